@@ -32,8 +32,8 @@ double timed(const std::function<void()>& run) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// algbw is what the caller sees, bytes over time; busbw is what a ring would send over each link,
-// comparable between numbers of ranks.
+// algbw is bytes per second as the caller sees it; busbw is the rate that a ring would need on each
+// link, which is comparable between numbers of ranks.
 nlohmann::json rates(const std::vector<double>& seconds, double bytes, int ranks) {
   const double p50 = median(seconds);
   const double factor = 2.0 * (ranks - 1) / ranks;

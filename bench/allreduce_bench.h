@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The speed of reducing gradients, compared with the MPI library's own all-reduce, with Gloo where
-// it is built in, and with the physical limit.
+// The speed of reducing gradients, compared with the MPI library's own all-reduce, with Gloo if it
+// is built in, and with the physical limit.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,8 @@ struct AllreduceBenchOptions {
 };
 
 // Collective; rank 0 gets the result. Each time is that of the slowest rank. "memcpy" copies the
-// same bytes on all ranks at once: within one machine nothing that touches all bytes can be faster.
+// same bytes on all ranks at the same time: within one machine, nothing that touches all bytes can
+// be faster.
 nlohmann::json run_allreduce_bench(comm::World& world, const AllreduceBenchOptions& options);
 
 }  // namespace ddp::bench

@@ -56,7 +56,7 @@ std::vector<double> losses_of(const std::filesystem::path& file) {
   return losses;
 }
 
-// Delays this rank in some of its steps, the same ones in every run, and records when each starts.
+// Delays this rank in some of its steps, the same ones in every run, and records each step's start.
 class HeldUp {
  public:
   HeldUp(const AsyncBenchOptions& options, int rank)

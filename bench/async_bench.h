@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What bounded staleness gains and costs if ranks are delayed from time to time: the same training,
-// synchronous and with several bounds, with the same slow steps on the same ranks.
+// Benefits and costs of bounded staleness when ranks are delayed from time to time: the same
+// training, synchronous and with several bounds, with the same slow steps on the same ranks.
 #pragma once
 
 #include <cstdint>

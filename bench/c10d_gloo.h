@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's Gloo process group, for the peers that use it. Built only where Gloo's headers exist.
+// PyTorch's Gloo process group, for the peers that use it. Built only if Gloo's headers are
+// installed.
 #pragma once
 
 #include <torch/torch.h>

@@ -21,8 +21,8 @@ namespace {
 
 constexpr int kTimeoutMilliseconds = 5000;
 
-// A socket pair instead of a pipe: writing to a child that has exited is then an error here instead
-// of a SIGPIPE. Neither end is inherited by other children.
+// A socket pair and not a pipe, because a write to a child that has exited then returns an error
+// and does not raise SIGPIPE. Other children inherit neither end.
 std::array<FileDescriptor, 2> channel() {
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
@@ -63,7 +63,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments)
 
 ChildProcess::~ChildProcess() {
   to_child_.close();
-  // The end of its output means that the child has exited.
+  // The child closes its output when it exits.
   pollfd end{from_child_.get(), POLLIN, 0};
   std::array<char, 256> rest{};
   while (poll(&end, 1, kTimeoutMilliseconds) > 0 &&
@@ -101,7 +101,7 @@ std::string ChildProcess::read_line() {
     const ssize_t n = read(from_child_.get(), block.data(), block.size());
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
-      to_child_.close();  // the child's own end may close slightly later than its output
+      to_child_.close();  // the child may exit slightly after it closes its output
       throw_gone();
     }
     unread_.append(block.data(), static_cast<std::size_t>(n));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program started as a child, with which this process exchanges lines of text.
+// A program started as a child process that exchanges lines of text with this process.
 #pragma once
 
 #include <sys/types.h>
@@ -23,7 +23,7 @@ class ChildProcess {
 
   // Both throw RuntimeError if the child has exited. Lines are passed without their line feed.
   void write_line(const std::string& line);
-  // Blocks until the child has written a whole line.
+  // Blocks until the child has written a complete line.
   std::string read_line();
 
  private:

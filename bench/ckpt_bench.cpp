@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr unsigned kThreads = 2;  // of raw writers and readers, and of the bare copy
+constexpr unsigned kThreads = 2;  // for raw writers and readers, and for the bare copy
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kTinyArrays = 10000;
 
@@ -38,7 +38,7 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Arrays shaped like those of a transformer: per layer four matrices and their biases.
+// Arrays with the shapes of a transformer's: four matrices and their biases per layer.
 class State {
  public:
   explicit State(std::int64_t mib) : bytes_(static_cast<std::size_t>(mib) << 20) {
@@ -83,7 +83,7 @@ class State {
   std::vector<ckpt::ArrayView> arrays_;
 };
 
-// A subdirectory of the directory to measure, removed at the end.
+// A subdirectory of the directory to measure; the destructor removes it.
 class Workplace {
  public:
   explicit Workplace(const fs::path& directory)
@@ -175,7 +175,7 @@ class Bench {
     ckpt::CheckpointDirectory(place_.path() / "ckpt").save(1, kOwner, arrays, {});
   }
 
-  // Touching memory pages for the first time must not count as our cost.
+  // The runtime must not be charged for the first touch of memory pages.
   void warm_up() {
     copy_.resize(state_.size());
     bare_copy_.resize(state_.size());
@@ -185,8 +185,8 @@ class Bench {
     saver_.wait();
   }
 
-  // The two copies alternate in going first, each into memory last used one round ago: idle memory
-  // is slower in a virtual machine.
+  // The two copies take turns in going first. Each goes into memory last used one round ago,
+  // because idle memory is slower in a virtual machine.
   void measure_async() {
     const bool bare_first = copy_seconds_.size() % 2 == 0;
     if (bare_first) copy_seconds_.push_back(seconds_of([this] { copy_once(); }));
@@ -199,7 +199,7 @@ class Bench {
     if (!bare_first) copy_seconds_.push_back(seconds_of([this] { copy_once(); }));
   }
 
-  // With as many threads as the snapshot uses: a lower limit of the time of a copy.
+  // Uses as many threads as the snapshot: a lower limit for the time of a copy.
   void copy_once() {
     std::vector<std::jthread> helpers;
     const std::size_t half = state_.size() / kThreads;
@@ -210,7 +210,8 @@ class Bench {
     }
   }
 
-  // Raw and ours alternate in going first: disks of virtual machines get slower after much work.
+  // The raw read and ours take turns in going first: disks of virtual machines slow down after much
+  // work.
   void measure_loads(bool ours_first) {
     if (ours_first) measure_own_load();
     measure_raw_read();
@@ -249,7 +250,7 @@ class Bench {
     }
   }
 
-  // Memory beyond that before the first save, the pool included.
+  // Memory growth since just before the first save, including the pool.
   void measure_memory() {
     place_.clear();
     const auto before = process_memory();

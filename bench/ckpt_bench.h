@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saving and loading a checkpoint, compared with the limit of the disk and with other writers.
+// Speed of saving and loading a checkpoint, compared with the limit of the disk and with other
+// writers.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,9 @@ struct CkptBenchOptions {
 };
 
 // Runs on one process. In every round each writer writes the same arrays once, in rotated order,
-// after the previous writer's files are removed and the disk is idle. "durable" is the time until
-// fsync of file and directory have returned. Before a load, the file's pages are dropped from
-// memory. Throws RuntimeError.
+// after the previous writer's files have been removed and the disk is idle. "durable" is the time
+// until fsync of the file and its directory have returned. Before a load, the file's pages are
+// dropped from memory. Throws RuntimeError.
 nlohmann::json run_ckpt_bench(const CkptBenchOptions& options);
 
 }  // namespace ddp::bench

@@ -124,9 +124,7 @@ CLI::App* add_memory(CLI::App& app, Options& options) {
 
 void add_segments(CLI::App& command, Options& options) {
   auto& limits = options.world.group.limits;
-  command
-      .add_option("--segment-kib", options.segment_kib,
-                  "Size of the segments that a message is sent in")
+  command.add_option("--segment-kib", options.segment_kib, "Size of the segments of a message")
       ->check(ddp::tools::positive())
       ->capture_default_str();
   command.add_option("--window", limits.window, "Segments in flight per direction")

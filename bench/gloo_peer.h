@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gloo's all-reduce, as PyTorch uses it, for comparison. Built only where Gloo's headers exist.
+// Gloo's all-reduce as PyTorch uses it, for comparison. Built only if Gloo's headers are installed.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ class GlooPeer {
 };
 
 // Collective; connects by TCP over the interface that this host's name resolves to. Returns nullptr
-// without Gloo.
+// if Gloo is not built in.
 std::unique_ptr<GlooPeer> make_gloo_peer(comm::Group& group);
 
 }  // namespace ddp::bench

@@ -16,24 +16,23 @@ namespace {
 
 using nlohmann::json;
 
-// Note [Large blocks are mappings]
-// glibc's heap cannot reuse the space of a freed tensor while a small block behind it is still in
-// use, so by chance it keeps several dead tensors, 0 to 40 MiB here, in either loop. If tensors are
-// mappings of their own, the kernel counts only memory in use.
+// glibc's heap cannot reuse the space of a freed tensor while a small block after it is still in
+// use. So it happens to keep several freed tensors, 0 to 40 MiB here, in either loop. If every
+// tensor is a separate mapping, the kernel counts only memory in use.
 void count_only_what_is_held() {
   constexpr int kLarge = 128 << 10;
   mallopt(M_MMAP_THRESHOLD, kLarge);
   mallopt(M_TRIM_THRESHOLD, kLarge);
 }
 
-// Memory beyond what the process had before; `prepare` returns a function that runs one step.
-// Gradients, buckets and optimizer state all exist from the second step on.
+// Memory growth during training; `prepare` returns a function that runs one step. Gradients,
+// buckets and optimizer state all exist from the second step on.
 json growth(const std::function<void()>& prepare, const std::function<void()>& step) {
   count_only_what_is_held();
   reset_peak_memory();
   const auto before = process_memory();
   const auto grown = [&](std::int64_t bytes) { return bytes - before.anonymous - before.shared; };
-  // Library pages come and go with the code that runs and are not counted.
+  // Does not count library pages, which depend on the code that happens to run.
   const auto peak = [&] {
     const auto now = process_memory();
     return grown(now.peak - now.file);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that training takes, compared with the same loop without any of our code in a separate
+// The memory that training takes, compared with the same loop without this runtime in a separate
 // process.
 #pragma once
 
@@ -26,8 +26,8 @@ struct MemoryBenchOptions {
 // that, and the "peak" from the start.
 nlohmann::json measure_plain_memory(const models::ModelOptions& model, std::int64_t batch);
 
-// Collective. The same for our loop in this process, which must not have trained before; the rank
-// with the largest memory counts. Rank 0 gets the result.
+// Collective. Measures this runtime's loop in this process, which must not have trained before.
+// Rank 0 gets the result of the rank with the largest memory.
 nlohmann::json run_memory_bench(comm::World& world, const MemoryBenchOptions& options);
 
 }  // namespace ddp::bench

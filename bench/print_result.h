@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text output of ddp-bench for people; scripts read the JSON instead.
+// Human-readable output of ddp-bench; scripts read the JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>

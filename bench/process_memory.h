@@ -6,7 +6,7 @@
 
 namespace ddp::bench {
 
-// In bytes.
+// All values are in bytes.
 struct ProcessMemory {
   std::int64_t anonymous = 0;  // heap and stacks
   std::int64_t shared = 0;     // shared memory that this process has touched

@@ -1,11 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Other writers of the same arrays, started by ddp-bench for comparison with its own.
+"""Other checkpoint writers for the same arrays, started by ddp-bench for comparison with ours.
 
 Reads requests as lines of JSON from standard input and answers on standard output: first the arrays
 to write, {"names": [...], "shapes": [...], "directory": ...}, then {"write": KIND} any number of
-times. The answer has "returned" and "durable", in seconds. Exits at the end of its input, or with
-its parent.
+times. The answer has "returned" and "durable", in seconds. The process exits at the end of its
+input, or with its parent.
 """
 
 import ctypes
@@ -42,7 +42,7 @@ def h5py_file(arrays, path):
 
 
 def safetensors_layout(arrays, path):
-    """The file format of safetensors, written the way its own library does: one buffered stream."""
+    """The file format of safetensors, written as its own library does: in one buffered stream."""
     header, offset = {}, 0
     for name, array in arrays.items():
         header[name] = {"dtype": "F32", "shape": array.shape,

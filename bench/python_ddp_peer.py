@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of PyTorch's DistributedDataParallel over Gloo, started by ddp-bench for comparison.
 
-Reads requests as lines of JSON from standard input and answers on standard output: first what to
-train, then the address of rank 0, then {"run": K} any number of times. Between lines the process
-sleeps. Exits at the end of its input, or with the process that started it.
+Reads requests as lines of JSON from standard input and answers on standard output: first the
+training configuration, then the address of rank 0, then {"run": K} any number of times. The
+process sleeps between requests. It exits at the end of its input, or with the process that started
+it.
 """
 
 import ctypes
@@ -55,7 +56,7 @@ def make_model(nn, spec):
 
 
 def resnet18(nn, spec):
-    """With the stem for small images."""
+    """ResNet-18 with the stem for small images."""
 
     def convolution(before, after, kernel, stride=1):
         return nn.Conv2d(before, after, kernel, stride, kernel // 2, bias=False)
@@ -91,7 +92,7 @@ def resnet18(nn, spec):
 
 
 def gpt(nn, spec):
-    """Pre-norm, causal, the output layer tied to the token embedding."""
+    """A pre-norm, causal transformer whose output layer is tied to the token embedding."""
     import torch
 
     width, heads = spec["width"], spec["heads"]
@@ -141,7 +142,7 @@ def gpt(nn, spec):
 
 
 class Replica:
-    """One rank of the training, with the same step as ddp-bench's own."""
+    """One rank of the training, with the same step as in ddp-bench itself."""
 
     def __init__(self, torch, spec, store):
         torch.distributed.init_process_group(

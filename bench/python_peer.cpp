@@ -21,7 +21,7 @@ using nlohmann::json;
 
 constexpr std::string_view kScript = "python_ddp_peer.py";
 
-// The script beside the installed program, or in the source tree.
+// The script next to the installed program or in the source tree.
 std::string script_path() {
   std::error_code error;
   const auto program = fs::read_symlink("/proc/self/exe", error);
@@ -56,8 +56,8 @@ json ask_or_throw(ChildProcess& child, const json& question) {
   return answer;
 }
 
-// The address at which the ranks' peers find rank 0's peer: the launcher's MASTER_ADDR, or the host
-// name.
+// The address at which the peers of all ranks reach rank 0's peer: the launcher's MASTER_ADDR, or
+// the host name.
 std::string leader_address(comm::Group& group) {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
@@ -70,7 +70,7 @@ struct Prepared {
   json answer;  // "version" and "port" (of rank 0), or "error"
 };
 
-// A rank without the interpreter or without PyTorch reports that instead of failing.
+// A rank without the interpreter or without PyTorch reports that and does not fail.
 Prepared prepare(const json& configuration, const std::string& interpreter) {
   Prepared prepared;
   try {

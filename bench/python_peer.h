@@ -14,7 +14,7 @@
 namespace ddp::bench {
 
 struct PythonPeerOptions {
-  std::string interpreter = "/usr/bin/python3";  // the one with the distribution's python3-torch
+  std::string interpreter = "/usr/bin/python3";  // with python3-torch
   // Keyword arguments for torch.nn.parallel.DistributedDataParallel, as a JSON object.
   std::string ddp_arguments = "{}";
 };
@@ -39,10 +39,10 @@ struct StartedPythonPeer {
   std::int64_t parameters = 0;       // of its model
 };
 
-// Collective. Starts a process beside each rank, with the same model, batch and number of compute
-// threads; it exits when the peer is destroyed or this process exits. If PyTorch with Gloo is not
-// installed on every rank's node, there is no peer. Throws UsageError if the arguments are not a
-// JSON object.
+// Collective. Starts a process on each rank with the same model, batch and number of compute
+// threads. The process exits when the peer is destroyed or this process exits. If PyTorch with Gloo
+// is missing on the node of any rank, there is no peer. Throws UsageError if the arguments are not
+// a JSON object.
 StartedPythonPeer start_python_peer(comm::Group& group, const models::ModelOptions& model,
                                     std::int64_t batch, const PythonPeerOptions& options);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// c10d::Reducer, the engine of Python's DistributedDataParallel, driven from C++: the same peer
-// without Python. Built only where its headers and Gloo's exist.
+// c10d::Reducer, the engine of Python's DistributedDataParallel, driven from C++: a comparison
+// without the cost of Python. Built only if its headers and Gloo's are installed.
 #pragma once
 
 #include <torch/torch.h>
@@ -15,8 +15,8 @@ namespace ddp::bench {
 class ReducerPeer {
  public:
   virtual ~ReducerPeer() = default;
-  // Called in every step before the model's forward, and between forward and backward; when
-  // backward returns, the gradients are averaged.
+  // Call before_forward() in every step before the model's forward, and before_backward() between
+  // forward and backward. When backward returns, the gradients are averaged.
   virtual void before_forward() = 0;
   virtual void before_backward() = 0;
 };

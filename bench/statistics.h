@@ -15,8 +15,8 @@ double median(const std::vector<double>& values);
 // {"p10": ..., "p50": ..., "p90": ...}
 nlohmann::json percentiles(const std::vector<double>& values);
 
-// Collective. A step takes as long as on its slowest rank: returns the maximum of each over all
-// ranks.
+// Collective. Returns the maximum of each time over all ranks, because a step takes as long as on
+// its slowest rank.
 std::vector<double> slowest(comm::Group& group, std::vector<double> seconds);
 
 // The ratios of the medians of two blocks that ran in the same round. A slowdown of the machine

@@ -42,7 +42,7 @@ std::vector<double> time_steps(std::int64_t steps, const std::function<void()>& 
   return seconds;
 }
 
-// The first loop of a round may find colder caches, so each one goes first in turn.
+// The first loop of a round may find colder caches, so the loops take turns in going first.
 void take_turns(comm::Group& group, std::vector<Contender>& contenders, std::int64_t steps,
                 std::int64_t block) {
   std::size_t round = 0;
@@ -64,7 +64,7 @@ json comparison(const std::vector<double>& ours, const std::vector<double>& thei
           {"ratio_per_round", percentiles(block_ratios(ours, theirs, block))}};
 }
 
-// A step cannot take less time than its computation, nor than its bytes need on the wire.
+// A step takes at least as long as its computation, and at least as long as its bytes on the wire.
 json limit(double compute, double bytes, int ranks, double link_gbit) {
   const double sent = 2.0 * (ranks - 1) / ranks * bytes;
   const double wire = 8 * sent / (link_gbit * 1e9);

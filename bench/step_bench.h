@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time of a training step, compared with the same step without our code and with Python's.
+// The time of a training step, compared with the same step without this runtime and with Python's.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,10 @@ struct StepBenchOptions {
   std::string hook = {};  // a communication hook to compare with: see hooks::by_name
 };
 
-// Collective. Alternates blocks of a plain libtorch loop, of ours and of Python's
-// DistributedDataParallel, each on one batch repeatedly, and returns percentiles of the slowest
+// Collective. Alternates blocks of a plain libtorch loop, of this runtime and of Python's
+// DistributedDataParallel, each on one batch repeatedly. Rank 0 gets percentiles of the slowest
 // rank's step times and of the ratios between blocks of one round. The plain loop does not
-// communicate: it is the lower limit of any data-parallel step on this machine. Rank 0 gets the
-// result.
+// communicate, so it is the lower limit of any data-parallel step on this machine.
 nlohmann::json run_step_bench(comm::World& world, const StepBenchOptions& options);
 
 }  // namespace ddp::bench

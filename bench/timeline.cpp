@@ -35,7 +35,7 @@ double seconds(comm::Clock::time_point time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
 }
 
-// This rank's end of each message.
+// The messages that this rank sent or received.
 json ends_of(const RecordingTransport& transport) {
   json ends = json::array();
   for (const auto& m : transport.messages()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank sends which message when, in one run of a schedule, for drawing diagrams.
+// The times of all messages of one schedule, for drawing diagrams.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ struct TimelineOptions {
 
 // Collective; needs MPI and two ranks. Runs one all-reduce as a warm-up and records a second one.
 // Rank 0 gets {"messages": [{"from", "to", "bytes", "posted", "arrived"}]} in posting order, with
-// times in seconds since the first was posted. The ranks' clocks are comparable only within one
-// machine.
+// times in seconds since the first message was posted. The ranks' clocks are comparable only within
+// one machine.
 nlohmann::json run_timeline(comm::World& world, const TimelineOptions& options);
 
 }  // namespace ddp::bench

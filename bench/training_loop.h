@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model, its optimizer and one batch: one training step, with and without communication.
+// A model with its optimizer and one batch, and a training step with or without communication.
 #pragma once
 
 #include <torch/torch.h>
@@ -15,13 +15,13 @@ namespace ddp::bench {
 
 class TrainingLoop {
  public:
-  // SGD with momentum, which keeps one value per parameter, on random samples.
+  // Uses SGD with momentum, which keeps one value per parameter, and random samples.
   TrainingLoop(const models::ModelOptions& options, std::int64_t batch);
 
   models::Model& model() noexcept { return *model_; }
-  // One step of a program without any of our code.
+  // Runs one step without this runtime.
   void step();
-  // `replica` or `reducer` must belong to model().
+  // Run one step with `replica` or `reducer`, which must belong to model().
   void step(DistributedDataParallel& replica);
   void step(ReducerPeer& reducer);
 

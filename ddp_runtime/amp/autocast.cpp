@@ -30,7 +30,8 @@ Precision parse_precision(const std::string& name) {
   throw UsageError(fmt::format("unknown precision '{}'; use fp32, bf16 or fp16", name));
 }
 
-// Asking the library is more reliable than a list of versions: support was added kernel by kernel.
+// Tries the operation, which is more reliable than a list of versions: libtorch added support
+// kernel by kernel.
 void require_precision(torch::DeviceType device, Precision precision) {
   if (precision == Precision::fp32) return;
   try {

@@ -2,12 +2,13 @@
 // Loss scaling for float16, the counterpart of Python's torch.cuda.amp.GradScaler, on any device.
 //
 // Note [Loss scale]
-// Gradients below 6e-8 vanish in float16. The loss, and with it every gradient, is multiplied by a
-// scale before backward and divided by it afterwards. If a scale that is too large makes gradients
-// infinite, the update is skipped and the scale is halved. Micikevicius et al., "Mixed Precision
-// Training" (2018). The scale must be the same on all ranks, or averaged gradients are meaningless.
-// It stays the same because it depends only on the averaged gradients: infinity on one rank is
-// infinity on all after the all-reduce. DistributedDataParallel's tag enforces that.
+// Gradients below 6e-8 vanish in float16. So the loss, and with it every gradient, is multiplied by
+// a scale before backward, and the gradients are divided by it afterwards. If a scale that is too
+// large makes gradients infinite, the update is skipped and the scale is halved. Micikevicius et
+// al., "Mixed Precision Training" (2018). The scale must be the same on all ranks, or averaged
+// gradients are meaningless. It stays the same because it depends only on the averaged gradients:
+// infinity on one rank is infinity on all after the all-reduce. DistributedDataParallel's tag
+// enforces that.
 #pragma once
 
 #include <torch/torch.h>
@@ -21,11 +22,11 @@ struct GradScalerOptions {
   float initial_scale = 65536;
   float growth_factor = 2;
   float backoff_factor = 0.5;
-  std::int64_t growth_interval = 2000;  // updates in a row without overflow
+  std::int64_t growth_interval = 2000;  // number of consecutive updates without overflow
 };
 
-// Divides those gradients of `parameters` that are defined by `scale`. Returns false if one of them
-// is not finite. A scale of 1 only checks.
+// Divides the gradients of `parameters` by `scale`, except undefined ones. Returns false if a
+// gradient is not finite. A scale of 1 only checks.
 bool unscale_gradients(const std::vector<torch::Tensor>& parameters, float scale);
 
 class GradScaler {
@@ -34,7 +35,8 @@ class GradScaler {
       : options_(options), state_{options.initial_scale, 0} {}
 
   torch::Tensor scale_loss(const torch::Tensor& loss) const { return loss * state_.scale; }
-  // Call after the gradients were averaged over the ranks, before clipping. False: skip the update.
+  // Call after averaging the gradients over the ranks, before clipping. Returns false if the update
+  // must be skipped.
   bool unscale(const std::vector<torch::Tensor>& parameters) const {
     return unscale_gradients(parameters, state_.scale);
   }

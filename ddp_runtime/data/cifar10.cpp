@@ -20,7 +20,7 @@ constexpr std::int64_t kPixels = kChannels * kSide * kSide;
 constexpr std::int64_t kRecord = 1 + kPixels;
 constexpr std::int64_t kClasses = 10;
 
-// Mean and deviation of the training images, per channel, with values from 0 to 1.
+// Mean and standard deviation of the training images, per channel, with values from 0 to 1.
 constexpr std::array<float, kChannels> kMean = {0.4914F, 0.4822F, 0.4465F};
 constexpr std::array<float, kChannels> kSpread = {0.2470F, 0.2435F, 0.2616F};
 
@@ -75,16 +75,16 @@ class Cifar10 final : public Dataset {
   std::vector<Part> parts_;
 };
 
-// A label out of range would otherwise be noticed hours later, or crash a kernel.
+// Without this check, a label out of range would be noticed hours later, or crash a kernel.
 void require_labels(const PositionedFile& file, std::int64_t images) {
   for (std::int64_t i = 0; i < images; ++i) {
     unsigned char label = 0;
     file.read({&label, 1}, i * kRecord);
     if (label < kClasses) continue;
-    throw RuntimeError(
-        fmt::format("{} holds the label {} (image {}); labels go from 0 to 9, so this is not the "
-                    "binary version of CIFAR-10, or it is damaged; fetch it again",
-                    file.path().string(), label, i));
+    throw RuntimeError(fmt::format(
+        "{} holds the label {} (image {}); labels range from 0 to 9, so this is not the "
+        "binary version of CIFAR-10, or it is damaged; download it again",
+        file.path().string(), label, i));
   }
 }
 
@@ -100,8 +100,8 @@ Part open_part(const fs::path& path, std::int64_t first) {
   part.images = bytes / kRecord;
   if (bytes == 0 || bytes % kRecord != 0) {
     throw RuntimeError(
-        fmt::format("{} has {} bytes, which is not a whole number of images of {} bytes; it is cut "
-                    "off or not the binary version of CIFAR-10; fetch it again",
+        fmt::format("{} has {} bytes, which is not a whole number of images of {} bytes; it is "
+                    "truncated or not the binary version of CIFAR-10; download it again",
                     path.string(), bytes, kRecord));
   }
   require_labels(*part.file, part.images);
@@ -113,7 +113,7 @@ Part open_part(const fs::path& path, std::int64_t first) {
 DataPair read_cifar10(const fs::path& directory) {
   if (!fs::is_directory(directory)) {
     throw UsageError(
-        fmt::format("{} is not a directory; give the one with the CIFAR-10 files, as in "
+        fmt::format("{} is not a directory; give the directory with the CIFAR-10 files, as in "
                     "--data cifar10:DIR",
                     directory.string()));
   }

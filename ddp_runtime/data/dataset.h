@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples by index.
+// Data sets: access to samples by index.
 #pragma once
 
 #include <torch/torch.h>
@@ -23,7 +23,7 @@ struct Batch {
 struct SampleShape {
   std::vector<std::int64_t> input;  // without the batch dimension
   std::int64_t classes = 0;
-  bool tokens = false;  // text
+  bool tokens = false;  // the data is text
 };
 
 class Dataset {
@@ -35,9 +35,9 @@ class Dataset {
 
   virtual std::int64_t size() const = 0;
   virtual SampleShape shape() const = 0;
-  // Samples `indices`, in that order. Called from several threads concurrently.
+  // Samples `indices`, in that order. Several threads may call it concurrently.
   virtual Batch get(std::span<const std::int64_t> indices) const = 0;
-  // The same samples as training sees them in epoch `epoch`: augmented, if augmentation is enabled.
+  // The same samples as training uses them in epoch `epoch`: augmented, if augmentation is enabled.
   virtual Batch draw(std::span<const std::int64_t> indices, std::int64_t /*epoch*/) const {
     return get(indices);
   }

@@ -30,7 +30,8 @@ std::vector<unsigned char> read_maybe_gzipped(const std::filesystem::path& file,
     int error = Z_OK;
     const char* text = gzerror(stream.get(), &error);
     if (n < 0 || (n == 0 && error != Z_OK)) {
-      throw RuntimeError(fmt::format("{} is damaged or cut off ({}); fetch it again", file.string(),
+      throw RuntimeError(fmt::format("{} is damaged or truncated ({}); download it again",
+                                     file.string(),
                                      error == Z_ERRNO ? std::strerror(errno) : text));
     }
     if (n == 0) return contents;

@@ -26,7 +26,7 @@ using ckpt::Hdf5Type;
 
 constexpr std::int64_t kHoldOut = 10;  // every tenth sample is for evaluation
 constexpr std::int64_t kMaxClasses = 1 << 20;
-constexpr std::int64_t kMaxValues = std::int64_t{1} << 28;  // of one sample
+constexpr std::int64_t kMaxValues = std::int64_t{1} << 28;  // values per sample
 constexpr std::size_t kChunkCache = std::size_t{64} << 20;  // bytes, per dataset
 
 struct Column {
@@ -35,7 +35,7 @@ struct Column {
   bool bytes = false;  // unsigned 8-bit numbers: pixels from 0 to 255
 };
 
-// A file from elsewhere must not make this process read other files, which could hold anything.
+// An untrusted file must not make this process read other files, which could contain anything.
 void require_own_data(hid_t file, const std::string& name, const std::string& path) {
   if (H5Lexists(file, name.c_str(), H5P_DEFAULT) <= 0) {
     throw UsageError(
@@ -47,9 +47,9 @@ void require_own_data(hid_t file, const std::string& name, const std::string& pa
   ckpt::hdf5_check(H5Lget_info(file, name.c_str(), &link, H5P_DEFAULT),
                    "look at a link in " + path);
   if (link.type != H5L_TYPE_HARD) {
-    throw UsageError(fmt::format(
-        "'{}' in {} is a link to elsewhere, which is not followed; copy the data into the file",
-        name, path));
+    throw UsageError(
+        fmt::format("'{}' in {} is a link, and links are not followed; copy the data into the file",
+                    name, path));
   }
 }
 
@@ -172,9 +172,9 @@ std::int64_t count_classes(const Column& y, const std::string& path) {
     const auto bad =
         std::find_if(piece.begin(), end, [](std::int64_t c) { return c < 0 || c >= kMaxClasses; });
     if (bad != end) {
-      throw UsageError(fmt::format("y in {} holds the class {} in row {}; classes go from 0 to {}",
-                                   path, *bad, first + static_cast<hsize_t>(bad - piece.begin()),
-                                   kMaxClasses - 1));
+      throw UsageError(
+          fmt::format("y in {} holds the class {} in row {}; classes range from 0 to {}", path,
+                      *bad, first + static_cast<hsize_t>(bad - piece.begin()), kMaxClasses - 1));
     }
     largest = std::max(largest, *std::max_element(piece.begin(), end));
   }
@@ -234,7 +234,7 @@ class Hdf5Rows final : public Dataset {
   SampleShape shape_;
 };
 
-// Every tenth sample (9, 19, 29, ...), or the others, of a data set.
+// Every tenth sample (9, 19, 29, ...) of a data set, or the others.
 class Share final : public Dataset {
  public:
   Share(std::shared_ptr<const Dataset> all, bool held_out)

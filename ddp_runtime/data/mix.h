@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pseudo-random numbers that depend on a number, not on a state.
+// Stateless pseudo-random numbers: a hash of a number.
 #pragma once
 
 #include <cstdint>

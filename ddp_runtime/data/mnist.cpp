@@ -30,8 +30,8 @@ Idx parse_idx(const fs::path& file, std::size_t dimensions) {
   idx.data = 4 + 4 * dimensions;
   const auto& b = idx.bytes;
   if (b.size() < idx.data) {
-    throw RuntimeError(
-        fmt::format("{} is cut off: its {} bytes are less than a header", file.string(), b.size()));
+    throw RuntimeError(fmt::format("{} is truncated: its {} bytes are less than a header",
+                                   file.string(), b.size()));
   }
   if (b[0] != 0 || b[1] != 0 || b[2] != kUnsignedByte || b[3] != dimensions) {
     throw RuntimeError(
@@ -51,14 +51,14 @@ Idx parse_idx(const fs::path& file, std::size_t dimensions) {
     idx.dimensions.push_back(size);
   }
   if (b.size() - idx.data != elements) {
-    throw RuntimeError(
-        fmt::format("{} is cut off or too long: its header announces {} elements, but it holds {}",
-                    file.string(), elements, b.size() - idx.data));
+    throw RuntimeError(fmt::format(
+        "{} is truncated or too long: its header announces {} elements, but it holds {}",
+        file.string(), elements, b.size() - idx.data));
   }
   return idx;
 }
 
-// The file of this part and kind, under any of its usual spellings.
+// Returns the file of this part and kind, under any of its usual spellings.
 fs::path find(const fs::path& directory, const std::string& stem, const std::string& idx) {
   for (const char* separator : {"-", "."}) {
     for (const char* suffix : {"", ".gz"}) {
@@ -89,8 +89,8 @@ std::shared_ptr<TensorDataset> read_part(const fs::path& directory, const std::s
       torch::from_blob(labels.bytes.data() + labels.data, {n}, torch::kUInt8).to(torch::kInt64);
   const auto largest = targets.max().item<std::int64_t>();
   if (largest > 9) {
-    throw RuntimeError(
-        fmt::format("{} holds the label {}; labels go from 0 to 9", label_file.string(), largest));
+    throw RuntimeError(fmt::format("{} holds the label {}; labels range from 0 to 9",
+                                   label_file.string(), largest));
   }
   return std::make_shared<TensorDataset>(bytes.to(torch::kFloat32).div(255), targets, 10);
 }
@@ -100,7 +100,7 @@ std::shared_ptr<TensorDataset> read_part(const fs::path& directory, const std::s
 DataPair read_mnist(const fs::path& directory) {
   if (!fs::is_directory(directory)) {
     throw UsageError(
-        fmt::format("{} is not a directory; give the one with the MNIST files, as in "
+        fmt::format("{} is not a directory; give the directory with the MNIST files, as in "
                     "--data mnist:DIR",
                     directory.string()));
   }

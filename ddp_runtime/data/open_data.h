@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a --data specification to samples.
+// Opens the data that a --data specification names.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ struct SyntheticShape {
 struct DataOptions {
   std::uint64_t seed = 1;      // for synthetic data and augmentation
   std::int64_t context = 128;  // bytes per sample of a text
-  Augmentation augmentation;   // of the training images
+  Augmentation augmentation;   // for training images
   SyntheticShape synthetic;
 };
 
 // digits | mnist:DIR | cifar10:DIR | text:FILE | hdf5:FILE | synthetic. Throws UsageError that
-// names the mistake and the valid choices, RuntimeError for damaged files.
+// describes the error and lists the valid choices, RuntimeError for damaged files.
 DataPair open_data(const std::string& specification, const DataOptions& options = {});
 
 }  // namespace ddp::data

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pseudo-random order of n elements that needs no memory and can be entered at any position.
+// A pseudo-random order of n elements that needs no memory and can start at any position.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@ namespace ddp::data {
 
 // A balanced Feistel network on the smallest even number of bits that holds n, iterated until the
 // value falls below n (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002: cycle
-// walking). The same size and seed give the same order on every machine and forever: checkpoints
-// rely on it.
+// walking). The same size and seed must give the same order on every machine and in every version,
+// because checkpoints rely on it.
 class Permutation {
  public:
   Permutation(std::int64_t size, std::uint64_t seed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fetches numbered items ahead of their use, on its own threads, and returns them in order.
+// Fetches numbered items ahead of their use, in background threads, and returns them in order.
 #pragma once
 
 #include <condition_variable>
@@ -25,7 +25,7 @@ class Prefetcher {
   // Drops items that were fetched and not used.
   ~Prefetcher();
 
-  // Returns the next item, waiting for it if necessary. Rethrows what fetch() threw for it.
+  // Returns the next item, waiting for it if necessary. Rethrows an exception of fetch() for it.
   Batch next();
 
  private:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides which samples each rank works on. Pure: no communication, no state except a position.
+// Decides which samples each rank works on. No communication, and no state except a position.
 //
 // Note [Order of samples]
 // An epoch is one permutation of the data, the same on all ranks. A step consumes the next `global
 // batch` positions of it, cut into blocks of one micro-batch: block (a, r) = a * ranks + r belongs
-// to micro-batch a of rank r. So W ranks, and one rank with W micro-batches, see the same samples
-// in every step; and the whole state of the order is one number, the samples consumed in the epoch,
+// to micro-batch a of rank r. So W ranks see the same samples in every step as one rank with W
+// micro-batches. The whole state of the order is one number, the samples consumed in the epoch,
 // which stays valid when the number of ranks changes. Samples at the end that do not fill a global
 // batch are left out; they differ from epoch to epoch.
 #pragma once
@@ -31,10 +31,10 @@ class DistributedSampler {
   // Throws UsageError if the global batch is larger than the data.
   DistributedSampler(std::int64_t size, std::uint64_t seed, BatchLayout layout);
 
-  // Starts epoch `epoch`; `consumed` samples of it have been used already.
+  // Starts epoch `epoch`, of which `consumed` samples have been used already.
   void set_epoch(std::int64_t epoch, std::int64_t consumed = 0);
 
-  // Whole steps left in this epoch.
+  // Number of complete steps left in this epoch.
   std::int64_t steps_left() const noexcept;
   // This rank's samples of micro-batch `micro` of the `step`th step from here.
   std::vector<std::int64_t> indices(std::int64_t step, std::int64_t micro) const;

@@ -35,7 +35,7 @@ torch::Tensor checked_targets(const torch::Tensor& targets, std::int64_t samples
     throw UsageError(
         fmt::format("a TensorDataset with classes takes targets that are class numbers (an integer "
                     "type), not {}; "
-                    "for your own loss give it 0 classes",
+                    "for a custom loss set 0 classes",
                     c10::toString(targets.scalar_type())));
   }
   const auto numbers = targets.to(torch::kInt64).contiguous();

@@ -10,7 +10,7 @@ class TensorDataset final : public Dataset {
  public:
   // inputs: float32 [n, ...], or int64 [n, ...] for token ids. targets: integers of any width, [n]
   // or one per position of a sample [n, ...], with values in [0, classes), or -100 for positions
-  // that the loss ignores. With 0 classes, for your own loss, targets are [n, ...] of any type. n
+  // that the loss ignores. With 0 classes, for a custom loss, targets are [n, ...] of any type. n
   // is at least 1. Throws UsageError.
   TensorDataset(const torch::Tensor& inputs, const torch::Tensor& targets, std::int64_t classes);
 

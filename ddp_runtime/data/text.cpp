@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A text as bytes: each sample is a window of `context` bytes; its targets are the bytes that
-// follow each of them. Windows follow each other without overlap, so that every byte is a target
-// once per epoch (except for less than a window at the end).
+// A text as bytes: each sample is a window of `context` bytes, and the target of each byte is the
+// byte that follows it. Windows do not overlap, so every byte is a target once per epoch (except
+// for less than a window at the end).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -54,8 +54,8 @@ class TextWindows final : public Dataset {
 
 DataPair read_text(const std::filesystem::path& path, std::int64_t context) {
   auto file = std::make_shared<const PositionedFile>(path);
-  // The evaluation part is the end of the text: windows from all over it would border on text that
-  // was trained on.
+  // The evaluation part is the end of the text: windows spread over the whole text would border on
+  // training text.
   const std::int64_t size = file->size();
   const std::int64_t border = size - size / 10;
   auto train = std::make_shared<const TextWindows>(file, 0, border, context);

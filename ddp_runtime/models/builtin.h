@@ -6,7 +6,7 @@
 
 namespace ddp::models {
 
-// `layers` hidden layers of `width` units with ReLU (default 2 x 128), then a linear one.
+// `layers` hidden layers of `width` units with ReLU (default 2 x 128), then a linear layer.
 std::shared_ptr<Model> make_mlp(const ModelOptions& options);
 
 // Two 3x3 convolutions (width and 2 x width channels, default 16) with ReLU and 2x2 pooling, then
@@ -26,8 +26,8 @@ std::shared_ptr<Model> make_resnet18(const ModelOptions& options);
 std::shared_ptr<Model> make_resnet50(const ModelOptions& options);
 
 // A decoder-only transformer like GPT-2 (Radford et al., 2019): pre-norm, causal attention, learned
-// positions, output tied to the token embedding. Default 4 layers of width 128 with 4 heads; the
-// context length is that of the data.
+// positions, output tied to the token embedding. Default: 4 layers of width 128 with 4 heads. The
+// data determines the context length.
 std::shared_ptr<Model> make_gpt(const ModelOptions& options);
 
 }  // namespace ddp::models

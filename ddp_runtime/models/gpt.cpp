@@ -12,7 +12,7 @@
 namespace ddp::models {
 namespace {
 
-constexpr double kInitialSpread = 0.02;  // GPT-2's
+constexpr double kInitialSpread = 0.02;  // as in GPT-2
 
 // GPT-2's initialization. A residual stream sums 2 x layers branches, whose last projections start
 // smaller so that the sum does not grow with depth.
@@ -92,7 +92,7 @@ class Gpt final : public Model {
   }
 
   // Maps inputs, int64 [n, t] with t at most the context, to scores [n, t, vocabulary]. The output
-  // layer is the token embedding's tensor itself: one parameter with one name, in checkpoints, too.
+  // layer uses the token embedding's tensor, so checkpoints hold one parameter with one name.
   torch::Tensor forward(const torch::Tensor& inputs) override {
     const auto t = inputs.size(1);
     auto x = tokens_(inputs) + positions_->weight.slice(0, 0, t);

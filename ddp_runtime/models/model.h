@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface between the trainer and the built-in models. Your own model does not have to
-// implement it: the trainer takes any torch::nn::Module and a function.
+// The interface between the trainer and the built-in models. Other models need not implement it:
+// the trainer takes any torch::nn::Module and a function.
 #pragma once
 
 #include <torch/torch.h>
@@ -23,7 +23,7 @@ struct ModelOptions {
   std::string name = "mlp";         // see model_names()
   std::vector<std::int64_t> input;  // shape of one sample
   std::int64_t classes = 10;
-  std::int64_t width = 0;  // 0: the model's own default, here and below
+  std::int64_t width = 0;  // 0: the model's default, here and below
   std::int64_t layers = 0;
   std::int64_t heads = 0;               // gpt
   bool tokens = false;                  // a sample is a sequence of token ids

@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kSmallImage = 32;
 
 struct Convolution {
-  std::int64_t channels;  // out
+  std::int64_t channels;  // output channels
   std::int64_t kernel;
   std::int64_t stride;
 };

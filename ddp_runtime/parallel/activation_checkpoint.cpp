@@ -23,7 +23,7 @@ void set_random_state(const torch::Tensor& state) {
   generator.set_state(state);
 }
 
-// State that the function's result depends on besides its arguments.
+// State other than the arguments that affects the function's result.
 struct Surroundings {
   torch::Tensor random = random_state();
   bool autocast = torch_compat::autocast_enabled(torch::kCPU);
@@ -39,7 +39,7 @@ struct Surroundings {
 // step's value of the parameter. So forward keeps no casts, and backward starts with none and
 // leaves none.
 
-// While alive, keeps autocast from storing casts or looking them up.
+// While an instance exists, autocast neither stores casts nor looks them up.
 class WithoutKeptCasts {
  public:
   WithoutKeptCasts() { at::autocast::set_autocast_cache_enabled(false); }
@@ -51,7 +51,7 @@ class WithoutKeptCasts {
   bool before_ = at::autocast::is_autocast_cache_enabled();
 };
 
-// Restores the state of forward while the function is repeated, as a separate autocast scope.
+// Restores forward's state while backward repeats the function, in a separate autocast scope.
 class Restored {
  public:
   explicit Restored(const Surroundings& then) {
@@ -79,8 +79,8 @@ struct Segment {
   Surroundings surroundings;
 };
 
-// A custom Function requires its extra arguments to be copyable into an IValue; a shared_ptr in a
-// holder is.
+// A custom Function requires its extra arguments to be copyable into an IValue. A shared_ptr in a
+// CustomClassHolder meets that requirement.
 struct SegmentHolder : torch::CustomClassHolder {
   explicit SegmentHolder(Segment s) : segment(std::move(s)) {}
   Segment segment;
@@ -127,7 +127,7 @@ class Checkpoint : public torch::autograd::Function<Checkpoint> {
     for (const auto& leaf : leaves) {
       all.push_back(leaf.requires_grad() ? gradients[next++] : torch::Tensor());
     }
-    all.emplace_back();  // for the segment
+    all.emplace_back();  // no gradient for the segment
     return all;
   }
 };

@@ -15,11 +15,11 @@ namespace ddp {
 
 using CheckpointedFunction = std::function<torch::Tensor(const std::vector<torch::Tensor>&)>;
 
-// Returns function(inputs) without keeping intermediate results. `parameters` are all parameters
-// that the function uses and that require gradients: module->parameters(). The function is called
-// again in backward, with the random generator's state, so that dropout repeats itself, and with
-// the autocast state of this call; it must not have other side effects (batch normalization would
-// update its running means twice).
+// Returns function(inputs) without keeping intermediate results. `parameters` must hold all
+// parameters that the function uses and that require gradients, such as module->parameters().
+// Backward calls the function again with the random generator's state, so that dropout repeats
+// itself, and with the autocast state of this call. The function must not have other side effects
+// (batch normalization would update its running means twice).
 torch::Tensor checkpointed(const CheckpointedFunction& function,
                            const std::vector<torch::Tensor>& inputs,
                            const std::vector<torch::Tensor>& parameters);

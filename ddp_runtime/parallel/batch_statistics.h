@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mean and variance of a batch that is split over several ranks. Pure: tensors in, tensors out.
+// Mean and variance of a batch that is split over several ranks. No communication: tensors in,
+// tensors out.
 //
 // Note [Statistics of a split batch]
 // A sum and a sum of squares could simply be added up, but their difference loses all digits if the
 // mean is large compared with the spread. So every part contributes its mean and its squared
 // deviations from that mean, and parts are combined by shifting the deviations to the common mean
-// (Chan, Golub and LeVeque, 1979). Doubles, because there are only two per channel.
+// (Chan, Golub and LeVeque, 1979). The values are doubles, because there are only two per channel.
 #pragma once
 
 #include <torch/torch.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides which gradients share a bucket. Pure: sizes in, lists of indices out, the same on all
+// Decides which gradients share a bucket. No side effects: sizes in, lists of indices out, the same
+// on all ranks.
 // ranks.
 //
 // Note [Bucket order]
@@ -15,9 +16,9 @@
 
 namespace ddp {
 
-// The last bucket is complete only when backward is over, so nothing hides its transfer, and it
-// should be no larger than the network needs. PyTorch uses 25 MiB; docs/benchmarks.md has
-// measurements of both.
+// The last bucket is complete only when backward is over, so nothing hides its transfer. It should
+// therefore be no larger than the network needs. PyTorch uses 25 MiB; docs/benchmarks.md has
+// measurements of both sizes.
 struct BucketLimits {
   std::size_t first_bytes = std::size_t{1} << 20;
   std::size_t bytes = std::size_t{4} << 20;
@@ -38,7 +39,7 @@ struct BucketPlan {
 
 // `ready_order` holds every index of `gradients` once, in the order in which backward is expected
 // to finish them. A bucket is closed as soon as it holds at least its limit, so a gradient larger
-// than the limit has a bucket of its own. Buckets are numbered in the order in which they close.
+// than the limit has its own bucket. Buckets are numbered in the order in which they close.
 BucketPlan plan_buckets(std::span<const GradientSize> gradients,
                         std::span<const std::size_t> ready_order, const BucketLimits& limits);
 

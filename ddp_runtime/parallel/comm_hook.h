@@ -12,10 +12,10 @@
 //   ddp::DistributedDataParallel replica(*net, group, {.hook = in_bf16});
 //
 // When the hook starts, the bucket holds this rank's gradients, already divided by the number of
-// ranks (and micro-batches); when it ends, the bucket must hold the gradients that all ranks will
+// ranks (and micro-batches). When it ends, the bucket must hold the gradients that all ranks will
 // use: with a plain all_reduce, the average. All ranks must run the same hook, and for the same
-// bucket it must wait the same number of times on all of them: the hooks of several buckets are
-// resumed in turns.
+// bucket it must await the same number of collectives on all of them, because the hooks of several
+// buckets are resumed in turns.
 #pragma once
 
 #include <torch/torch.h>
@@ -53,7 +53,8 @@ class Sent {
 
 // A gradient in a bucket: the index of its parameter among those that require gradients, the same
 // in every step; its slice of the bucket, in the parameter's shape; and whether this rank used the
-// parameter in this step (see DataParallelOptions::allow_unused): if not, the gradient is zero.
+// parameter in this step (see DataParallelOptions::allow_unused). The gradient of an unused
+// parameter is zero.
 struct BucketMember {
   std::size_t parameter;
   torch::Tensor gradient;
@@ -84,7 +85,8 @@ class GradientBucket {
   // this factor. See DistributedDataParallel::set_loss_scale().
   double loss_scale() const noexcept { return loss_scale_; }
 
-  // Starts to sum `data` over the ranks, in place; contiguous and of the same size on all ranks.
+  // Starts to sum `data` over the ranks, in place. `data` must be contiguous and have the same size
+  // on all ranks.
   Sent all_reduce(const torch::Tensor& data);
 
   // Number of bytes reduced so far.

@@ -120,9 +120,10 @@ std::optional<GradientStep> DistributedDataParallel::begin_uneven_step(bool have
 
 void GradientStep::backward(const torch::Tensor& loss) {
   if (complete()) {
-    throw RuntimeError(fmt::format(
-        "backward() called more than the {} time{} this step was begun with; begin a new step",
-        micro_batches_, micro_batches_ == 1 ? "" : "s"));
+    throw RuntimeError(
+        fmt::format("backward() was called more than the {} time{} that begin_step() announced; "
+                    "begin a new step",
+                    micro_batches_, micro_batches_ == 1 ? "" : "s"));
   }
   if (!has_data_) throw RuntimeError("this rank has no data in this step; call without_data()");
   ++done_;

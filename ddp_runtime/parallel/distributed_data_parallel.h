@@ -3,7 +3,7 @@
 // the batch, and all apply the same averaged gradients.
 //
 //   Net net;
-//   ddp::DistributedDataParallel replica(*net, world.group());   // rank 0's values everywhere
+//   ddp::DistributedDataParallel replica(*net, world.group());   // all ranks get rank 0's values
 //   for (auto& batch : loader) {
 //     auto step = replica.begin_step();
 //     step.backward(loss(net->forward(batch.x), batch.y));       // returns with averaged gradients
@@ -64,7 +64,7 @@ class GradientStep {
 
   DistributedDataParallel* replica_;
   int micro_batches_;
-  int ranks_;  // over which gradients are averaged
+  int ranks_;  // number of ranks over which gradients are averaged
   std::int64_t tag_;
   bool has_data_;
   bool finite_ = true;  // whether all losses of this step so far were finite
@@ -100,15 +100,15 @@ class DistributedDataParallel {
   //
   // Collective. Gradients are averaged over the ranks that have data, or over all ranks. Returns
   // nullopt once no rank has data. Since all ranks apply every step, they end with the same model.
-  // Throws UsageError, on all ranks, if one rank has no data and the model must be run by all:
-  // SyncBatchNorm.
+  // Throws UsageError, on all ranks, if a rank has no data but the model has SyncBatchNorm layers,
+  // which need all ranks in forward().
   enum class DivideBy : std::uint8_t { ranks_with_data, all_ranks };
   std::optional<GradientStep> begin_uneven_step(bool have_data, int micro_batches = 1,
                                                 DivideBy divide_by = DivideBy::ranks_with_data);
 
   // The factor by which the losses of the next steps are multiplied, such as GradScaler::scale().
-  // Gradients are averaged as they are; this is for communication hooks that carry part of a
-  // gradient over.
+  // It does not change how gradients are averaged; communication hooks that carry part of a
+  // gradient over to a later step need it.
   void set_loss_scale(double scale) noexcept;
 
   // Collective, between two steps. Throws RuntimeError, the same on all ranks, if they no longer
@@ -121,13 +121,13 @@ class DistributedDataParallel {
   std::size_t bucket_count() const noexcept;
 
   // The buckets depend on the order in which the first step's gradients became ready, and the exact
-  // bits of a sum over more than two ranks depend on the buckets: so a checkpoint must keep this
+  // bits of a sum over more than two ranks depend on the buckets. So a checkpoint must keep this
   // order. See Reducer.
   std::vector<std::int64_t> gradient_order() const;
   void expect_gradient_order(std::span<const std::int64_t> order);
 
-  // How much the last complete step communicated, and when its last backward ran and its wait
-  // ended.
+  // The communication of the last complete step, and the times at which its last backward ran and
+  // its wait ended.
   struct StepTimes {
     profile::Interval backward;
     profile::Interval exposed;  // from the end of backward until all gradients were reduced

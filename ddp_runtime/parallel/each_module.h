@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A module and all of its submodules.
+// Visits a module and all of its submodules.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 namespace ddp {
 
 // Calls visit(name, module) for `module`, as "the model", and for each of its submodules with its
-// name. Separately, because a module on the stack cannot be listed together with its submodules by
-// modules().
+// name. The root is visited separately, because modules() cannot list a module on the stack
+// together with its submodules.
 template <class Module, class Visit>
 void for_each_module(Module& module, const Visit& visit) {
   visit(std::string("the model"), module);

@@ -15,11 +15,11 @@ class HookRunner {
  public:
   explicit HookRunner(CommHook hook) : hook_(std::move(hook)) {}
 
-  // Starts the hook on a full bucket. Throws whatever the hook throws.
+  // Starts the hook on a full bucket. Rethrows the hook's exceptions.
   void start(GradientBucket bucket);
   // Resumes the hooks in turns, in the order in which their buckets were started, until all have
-  // ended, so that collectives have one order on all ranks. Returns the communication of each
-  // bucket. Throws whatever a hook throws.
+  // finished, so that collectives have the same order on all ranks. Returns the communication of
+  // each bucket. Rethrows the hooks' exceptions.
   std::vector<profile::CommunicationSpan> finish();
   // Discards the state of a step that an exception interrupted.
   void reset() noexcept { running_.clear(); }

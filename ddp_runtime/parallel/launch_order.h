@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides when a bucket may be sent. Pure bookkeeping of one backward pass.
+// Decides when a bucket may be sent. Bookkeeping of one backward pass, without side effects.
 //
 // Note [Launch order]
 // All ranks must call the same collectives in the same order, but gradients become ready in an
@@ -18,15 +18,14 @@ class LaunchOrder {
  public:
   explicit LaunchOrder(const BucketPlan& plan);
 
-  // Forgets what was ready; called before each backward that reduces.
+  // Clears the ready marks. Call before each backward that reduces.
   void reset();
   // Buckets [first, last) may be launched now; usually none.
   struct Launch {
     std::size_t first;
     std::size_t last;
   };
-  // Parameter `index` has its gradient. Must not be called twice for it between resets: see
-  // is_ready().
+  // Marks that parameter `index` has its gradient, at most once between resets: see is_ready().
   Launch mark_ready(std::size_t index);
 
   bool is_ready(std::size_t index) const { return ready_[index]; }
@@ -37,7 +36,7 @@ class LaunchOrder {
  private:
   std::vector<std::size_t> bucket_of_;
   std::vector<std::size_t> bucket_sizes_;
-  std::vector<std::size_t> pending_;  // per bucket: gradients still to come
+  std::vector<std::size_t> pending_;  // per bucket: number of missing gradients
   std::vector<bool> ready_;
   std::size_t next_ = 0;  // the next bucket to launch
 };

@@ -31,13 +31,14 @@ struct DataParallelOptions {
   // Before each step, buffers (such as running means) take rank 0's values.
   bool broadcast_buffers = true;
 
-  // A loss that is not finite ends the run on all ranks with an error naming the rank. Reads the
-  // loss, which waits for a device.
+  // If a loss is not finite, the run stops on all ranks with an error that names the rank. Reading
+  // the loss waits for the device.
   bool check_loss = true;
 
-  // Every this many steps, and before every checkpoint, the ranks compare a checksum of all
-  // parameters; if they differ, the run ends on all ranks with an error that names the ranks. Costs
-  // about as much as a plain SGD update. 0: never, for a hook that lets ranks differ on purpose.
+  // After this number of steps, and before every checkpoint, the ranks compare a checksum of all
+  // parameters; if they differ, the run stops on all ranks with an error that names the ranks.
+  // Costs about as much as a plain SGD update. 0 disables the check, for hooks that let ranks
+  // differ on purpose.
   std::int64_t check_parameters_every = 100;
 
   // Communication hook; by default gradients are summed in full precision. See

@@ -42,11 +42,11 @@ std::int64_t hash_of(std::span<const std::string> lines) {
   std::size_t at = 0;
   while (at < common && leader[at] == other[at]) ++at;
   const auto entry = [at](const std::vector<std::string>& lines) {
-    return at < lines.size() ? fmt::format("'{}'", lines[at]) : std::string("nothing");
+    return at < lines.size() ? fmt::format("'{}'", lines[at]) : std::string("missing");
   };
   throw RuntimeError(fmt::format(
       "the model of rank {} differs from that of rank 0: tensor {} is {} on rank 0 and {} on "
-      "rank {} ({} and {} tensors in all); all ranks must build the same model",
+      "rank {} ({} and {} tensors in total); all ranks must build the same model",
       rank, at, entry(leader), entry(other), rank, leader.size(), other.size()));
 }
 
@@ -75,8 +75,7 @@ void broadcast_together(comm::Group& group, std::span<const torch::Tensor> tenso
   }
 }
 
-// Whether a tensor's memory is used in place is a local decision of this rank: the message is the
-// same.
+// Each rank decides by itself whether to use a tensor's memory in place: the message is the same.
 void broadcast_alone(comm::Group& group, const torch::Tensor& tensor) {
   const auto whole = tensor.contiguous();
   group.broadcast(bytes_of(whole), 0, "model state").wait();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes all ranks start from the same model, and refuses to start if they cannot.
+// Makes all ranks start from the same model, and throws if their models differ.
 #pragma once
 
 #include <torch/torch.h>
@@ -21,12 +21,13 @@ struct NamedTensor {
 std::vector<NamedTensor> named_parameters(const torch::nn::Module& module);
 std::vector<NamedTensor> named_buffers(const torch::nn::Module& module);
 
-// Compares names, shapes, types, strides and requires_grad over all ranks. On a difference every
-// rank throws the same RuntimeError, which says what differs and on which rank.
+// Compares names, shapes, types, strides and requires_grad over all ranks. If they differ, every
+// rank throws the same RuntimeError, which names the difference and the rank.
 void require_same_model(comm::Group& group, std::span<const NamedTensor> tensors);
 
-// Collective, for the same tensors in the same order. Copies rank 0's values to all ranks: small
-// tensors together, large ones in place, so that it takes 1 MiB of memory whatever the model is.
+// Collective, for the same tensors in the same order. Copies rank 0's values to all ranks. Packs
+// small tensors together and sends large ones in place, so that it needs only 1 MiB of memory for
+// any model.
 void broadcast_from_leader(comm::Group& group, std::span<const NamedTensor> tensors);
 
 }  // namespace ddp

@@ -47,7 +47,7 @@ std::uint64_t absorb_tensor(std::uint64_t hash, const torch::Tensor& tensor) {
   return absorb_bytes(hash, {static_cast<const std::byte*>(values.data_ptr()), values.nbytes()});
 }
 
-// The checksum that most ranks have; in a tie, that of the lowest rank.
+// The most frequent checksum; in a tie, that of the lowest rank.
 std::int64_t most_frequent(const std::vector<std::int64_t>& checksums) {
   const auto count = [&](std::int64_t c) {
     return std::count(checksums.begin(), checksums.end(), c);
@@ -56,7 +56,7 @@ std::int64_t most_frequent(const std::vector<std::int64_t>& checksums) {
                            [&](std::int64_t a, std::int64_t b) { return count(a) < count(b); });
 }
 
-// Collective. For each rank, the name of the first parameter that differs from `leader`'s.
+// Collective. Returns the first parameter of each rank that differs from `leader`'s.
 std::vector<std::string> first_differences(comm::Group& group,
                                            std::span<const NamedTensor> parameters, int leader) {
   std::vector<std::int64_t> mine;
@@ -104,9 +104,9 @@ void throw_different_parameters(comm::Group& group, std::span<const NamedTensor>
   }
   throw RuntimeError(fmt::format(
       "the parameters are no longer the same on all ranks {}: {} differ{} from rank {}{}; a rank "
-      "that skips step.apply(), uses another learning rate, writes to parameters by itself or "
-      "runs on another kind of CPU causes that; let every rank do the same, or set "
-      "check_parameters_every to 0 if ranks are meant to differ",
+      "may have skipped step.apply(), used another learning rate, written to parameters or run "
+      "on another type of CPU; make every rank do the same, or set "
+      "check_parameters_every to 0 if ranks should differ",
       when, fmt::join(differing, ", "), differing.size() == 1 ? "s" : "", leader,
       agreeing == 0 ? "" : fmt::format(" and {} other{}", agreeing, agreeing == 1 ? "" : "s")));
 }

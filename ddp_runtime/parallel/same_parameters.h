@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether all ranks still have the same parameters.
+// Verifies that all ranks still have the same parameters.
 //
 // Note [Replicas that drift apart]
-// All ranks begin with the same parameters and apply the same averaged gradients, so that they stay
-// bitwise the same. Nothing restores that, though, once one rank has skipped an update, used
-// another learning rate or written to a parameter: from then on each averages gradients of a
-// different model, and no error is raised. So at regular intervals a checksum of the parameters is
-// sent along with the step agreement, and one is compared before a checkpoint is saved from all
-// ranks.
+// All ranks begin with the same parameters and apply the same averaged gradients, so they stay
+// bitwise the same. But once one rank has skipped an update, used another learning rate or written
+// to a parameter, nothing corrects that: from then on each rank averages gradients of a different
+// model, and no error is raised. So at regular intervals the step agreement carries a checksum of
+// the parameters, and the ranks compare one before all of them save a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +18,8 @@
 
 namespace ddp {
 
-// Checksum of the bytes of all tensors, in this order: not negative; different values have the same
-// checksum only by an accident of one in 2^63. About as fast as reading the memory.
+// Checksum of the bytes of all tensors, in this order: not negative. Different values have the same
+// checksum only with a probability of 2^-63. About as fast as reading the memory.
 std::int64_t checksum_of(std::span<const NamedTensor> tensors);
 
 // Collective. Throws as throw_different_parameters() does if the ranks' checksums differ. `when`

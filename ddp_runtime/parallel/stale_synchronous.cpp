@@ -77,8 +77,8 @@ StaleSynchronous::StaleSynchronous(torch::nn::Module& module, comm::Group& group
   });
 }
 
-// Called at the first step rather than in the constructor, so that the caller can load parameters
-// and momentum from a checkpoint first.
+// Called at the first step and not in the constructor, so that the caller can load parameters and
+// momentum from a checkpoint first.
 void StaleSynchronous::start() {
   const torch::NoGradGuard no_grad;
   for_each_window(parameters_, values_, [](const NamedTensor& p, const torch::Tensor& window) {

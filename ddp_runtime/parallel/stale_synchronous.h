@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data parallelism in which ranks do not wait for each other, up to a bound: stale synchronous
-// parallel. Every rank keeps its own, slightly different copy of the parameters and sends its
-// gradients to servers; every rank is one of them. See docs/async.md for when that helps.
+// Stale synchronous parallelism: data parallelism in which a rank waits for the others only if it
+// is too far ahead. Every rank keeps its own, slightly different copy of the parameters and sends
+// its gradients to parameter servers, and every rank is one. docs/async.md explains when that
+// helps.
 //
 //   ddp::StaleSynchronous replica(*net, world.group(), {.staleness = 4, .momentum = 0.9});
 //   for (...) {
@@ -26,20 +27,22 @@
 namespace ddp {
 
 struct StaleSynchronousOptions {
-  // How many steps a rank may be ahead of the slowest one; 0: none, as in synchronous training.
+  // Maximum number of steps by which a rank may be ahead of the slowest one; 0: synchronous
+  // training.
   std::int64_t staleness = 4;
   double momentum = 0;
   double weight_decay = 0;  // for the parameters given as `decayed`
-  // Parameters may be unused in a loss: their gradient is zero. Otherwise that is an error.
+  // Allows parameters that a loss does not use: their gradient is zero. Otherwise they are an
+  // error.
   bool allow_unused = false;
 };
 
 class StaleSynchronous {
  public:
-  // Collective. Parameters and buffers take rank 0's values. Throws, on all ranks, RuntimeError if
-  // the models differ and UsageError if the model cannot be trained like this: parameters that are
-  // not float32, layers that communicate in forward. `decayed` are the parameters to which weight
-  // decay applies. `module` and `group` must outlive this object.
+  // Collective. Parameters and buffers take rank 0's values. Throws on all ranks: RuntimeError if
+  // the models differ, and UsageError if the model has parameters that are not float32 or layers
+  // that communicate in forward. Weight decay applies to the parameters in `decayed`. `module` and
+  // `group` must outlive this object.
   StaleSynchronous(torch::nn::Module& module, comm::Group& group,
                    const StaleSynchronousOptions& options,
                    std::span<const torch::Tensor> decayed = {});
@@ -49,7 +52,7 @@ class StaleSynchronous {
   // Sends the gradients since the last step and receives new parameters. Waits while this rank
   // would be too far ahead. Throws RuntimeError naming a parameter without a gradient.
   void step(double learning_rate);
-  // The same without an update by this rank, which discards its gradients.
+  // As step(), but discards this rank's gradients.
   void step_without_update();
 
   // Collective, after the same number of steps on all ranks: brings parameters and momentum up to
@@ -59,8 +62,8 @@ class StaleSynchronous {
   // Collective, after the last step. Afterwards only the destructor may be called.
   void close();
 
-  // The optimizer's momentum by parameter, as of the last settle(); empty without momentum. To be
-  // saved, and to be filled before the first step.
+  // The optimizer's momentum by parameter, as of the last settle(); empty without momentum. Save it
+  // in checkpoints, and restore it before the first step.
   const std::vector<NamedTensor>& momentum() const noexcept { return momentum_; }
 
   comm::Group& group() noexcept { return group_; }

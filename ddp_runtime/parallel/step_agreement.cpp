@@ -89,7 +89,7 @@ void StepAgreement::explain_histories() {
   }
   if (const auto found = comm::find_disagreement(statuses)) throw RuntimeError(found->text);
   throw RuntimeError(fmt::format(
-      "the ranks have called different collectives before step {}, too long ago to say which: all "
+      "the ranks called different collectives before step {}, too long ago to name them: all ranks "
       "must run the same steps in the same order",
       facts_.step));
 }

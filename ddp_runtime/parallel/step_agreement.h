@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that all ranks are in the same step, with one tiny collective per step that runs while
-// backward does. Finds mistakes that no collective notices by itself: a rank that skipped a step,
-// another number of micro-batches, another loss scale, a loss that is NaN, another collective of
-// the same length.
+// Checks that all ranks are in the same step, with one tiny collective per step that runs during
+// backward. Finds errors that no collective notices by itself: a rank that skipped a step, a
+// different number of micro-batches, a different loss scale, a loss that is NaN, a different
+// collective of the same length.
 #pragma once
 
 #include <array>
@@ -17,9 +17,9 @@ namespace ddp {
 struct StepFacts {
   std::int64_t step = 0;  // counted by DistributedDataParallel
   std::int64_t micro_batches = 1;
-  std::int64_t tag = 0;  // the program's own, such as the position in the data
+  std::int64_t tag = 0;  // set by the program, such as the position in the data
   bool loss_is_finite = true;
-  std::int64_t parameters = 0;  // their checksum, in steps that compare them
+  std::int64_t parameters = 0;  // checksum, in steps that compare parameters
 };
 
 class StepAgreement {
@@ -39,7 +39,7 @@ class StepAgreement {
 
   comm::Group& group_;
   StepFacts facts_;
-  std::uint64_t history_ = 0;  // of the group's collectives before ask()
+  std::uint64_t history_ = 0;  // hash of the group's collectives before ask()
   using Words = std::array<std::int64_t, 5>;
   std::shared_ptr<Words> words_ = std::make_shared<Words>();
   comm::Work answer_;

@@ -28,7 +28,7 @@ struct Normalization : torch::CustomClassHolder {
 
   comm::Group& channel;
   std::string name;
-  torch::Tensor mean;  // over all ranks' batches, like the rest: [channels], double
+  torch::Tensor mean;  // over all ranks' batches, like the other fields: [channels], double
   torch::Tensor variance;
   double count;
   torch::Tensor inverse_deviation;
@@ -70,7 +70,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
     context->saved_data["normalization"] = c10::IValue::make_capsule(n);
     if (batch.numel() == 0) return batch.clone();
     const auto type = torch::dtype(summation_type(batch)).device(batch.device());
-    // The kernel for given statistics is the one used in eval mode.
+    // With given statistics, torch uses the same kernel as in eval mode.
     return torch::batch_norm(batch, weight, bias, n->mean.to(type), n->variance.to(type),
                              /*training=*/false, /*momentum=*/0, n->epsilon,
                              /*cudnn_enabled=*/true);
@@ -104,7 +104,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
       all_gradients.push_back(of_weight.to(weight.scalar_type()));
       all_gradients.push_back(mine.gradient.to(weight.scalar_type()));
     }
-    all_gradients.emplace_back();  // for the normalization
+    all_gradients.emplace_back();  // no gradient for the normalization
     return all_gradients;
   }
 };
@@ -129,7 +129,7 @@ torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
 double SyncBatchNormImpl::begin_batch() {
   if (!is_training() || !options.track_running_stats()) return options.momentum().value_or(0);
   num_batches_tracked += 1;
-  // Without a momentum: the mean over all batches so far.
+  // Without a momentum, the running statistics are the mean over all batches.
   return options.momentum() ? *options.momentum() : 1 / num_batches_tracked.item<double>();
 }
 

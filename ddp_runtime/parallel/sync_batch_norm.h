@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch normalization over the batch of all ranks, for models whose batch per rank is too small for
-// its own statistics.
+// Batch normalization over the batch of all ranks, for models with too few samples per rank for
+// statistics.
 //
 //   struct NetImpl : torch::nn::Module {
 //     ddp::SyncBatchNorm norm{register_module("norm", ddp::SyncBatchNorm(64))};   // 1d, 2d or 3d
@@ -10,15 +10,14 @@
 //
 // A layer that is not connected is a plain torch::nn::BatchNorm. In C++ a module's forward() is
 // called by its type, so a torch::nn::BatchNorm2d inside a model cannot be replaced from outside,
-// as PyTorch's convert_sync_batchnorm does: the model must use this type, and then works on one
-// rank and on many. Parameters and buffers have the same names as in torch::nn::BatchNorm, so that
+// as PyTorch's convert_sync_batchnorm does. The model must use this type, which works on one rank
+// and on many. Parameters and buffers have the same names as in torch::nn::BatchNorm, so
 // checkpoints are interchangeable.
 //
 // Note [Order of collectives in backward]
-// A layer's collectives come in the order of the graph, the same on all ranks. Meanwhile another
-// thread sends buckets of gradients, whenever they happen to be full: which of the two comes first
-// differs from rank to rank. So the layers have their own channel of the group, one for all of
-// them.
+// A layer's collectives run in the order of the graph, the same on all ranks. At the same time
+// another thread sends full buckets of gradients, and which of the two comes first differs between
+// ranks. So all of these layers share a separate channel of the group.
 #pragma once
 
 #include <torch/torch.h>
@@ -33,16 +32,16 @@ class SyncBatchNormImpl
     : public torch::nn::NormImplBase<2, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:
   explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& layer) : NormImplBase(layer) {}
-  // Connected from the start.
+  // Creates a layer that is already connected to `group`.
   SyncBatchNormImpl(const torch::nn::BatchNormOptions& layer, comm::Group& group)
       : NormImplBase(layer) {
     connect(group);
   }
 
-  // From now on, in training, statistics are those of all ranks' batches together: forward() and
-  // backward() are collective, and a rank's batch may be smaller than another's, or empty. This
-  // call is itself collective, in the same order on all ranks. `group` must outlive the layer;
-  // `name` is for errors.
+  // From now on, in training, statistics cover the batches of all ranks: forward() and backward()
+  // are collective, and a rank's batch may be smaller than another's, or empty. This call is also
+  // collective, in the same order on all ranks. `group` must outlive the layer; `name` is for
+  // errors.
   void connect(comm::Group& group, std::string name = "a layer");
   // Whether forward() will be collective.
   bool communicates() const noexcept;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bridge between tensors and the communication library, which does not know about tensors.
+// Connects tensors to the communication library, which does not depend on torch.
 #pragma once
 
 #include <torch/torch.h>
@@ -12,7 +12,7 @@ namespace ddp {
 // the collectives do not support.
 comm::Buffer buffer_of(const torch::Tensor& tensor);
 
-// The same memory as bytes: for any element type, when data is only moved.
+// The same memory as bytes, for data of any element type that is only moved.
 comm::Buffer bytes_of(const torch::Tensor& tensor);
 
 }  // namespace ddp

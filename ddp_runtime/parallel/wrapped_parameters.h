@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters that a replica was created for, and whether its module still has them unchanged. A
-// hook on each of them averages its gradient: a parameter that was added, unfrozen or converted
-// afterwards has no hook, and each rank would train it separately.
+// The parameters that a replica was created for, and a check that its module still has them
+// unchanged. Hooks on the parameters average their gradients: a parameter that was added, unfrozen
+// or converted later has no hook, and each rank would train it separately.
 #pragma once
 
 #include <torch/torch.h>
@@ -15,7 +15,7 @@ namespace ddp {
 
 class WrappedParameters {
  public:
-  // `may_freeze`: a parameter may stop requiring gradients, since it may be unused anyway. The
+  // `may_freeze`: a parameter may stop requiring gradients, because it may be unused anyway. The
   // module must outlive this object.
   WrappedParameters(const torch::nn::Module& module, std::vector<NamedTensor> parameters,
                     bool may_freeze);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The number of steps that each rank has completed. Pure.
+// The number of steps that each rank has completed. No side effects.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ class Clocks {
   // Number of steps that every rank has completed.
   std::int64_t slowest() const { return *std::min_element(done_.begin(), done_.end()); }
   std::int64_t fastest() const { return *std::max_element(done_.begin(), done_.end()); }
-  // The lowest of the ranks that have completed no more than slowest().
+  // The lowest rank that has completed no more steps than slowest().
   int slowest_rank() const {
     return static_cast<int>(std::min_element(done_.begin(), done_.end()) - done_.begin());
   }

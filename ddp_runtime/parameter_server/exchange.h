@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One exchange of this rank's worker with all servers: a request of the computing thread to the
+// One exchange of this rank's worker with all servers: a request from the computing thread to the
 // server's thread. Thread-safe.
 #pragma once
 
@@ -17,8 +17,8 @@ namespace ddp::parameter_server {
 struct Exchange {
   Request request;
   std::span<const float> gradient;  // of all shards; empty if there is none
-  std::span<float> values;          // of all shards: filled
-  std::span<float> velocity;        // of this rank's own shard: filled, if not empty
+  std::span<float> values;          // of all shards: output
+  std::span<float> velocity;        // of this rank's own shard: output, if not empty
 };
 
 class RequestSlot {
@@ -27,13 +27,13 @@ class RequestSlot {
   // server's thread. Returns the number of steps that every rank had completed.
   std::int64_t request(const Exchange& exchange);
 
-  // Called by the server's thread: takes the submitted exchange. If `patient`, waits for one, or
-  // for close().
+  // Called by the server's thread: takes the submitted exchange. If `patient`, waits until one is
+  // submitted or close() is called.
   std::optional<Exchange> take(bool patient);
   void finish(std::int64_t slowest);
   void fail(std::exception_ptr error);
 
-  // No more exchanges will be submitted.
+  // Announces that no more exchanges will be submitted.
   void close();
   bool closed() const;
 

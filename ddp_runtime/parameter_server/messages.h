@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between workers and servers. There is only one exchange at a time between a worker and a
-// server, so that lengths are known before a message arrives:
+// Messages between workers and servers. A worker and a server have only one exchange at a time, so
+// both know the length of a message before it arrives:
 //
 //   worker to server   Request      then, for a push with a gradient, its slice for that shard
 //   server to worker   Answer, and the shard's values; nothing after a shutdown
@@ -19,7 +19,7 @@ enum class RequestType : std::int64_t { push_and_pull, push_nothing_and_pull, pu
 
 struct Request {
   RequestType type = RequestType::pull;
-  std::int64_t step = 0;   // of a push: its number, starting at 1
+  std::int64_t step = 0;   // step number of a push, starting at 1
   std::int64_t needs = 0;  // answer when every rank has completed this many steps
   double learning_rate = 0;
 };

@@ -49,7 +49,7 @@ ParameterServer::ParameterServer(comm::Group& group, std::span<const float> valu
 
 ParameterServer::~ParameterServer() = default;
 
-// Numbered like a collective: the rank that is behind in these numbers is the one being waited for.
+// Numbered like a collective: the rank with the lowest number is the one that the others wait for.
 std::int64_t ParameterServer::exchange(const Exchange& exchange,
                                        std::optional<std::uint64_t> number) {
   auto& recorder = group_.flight_recorder();
@@ -87,7 +87,7 @@ void ParameterServer::settle(std::span<float> values, std::span<float> velocity)
   std::vector<float> own(shard_length_);
   exchange({{RequestType::pull, steps_, steps_, 0}, {}, padded_values_, own}, std::nullopt);
   std::copy_n(padded_values_.begin(), size_, values.begin());
-  // No rank pushes again before all have this answer: the next step comes after the gather.
+  // No rank pushes again before all ranks have this answer: the next step comes after the gather.
   std::vector<float> all(padded_values_.size());
   group_.all_gather(comm::buffer_of(std::span(own)), comm::buffer_of(std::span(all)), "velocity")
       .wait();

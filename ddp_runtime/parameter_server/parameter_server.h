@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training in which ranks do not wait for each other, up to a bound. The parameters are divided
-// into as many shards as there are ranks; each rank is the server of one shard and a worker on all
-// of them. See docs/async.md.
+// Training in which a rank waits for the others only if it is too far ahead. The parameters are
+// divided into one shard per rank; each rank is the server of one shard and a worker on all of
+// them. See docs/async.md.
 #pragma once
 
 #include <cstddef>
@@ -26,25 +26,25 @@ class ParameterServer {
                   std::span<const float> velocity, const ServerOptions& options);
   ParameterServer(const ParameterServer&) = delete;
   ParameterServer& operator=(const ParameterServer&) = delete;
-  // If close() was not called, the other ranks lose this one's shard: meant for cleanup after a
+  // If close() was not called, the other ranks lose this rank's shard: meant for cleanup after a
   // failure.
   ~ParameterServer();
 
   // Sends this rank's gradient of its next step, which must be its share of the mean over ranks,
   // and receives the parameters for the step after that. Waits only while this rank would be more
-  // than `staleness` steps ahead of the slowest. An empty gradient is a step without one. Throws
-  // PeerFailure if a rank has failed, BrokenCollective if one takes too long.
+  // than `staleness` steps ahead of the slowest rank. An empty gradient means a step without a
+  // gradient. Throws PeerFailure if a rank has failed, BrokenCollective if a rank takes too long.
   void push_and_pull(std::span<const float> gradient, double learning_rate,
                      std::span<float> values);
 
-  // Collective, when all ranks have pushed the same number of times: returns the parameters and the
+  // Collective, after the same number of pushes on all ranks: returns the parameters and the
   // velocity with all gradients applied, bitwise the same on all ranks.
   void settle(std::span<float> values, std::span<float> velocity);
 
   // Collective; no other function may be called afterwards.
   void close();
 
-  // How far this rank was ahead of the slowest one when it began its steps.
+  // How far this rank was ahead of the slowest rank at the beginning of its steps.
   struct Lead {
     std::int64_t largest = 0;
     double mean = 0;

@@ -20,7 +20,7 @@ std::span<std::byte> bytes_of(T& value) {
 
 }  // namespace
 
-// Another rank: a worker to this server, and a server to this worker.
+// Another rank, both as a worker of this server and as a server of this worker.
 struct Service::Client {
   enum class At : std::uint8_t { asking, pushing, waiting, reading, gone };
 
@@ -28,7 +28,7 @@ struct Service::Client {
   At at = At::asking;
   Request request;
   Answer answer;
-  std::vector<float> buffer;          // its gradient, then its answer
+  std::vector<float> buffer;          // gradient from its worker, then the answer to it
   std::vector<comm::Ticket> tickets;  // in flight to or from its worker
 
   Answer theirs;                   // its server's answer to our request
@@ -111,7 +111,7 @@ void Service::wait_for_news(int idle_calls) {
   if (!clients_.empty()) line_.transport->idle(idle_calls);
 }
 
-// As in every other wait: report a slow wait after a while, and give up in the end.
+// As in every other wait: reports a slow wait after a while, and gives up at the timeout.
 void Service::check_time() {
   wait_timer_.check([&](std::chrono::milliseconds waited) {
     return fmt::format("rank {} waited {:.0f} s after step {} for {}", rank(),
@@ -123,17 +123,18 @@ void Service::check_time() {
 std::string Service::whom_we_wait_for() const {
   const auto& clocks = shard_.clocks();
   if (clocks.slowest() < own_->request.needs) {
-    return fmt::format("rank {}, which has done {} steps", clocks.slowest_rank(), clocks.slowest());
+    return fmt::format("rank {}, which has completed {} steps", clocks.slowest_rank(),
+                       clocks.slowest());
   }
   std::vector<int> silent;
   for (const auto& server : clients_) {
     if (!server.ours.empty()) silent.push_back(server.rank);
   }
-  return fmt::format("an answer of the server{} of rank {}", silent.size() == 1 ? "" : "s",
+  return fmt::format("an answer from the server{} of rank {}", silent.size() == 1 ? "" : "s",
                      fmt::join(silent, ", "));
 }
 
-// Retires messages that have arrived or left; returns whether none is in flight any more.
+// Removes completed messages; returns whether none is in flight any more.
 bool Service::arrived(std::vector<comm::Ticket>& tickets) {
   while (!tickets.empty() && line_.transport->poll(tickets.back())) tickets.pop_back();
   return tickets.empty();
@@ -215,7 +216,7 @@ bool Service::answer_whose_turn_it_is() {
   return moved;
 }
 
-// A copy: the shard keeps changing while the answer is in flight.
+// Copies the values, because the shard keeps changing while the answer is in flight.
 void Service::answer(Client& client) {
   std::copy(shard_.values().begin(), shard_.values().end(), client.buffer.begin());
   client.answer.slowest = shard_.clocks().slowest();
@@ -269,7 +270,7 @@ bool Service::finish_exchange() {
   if (!all) return false;
   std::int64_t slowest = shard_.clocks().slowest();
   for (const auto& server : clients_) slowest = std::min(slowest, server.theirs.slowest);
-  // A rank that has sent shutdown may leave, so the others must have sent it, too.
+  // A rank that has sent shutdown may exit, so wait until the others have sent it, too.
   shut_down_ = own_->request.type == RequestType::shutdown;
   if (shut_down_ && !all_gone()) return false;
   own_.reset();

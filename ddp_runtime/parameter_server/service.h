@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread that runs a rank's server: answers the workers of all ranks for this rank's shard, and
-// carries this rank's own exchanges to the other servers. It alone accesses the shard and the
-// network, so neither needs a lock.
+// The thread that runs a rank's server: it answers the workers of all ranks for this rank's shard,
+// and carries this rank's own exchanges to the other servers. Only this thread accesses the shard
+// and the network, so neither needs a lock.
 //
 // Note [One answer at a time]
 // A worker's push and its next read are one request. So when the last gradient of a step arrives,
-// all workers waiting for it have sent their requests already; they are answered from the same
-// values, before any of them can push again.
+// all workers waiting for it have already sent their requests. The server answers them from the
+// same values, before any of them can push again.
 #pragma once
 
 #include <memory>
@@ -25,13 +25,13 @@ namespace ddp::parameter_server {
 
 class Service {
  public:
-  // `length`: of every rank's shard, in elements. The slot and the channel's group must outlive
+  // `length`: size of every rank's shard in elements. The slot and the channel's group must outlive
   // this object.
   Service(comm::PointToPointChannel& line, Shard shard, std::size_t length, RequestSlot& slot);
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
-  // Stops at once: after shutdown messages no rank needs this server, and without them the run has
-  // failed anyway.
+  // Stops immediately: after shutdown messages no rank needs this server, and without them the run
+  // has failed anyway.
   ~Service();
 
  private:

@@ -14,7 +14,7 @@ void Shard::push(int rank, std::span<const float> gradient, double learning_rate
 
 void Shard::apply(const Gradient& gradient, std::int64_t steps) {
   if (gradient.values.empty()) return;
-  // A step for which no rank had a gradient does not tick, as in synchronous training.
+  // As in synchronous training, a step for which no rank had a gradient does not tick.
   if (ticks_ < steps) parameters_.tick(gradient.learning_rate);
   ticks_ = steps;
   parameters_.add(gradient.values, gradient.learning_rate);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's shard of the parameters, as its server keeps it: applies the ranks' gradients and
-// decides which rank may read when. Stale synchronous parallel (Ho et al., "More Effective
-// Distributed ML via a Stale Synchronous Parallel Parameter Server", 2013). Pure: no messages, no
-// threads.
+// One rank's shard of the parameters on its server: applies the ranks' gradients and decides which
+// rank may read when. Stale synchronous parallel (Ho et al., "More Effective Distributed ML via a
+// Stale Synchronous Parallel Parameter Server", 2013). No messages, no threads.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +23,13 @@ class Shard {
         held_(static_cast<std::size_t>(ranks)),
         reads_(static_cast<std::size_t>(ranks)) {}
 
-  // `rank` has completed another step. Its gradient, its share of the mean over ranks, is empty if
-  // it had none. Without staleness, gradients are applied only when all ranks' gradients of the
-  // step have arrived, in rank order, so that the result does not depend on which was first: the
+  // Records that `rank` has completed another step. `gradient` is its share of the mean over ranks,
+  // or empty. Without staleness, gradients are applied only when all ranks' gradients of the step
+  // have arrived, in rank order, so that the result does not depend on the order of arrival. So the
   // gradient must stay valid until the rank's next read is answered.
   void push(int rank, std::span<const float> gradient, double learning_rate);
 
-  // `rank` wants to read once every rank has completed `steps` steps.
+  // Registers a read of `rank`, to be answered once every rank has completed `steps` steps.
   void ask(int rank, std::int64_t steps) { reads_[static_cast<std::size_t>(rank)] = steps; }
   // Returns a rank whose read can be answered now, with the current values().
   std::optional<int> take_answerable();
@@ -46,7 +45,7 @@ class Shard {
     double learning_rate = 0;
   };
 
-  // `steps`: number of ticks that must come before it.
+  // `steps`: number of ticks that must precede the gradient.
   void apply(const Gradient& gradient, std::int64_t steps);
 
   MomentumSgd parameters_;

@@ -20,7 +20,7 @@ namespace ddp::profile {
 // The collectives of one step, in the order in which all ranks ran them.
 struct StepCollectives {
   std::vector<Interval> times;
-  Interval exposed;  // time in the step spent waiting for them: not hidden by backward
+  Interval exposed;  // time that the step waited for them, not hidden by backward
 };
 
 // Returns the collectives of the recorder's last step.

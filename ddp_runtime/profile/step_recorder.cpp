@@ -8,7 +8,7 @@
 namespace ddp::profile {
 namespace {
 
-// The steps of a long run would fill the memory: at twice this number the older half is dropped.
+// The steps of a long run would fill the memory, so at twice this number the older half is dropped.
 constexpr std::size_t kStepsKept = 2048;
 
 double seconds_of(Interval time) {

@@ -61,7 +61,7 @@ struct StepSummary {
 };
 
 // The first steps are slower (allocation, first touch, connections) and not representative of a
-// long run: the first `warmup` steps are left out, as long as more than half of the steps remain.
+// long run, so the first `warmup` steps are left out if more than half of the steps remain.
 StepSummary summarize(const std::vector<StepRecord>& steps, std::size_t warmup);
 
 class StepRecorder {
@@ -86,7 +86,7 @@ class StepRecorder {
     bool communication = false;
   };
 
-  // A step starts where the previous one ended, so that no time is lost between them, unless a
+  // A step starts at the end of the previous one, so that no time is lost between them, unless a
   // pause (for example an evaluation) came in between.
   void begin_step();
   void pause() noexcept { paused_ = true; }

@@ -11,8 +11,8 @@
 
 namespace ddp::profile {
 
-// Adds up steps one by one; the summary matches that of summarize(). Percentiles are exact for the
-// first kExact measured steps, and accurate to 1 % beyond.
+// Adds steps one by one; the summary matches that of summarize(). Percentiles are exact for the
+// first kExact measured steps, and accurate to 1 % after that.
 class StepTotals {
  public:
   static constexpr std::size_t kExact = 2048;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Positions of numbers on an axis, and the numbers used as tick labels.
+// Positions of numbers on an axis, and tick labels.
 #pragma once
 
 #include <vector>

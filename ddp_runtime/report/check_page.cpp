@@ -48,7 +48,7 @@ bool is_list_of_pairs(const json& list) {
 struct Speeds {
   std::vector<std::string> nodes;
   std::map<std::pair<std::string, std::string>, double>
-      from_to;  // best speed in GB/s; 0 if the exchange failed
+      from_to;  // best speed in GB/s; 0 if the measurement failed
   double median = 0;
 };
 
@@ -85,7 +85,7 @@ std::string cell(const Speeds& speeds, std::size_t row, std::size_t column, doub
       pair, known ? fmt::format("{:.3g} GB/s", found->second) : "not measured");
 }
 
-// A transport over which the pairs were measured: its name in the report and for people, in HTML.
+// A transport over which pairs were measured: its name in the report, and its display name in HTML.
 struct Way {
   std::string kind;  // "tcp", "tcp_eth1", "verbs", "nccl", "mpi"
   std::string id;
@@ -154,7 +154,7 @@ std::string pair_table(const Speeds& speeds) {
   for (const auto& [pair, speed] : speeds.from_to) rows.emplace_back(speed, pair);
   std::sort(rows.begin(), rows.end());
   std::string html =
-      "<details><summary>The same as a table, slowest first</summary>\n<table><thead><tr>"
+      "<details><summary>As a table, slowest first</summary>\n<table><thead><tr>"
       "<th scope=\"col\">from</th><th scope=\"col\">to</th><th scope=\"col\">GB/s</th></tr>"
       "</thead><tbody>\n";
   for (std::size_t i = 0; i < std::min(rows.size(), kMaxRows); ++i) {
@@ -170,7 +170,7 @@ std::string pair_section(const json& report, const Way& way) {
   std::string html =
       fmt::format("<section id=\"{}\">\n<h2>Pairs over {}</h2>\n", way.id, way.title);
   if (speeds.nodes.size() > kMaxInMap) {
-    html += fmt::format("<p>{} nodes are too many for a map.</p>\n", speeds.nodes.size());
+    html += fmt::format("<p>{} nodes are too many for a heat map.</p>\n", speeds.nodes.size());
   } else {
     html += heat_map(speeds, way) + legend();
   }
@@ -202,7 +202,7 @@ std::string finding_rows(const json& report) {
 std::string finding_section(const json& report) {
   const std::string rows = finding_rows(report);
   std::string html = "<section id=\"findings\">\n<h2>Findings</h2>\n";
-  if (rows.empty()) return html + "<p>Nothing is wrong.</p>\n</section>\n";
+  if (rows.empty()) return html + "<p>No problems found.</p>\n</section>\n";
   html += "<div class=\"scroll\"><table><thead><tr>";
   for (const char* heading : {"severity", "about", "check", "evidence", "what to do"}) {
     html += fmt::format("<th scope=\"col\">{}</th>", heading);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The document that compares two runs: what differs, and by how much.
+// The document that compares two runs: the differences and their sizes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ void add_environment(Rows& rows, const RunRecord& a, const RunRecord& b) {
   }
 }
 
-// All fields except when and where it ran, which always differ.
+// All fields except time and place of the run, which always differ.
 Rows all_rows(const RunRecord& a, const RunRecord& b) {
   Rows rows{{"program", a.program, b.program},
             {"command", a.command, b.command},
@@ -81,7 +81,7 @@ Cell change(const Row& row) {
 }
 
 Section difference_section(const Rows& rows) {
-  Section section{"differences", "What differs", {}, {}, {}};
+  Section section{"differences", "Differences", {}, {}, {}};
   section.table.columns = {{"key", "in run.json", Show::text},
                            {"a", "A", Show::text},
                            {"b", "B", Show::text},
@@ -97,11 +97,11 @@ Section difference_section(const Rows& rows) {
   section.paragraphs = {
       "Figures are seconds, counts and fractions, as in run.json; there exposed_comm includes the "
       "waiting. Phases whose time changed most come first."};
-  if (!same.empty()) section.paragraphs.push_back("The same in both: " + same + ".");
+  if (!same.empty()) section.paragraphs.push_back("Same in both: " + same + ".");
   return section;
 }
 
-// How much the time per sample and rank changed from A to B, by phase. The parts sum to the whole.
+// The change of the time per sample and rank from A to B, by phase. The parts sum to the whole.
 struct Growth {
   std::string name;
   double seconds = 0;  // time of B's step
@@ -146,10 +146,10 @@ std::string cause_text(const char* name, const RunRecord& run) {
 
 std::string verdict(const RunRecord& a, const RunRecord& b) {
   if (!a.samples_per_second || !b.samples_per_second || *a.samples_per_second <= 0) {
-    return "The throughput of one of the runs is not known.";
+    return "The throughput of one of the runs is unknown.";
   }
   const double ratio = *b.samples_per_second / *a.samples_per_second;
-  return fmt::format("B does {} samples per second, A {}: {} times as many.",
+  return fmt::format("B processes {} samples per second and A {}, a ratio of {}.",
                      significant(*b.samples_per_second), significant(*a.samples_per_second),
                      significant(ratio)) +
          growth_text(a, b) + cause_text("A", a) + cause_text("B", b);
@@ -161,17 +161,17 @@ Document compare_document(const RunRecord& a, const RunRecord& b, const std::str
   Document document;
   document.kind = "compare";
   document.program = program;
-  document.title = "Two runs compared";
+  document.title = "Comparison of two runs";
   document.verdict = verdict(a, b);
   if (a.model != b.model || a.data != b.data || a.world_size != b.world_size) {
     document.cautions = {
-        "The runs differ in model, data or number of ranks: their speeds are of different work and "
-        "cannot be compared."};
+        "The runs differ in model, data or number of ranks: their speeds cannot be "
+        "compared."};
   }
   document.facts = {{"A", a.source}, {"B", b.source}};
   document.sections = {difference_section(all_rows(a, b))};
-  Section steps{"step", "Where the time of a step goes", {}, {}, {}};
-  BarChart chart{"Time of a step",
+  Section steps{"step", "Where the step time goes", {}, {}, {}};
+  BarChart chart{"Step time",
                  "One bar per run, showing the mean step, split into "
                  "phases.",
                  "ms per step",

@@ -10,11 +10,11 @@ namespace ddp::report {
 // Three significant digits, without an exponent where possible: 0.00123, 12.3, 12345.
 std::string significant(double value);
 
-// The same, but with a letter for thousands, millions, .. from 10000 on, for tight spaces: 17.6k,
-// 394M.
+// As significant(), but from 10000 on with a letter for thousands, millions, .., for tight spaces:
+// 17.6k, 394M.
 std::string compact(double value);
 
-// A fraction as a percentage with one decimal: 61.3 %; above a million per cent with an exponent.
+// A fraction as a percentage with one decimal: 61.3 %; above a million percent with an exponent.
 std::string percent(double fraction);
 
 // Seconds as milliseconds, without the unit.

@@ -13,12 +13,12 @@
 namespace ddp::report {
 namespace {
 
-// As fractions of the step's time. Estimated waiting needs more evidence.
+// Fractions of the step's time. Estimated waiting needs more evidence.
 constexpr double kWorthNaming = 0.05;
 constexpr double kWorthNamingEstimated = 0.10;
 constexpr double kLeastSeconds = 20e-6;
-// The standard deviation of a normal distribution relative to its median absolute deviation, and
-// how many deviations count.
+// The factor from the median absolute deviation to the standard deviation of a normal distribution,
+// times the number of standard deviations above which a rank counts as late.
 constexpr double kDeviations = 3.5 * 1.4826;
 constexpr double kMaxRanksNamed = 3;
 
@@ -49,16 +49,16 @@ std::vector<double> waits_of(const Ranks& ranks) {
   return waits;
 }
 
-// Whether the rank was the last one more often than chance allows: more than half of the steps,
-// plus three and a half standard deviations of as many coin tosses.
+// Whether the rank was the last one more often than chance allows: in more than half of the steps,
+// plus three and a half standard deviations of the same number of coin tosses.
 bool late_throughout(const RankRecord& rank) {
   if (!rank.late_share || !rank.compared_steps) return true;
   const double steps = std::max(*rank.compared_steps, 1.0);
   return *rank.late_share > 0.5 + 3.5 * 0.5 / std::sqrt(steps);
 }
 
-// The difference of means that noise alone explains, for runs that have not counted late steps:
-// computed from the spread of the step times and the number of steps.
+// The difference of means that noise alone can explain, for runs that did not count late steps.
+// Computed from the spread of the step times and the number of steps.
 double chance(const RunRecord& run) {
   if (!run.waiting_estimated || !run.step.p50 || !run.step.p95 || !run.steps) return 0;
   const double deviation = std::max(*run.step.p95 - *run.step.p50, 0.0) / 1.2;
@@ -138,7 +138,7 @@ double crowding(const SharedProcessors& share) {
   return static_cast<double>(users) / share.processors + (share.by_ranks ? 1e6 : 0);
 }
 
-// Ranks whose CPU masks lie within one set of CPUs must not outnumber that set.
+// The ranks whose CPU masks lie within one set of CPUs must not outnumber that set.
 std::optional<SharedProcessors> find_shared(const RunRecord& run) {
   std::map<std::string, NodeRanks> nodes;
   for (const auto& rank : run.ranks) {
@@ -209,10 +209,10 @@ std::string sentence_of(const SharedProcessors& shared) {
 std::string sentence_of(const LateRanks& late) {
   const bool one = late.ranks.size() == 1;
   std::string text =
-      fmt::format("{} come{} {} ms later than the others in a step", capitalized(names_of(late)),
+      fmt::format("{} arrive{} {} ms later than the others in a step", capitalized(names_of(late)),
                   one ? "s" : "", milliseconds(late.seconds));
   if (late.phase) {
-    text += fmt::format(": {} take{} {} ms longer there", name_of(late.phase), "s",
+    text += fmt::format(": {} take{} {} ms longer", name_of(late.phase), "s",
                         milliseconds(late.phase_seconds));
   }
   return text + ".";
@@ -220,11 +220,11 @@ std::string sentence_of(const LateRanks& late) {
 
 std::string advice_against(const SharedProcessors& shared) {
   if (shared.by_ranks) {
-    return "Give each rank a CPU of its own: fewer ranks per node, or more CPUs for them "
+    return "Give each rank its own CPU: fewer ranks per node, or more CPUs for them "
            "(--ntasks-per-node, --cpus-per-task, --cpu-bind); until then the times say little "
            "about the network.";
   }
-  return "Give each thread a CPU of its own: fewer threads per rank (OMP_NUM_THREADS, --threads), "
+  return "Give each thread its own CPU: fewer threads per rank (OMP_NUM_THREADS, --threads), "
          "or more CPUs (--cpus-per-task).";
 }
 

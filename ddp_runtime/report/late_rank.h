@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why ranks wait for each other: they share CPUs, or one rank is late. No side effects.
+// Reasons why ranks wait for each other: they share CPUs, or one rank is late. No side effects.
 //
 // Note [Late]
-// The rank with the least waiting is the one that the others wait for (profile/collective_times.h).
-// It is reported as late only if it is so consistently: by more than a share of the step, by more
-// than the spread of the other ranks, and, if the run has counted late steps, in more steps than
-// chance explains. Ranks that are slow in turns are not reported. A comparison of a late rank's
-// phases with those of the others shows in which phase it falls behind.
+// The rank that waits least is the one that the others wait for (profile/collective_times.h). It is
+// reported as late only if it is late consistently: by more than a fixed share of the step, by more
+// than the spread of the other ranks and, if the run has counted late steps, in more steps than
+// chance explains. Ranks that are slow in turns are not reported. Comparing a late rank's phases
+// with those of the others shows the phase in which it falls behind.
 #pragma once
 
 #include <nlohmann/json.hpp>

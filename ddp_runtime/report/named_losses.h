@@ -23,7 +23,7 @@ struct NamedLoss {
 // All losses, in drawing order.
 std::vector<NamedLoss> named_losses(const Losses& losses);
 
-// The largest loss, or nullopt if it is half a per cent or less.
+// The largest loss, or nullopt if it is half a percent or less.
 std::optional<NamedLoss> biggest_loss(const ScalingPoint& point);
 
 }  // namespace ddp::report

@@ -56,7 +56,7 @@ std::string tiles(const Document& document) {
 
 std::string facts(const Document& document) {
   if (document.facts.empty()) return "";
-  std::string html = "<section id=\"facts\">\n<h2>What was run</h2>\n<dl class=\"facts\">\n";
+  std::string html = "<section id=\"facts\">\n<h2>Configuration</h2>\n<dl class=\"facts\">\n";
   for (const auto& [name, value] : document.facts) {
     html += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", html_escape(name),
                         html_escape(value.empty() ? "–" : value));
@@ -79,7 +79,7 @@ std::size_t place_of(const std::string& kind) {
   return 1 + kPhases;
 }
 
-// Each kind of segment once.
+// Lists each kind of segment once.
 std::string legend_of(const BarChart& chart) {
   std::vector<std::pair<std::string, std::string>> kinds;
   for (const auto& bar : chart.bars) {
@@ -162,7 +162,7 @@ std::string section_of(const Section& section) {
 
 std::string glossary(const Document& document) {
   if (document.glossary.empty()) return "";
-  std::string html = "<section id=\"glossary\">\n<h2>Words</h2>\n<dl class=\"glossary\">\n";
+  std::string html = "<section id=\"glossary\">\n<h2>Glossary</h2>\n<dl class=\"glossary\">\n";
   for (const auto& [word, meaning] : document.glossary) {
     html += fmt::format("<dt>{}</dt><dd>{}</dd>\n", html_escape(word), html_escape(meaning));
   }

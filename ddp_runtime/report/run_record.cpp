@@ -65,7 +65,7 @@ class Reader {
     return found == object_.end() ? std::nullopt : as_number(key, &*found);
   }
 
-  // null stands for an unknown word.
+  // Returns an empty text for null, which means that the value is unknown.
   std::string text(const char* key) { return as_text(key, required(key)); }
   std::string text_if_there(const char* key) {
     const auto found = object_.find(key);
@@ -124,7 +124,7 @@ class Reader {
     return std::nullopt;
   }
 
-  // Rounding may leave slightly more.
+  // Rounding may leave a value slightly above 1.
   std::optional<double> at_most_one(const char* key, std::optional<double> value) {
     if (!value || *value <= 1 + 1e-6) return value;
     wrong(key, "is more than 1");
@@ -136,11 +136,11 @@ class Reader {
     if (value->is_string() && value->get_ref<const std::string&>().size() <= kMaxText) {
       return value->get<std::string>();
     }
-    wrong(key, fmt::format("is not a text of at most {} bytes", kMaxText));
+    wrong(key, fmt::format("is not a string of at most {} bytes", kMaxText));
     return {};
   }
 
-  // Keys of a missing object are not reported as missing, too.
+  // Discards the problems of a missing object: its keys must not be reported as missing, too.
   Problems* scratch() { return &scratch_; }
 
   const json& object_;
@@ -149,7 +149,7 @@ class Reader {
   Problems scratch_;
 };
 
-// In run.json, it is part of exposed_comm.
+// Separates `waiting` from exposed_comm, which includes it in run.json.
 void take_waiting(StepSeconds& step, Reader& reader) {
   auto& waiting = step.parts[index_of(Phase::waiting)];
   waiting = reader.amount_if_there("waiting");

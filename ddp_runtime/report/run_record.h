@@ -39,11 +39,11 @@ struct RankRecord {
   std::optional<double>
       late_share;  // fraction of the compared steps in which the others waited longer
   std::optional<double> compared_steps;
-  std::optional<double> preemptions;  // per second: the kernel took its CPU away
+  std::optional<double> preemptions;  // per second, by the kernel
   std::optional<double> peak_memory_bytes;
 };
 
-// Where the time of the process went, in seconds; the parts sum to the total.
+// The wall time of the process by part, in seconds; the parts sum to the total.
 struct WallSeconds {
   std::optional<double> total;
   std::optional<double> startup;
@@ -53,7 +53,7 @@ struct WallSeconds {
   std::optional<double> rest;
 };
 
-// The part of the run that the process has trained, and the parts before it.
+// The part of the run that the process trained, and the parts before it.
 struct Coverage {
   std::optional<double> first_step;
   std::optional<double> last_step;
@@ -98,7 +98,7 @@ struct RunRecord {
 // InputError that names the file and every missing or invalid key.
 RunRecord read_run(const std::string& path);
 
-// The same from a string; `source` names it in errors.
+// Parses a report from a string; `source` names it in errors.
 RunRecord parse_run(std::string_view text, const std::string& source);
 
 }  // namespace ddp::report

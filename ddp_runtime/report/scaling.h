@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a set of runs with different numbers of ranks scaled, and what caused the loss.
+// How a set of runs with different numbers of ranks scaled, and the causes of the loss.
 //
 // With N ranks, throughput X (samples per second), global batch B, mean step time T, and the
 // smallest N as the base 0:
@@ -8,7 +8,7 @@
 //   efficiency  E = S * N0 / N, both for strong scaling (B fixed) and weak scaling
 //               (B proportional to N)
 //   ideal step  w T0, w = (B / N) / (B0 / N0): the base's time, with this run's share of the work
-//   loss        1 - E = sum over phases of (t_p - w t_p0) / T  + what happened outside of the steps
+//   loss        1 - E = sum over phases of (t_p - w t_p0) / T  + loss outside of the steps
 //
 // The losses are fractions of the ideal throughput and add up to 1 - E exactly. A phase that became
 // faster than its share of the ideal has a negative loss.
@@ -35,7 +35,7 @@ enum class ScalingKind {
 struct Losses {
   std::array<double, kPhases> phases{};  // by Phase
   double unaccounted = 0;                // time of the step outside all phases
-  double outside = 0;  // time outside of the steps: efficiency includes it, the steps do not
+  double outside = 0;                    // time outside of the steps, which lowers the efficiency
 };
 
 // All runs with one world size.
@@ -71,8 +71,8 @@ std::vector<std::string> unlike(const Scaling& scaling);
 // The sum of all losses.
 double total(const Losses& losses);
 
-// The world sizes above the base whose efficiency is below `minimum` or unknown: a value that could
-// not be measured has not passed. Includes the base if there is no other.
+// The world sizes above the base whose efficiency is below `minimum` or unknown, because an
+// unmeasured value does not pass. Includes the base if there is no other.
 std::vector<int> below(const Scaling& scaling, double minimum);
 
 }  // namespace ddp::report

@@ -35,13 +35,10 @@ std::vector<const RankRecord*> ranks_to_show(const RunRecord& run) {
 }
 
 Section step_section(const RunRecord& run) {
-  Section section{"step", "Where the time of a step goes", {}, {}, {}};
-  BarChart chart{"Time of a step",
-                 "The mean step of all ranks, split into phases.",
-                 "ms per step",
-                 {step_bar("all ranks", run.step)},
-                 1000,
-                 {}};
+  Section section{"step", "Where the step time goes", {}, {}, {}};
+  BarChart chart{"Step time",   "The mean step of all ranks, split into phases.",
+                 "ms per step", {step_bar("all ranks", run.step)},
+                 1000,          {}};
   section.charts = {chart};
   section.table.columns = step_columns();
   section.table.columns.push_back({"step_p50", "p50, ms", Show::milliseconds});
@@ -78,8 +75,8 @@ std::string how_waiting_is_known(const RunRecord& run) {
 
 Section ranks_section(const RunRecord& run) {
   const auto ranks = ranks_to_show(run);
-  Section section{"ranks", "The ranks", {}, {}, {}};
-  BarChart chart{"Time of a step on each rank",
+  Section section{"ranks", "Ranks", {}, {}, {}};
+  BarChart chart{"Step time per rank",
                  "One bar per rank, showing its mean step, split into phases.",
                  "ms per step",
                  {},
@@ -140,8 +137,8 @@ std::string verdict(const RunRecord& run, const Cause& cause) {
   return text;
 }
 
-// Advice against the cause of the waiting or, without one, against waiting and communication
-// themselves. A step that is mostly computation is as it should be.
+// Advice against the cause of the waiting or, without one, against the waiting and the
+// communication. A step that is mostly computation needs no advice.
 std::string advice(const RunRecord& run, const Cause& cause) {
   if (auto against = advice_against(cause); !against.empty()) return against;
   const Bar bar = step_bar("", run.step);

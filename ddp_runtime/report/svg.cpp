@@ -165,8 +165,8 @@ std::string dot(const RankPoint& point, const Axis& x, const Axis& y) {
       x(point.world_size), y(point.value), point.world_size, html_escape(point.label));
 }
 
-// From the right, because the largest number of ranks matters most; a label that would touch the
-// previous one is omitted, and is in the table.
+// Places labels from the right, because the largest number of ranks matters most. Omits a label
+// that would touch the previous one; its value is in the table.
 std::string labels(const std::vector<RankPoint>& points, const Axis& x, const Axis& y) {
   std::string svg;
   double free_until = kWidth;

@@ -129,7 +129,7 @@ std::vector<std::string> cautions(const Scaling& scaling) {
   for (const auto& point : scaling.points) {
     if (point.runs.size() > 2 || point.runs.size() % 2 != 0) continue;
     texts.push_back(
-        fmt::format("With {} there are two runs: the figures are those of the slower one; a third "
+        fmt::format("With {} there are only two runs, and the report shows the slower one; a third "
                     "run would give a median.",
                     ranks(point.world_size)));
   }
@@ -223,9 +223,9 @@ std::string sweep_advice(const Scaling& scaling) {
   return loss ? std::string(advice_for(loss->kind)) : std::string();
 }
 
-// Runs of different work are listed individually.
+// Lists runs with different workloads one by one.
 void describe_mixed(Document& document, const Scaling& scaling) {
-  document.title = "Runs of different work";
+  document.title = "Runs with different workloads";
   document.sections = {step_section(scaling), runs_section(scaling)};
   document.summary = {{"scaling", "mixed_work"}, {"differ_in", unlike(scaling)}};
 }

@@ -99,7 +99,7 @@ RankChart throughput_chart(const Scaling& scaling) {
   return chart;
 }
 
-// The same bar with fractions of the whole as values.
+// Converts a bar's values to fractions of the whole.
 Bar as_shares(Bar bar) {
   double whole = 0;
   for (const auto& segment : bar.segments) whole += segment.value;
@@ -110,7 +110,7 @@ Bar as_shares(Bar bar) {
 
 BarChart step_chart(const Scaling& scaling) {
   BarChart chart;
-  chart.title = "Time of a step";
+  chart.title = "Step time";
   chart.description = "One bar per number of ranks, showing the mean step, split into phases.";
   chart.unit = "ms per step";
   chart.axis_factor = 1000;
@@ -231,7 +231,7 @@ Section throughput_section(const Scaling& scaling) {
 }
 
 Section step_section(const Scaling& scaling) {
-  Section section{"step", "Where the time of a step goes", {}, {}, {}};
+  Section section{"step", "Where the step time goes", {}, {}, {}};
   const BarChart steps = step_chart(scaling);
   section.charts = {steps, share_chart(steps)};
   section.paragraphs = {
@@ -291,7 +291,7 @@ Section overlap_section(const Scaling& scaling) {
 }
 
 Section runs_section(const Scaling& scaling) {
-  Section section{"runs", "The runs", {}, {}, {}};
+  Section section{"runs", "Runs", {}, {}, {}};
   section.table.columns = {kRanks,
                            {"source", "run", Show::text},
                            {"started", "started", Show::text},

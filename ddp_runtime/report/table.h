@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows shared by all formats of a report: JSON gets their values, people get them formatted. Only
-// the renderers format.
+// Rows shared by all formats of a report: JSON contains the raw values, the other formats contain
+// formatted text. Only the renderers format.
 #pragma once
 
 #include <string>

@@ -34,9 +34,9 @@ bool has_wall_time(const RunRecord& run) {
 constexpr double kMuchOutside = 0.1;
 
 std::string ending_of(const RunRecord& run) {
-  if (run.outcome == "interrupted") return "was asked to stop, and saved";
+  if (run.outcome == "interrupted") return "stopped on request and saved its state";
   if (run.outcome == "failed") return "failed";
-  return "has not reported how it ended: it was killed, or is still running";
+  return "has not reported its outcome: it was killed, or is still running";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process did outside of its steps, how it ended, and which part of the run it trained.
+// The time of a process outside of its steps, its outcome, and the part of the run that it trained.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,8 @@ namespace ddp::report {
 // One row per run that has recorded its wall time; nullopt if none has.
 std::optional<Section> wall_section(const std::vector<const RunRecord*>& runs);
 
-// Cautions: a run that did not finish, only a part of a run, much time outside of the steps.
+// Cautions: the run did not finish, the report covers only a part of it, much time was spent
+// outside of the steps.
 std::vector<std::string> wall_cautions(const RunRecord& run);
 
 // The processes of the run and how this one ended, if known.

@@ -22,19 +22,18 @@ void refuse(bool asked_for, const std::string& what, const char* why) {
       fmt::format("--staleness cannot be combined with {}: {}; leave out one of them", what, why));
 }
 
-// Refuses options that need the gradients of all ranks at once: here each gradient is applied by
-// itself.
+// Refuses options that need the gradients of all ranks at once: asynchronous training applies each
+// rank's gradients separately.
 const TrainOptions& require_possible(const TrainOptions& o) {
   refuse(o.optimizer.name != "sgd", fmt::format("--optimizer {}", o.optimizer.name),
-         "gradients are applied one by one, and only SGD's update of their sum is the sum of their "
-         "updates");
+         "gradients are applied one by one, which equals applying their sum only with SGD");
   refuse(o.clip_norm > 0, "--clip",
-         "there is no combined gradient of all ranks to take the norm of");
+         "the gradients of all ranks are never combined, so they have no common norm");
   refuse(o.loss_scale > 0 || o.precision == amp::Precision::fp16, "loss scaling",
          "ranks in different steps have no common scale");
   refuse(static_cast<bool>(o.parallel.hook), "--comm-hook",
          "gradients are sent to servers, not reduced in buckets");
-  refuse(o.parallel.static_graph, "static_graph", "nothing is learned from the graph");
+  refuse(o.parallel.static_graph, "static_graph", "asynchronous training does not use the graph");
   return o;
 }
 
@@ -61,7 +60,7 @@ AsynchronousStep::AsynchronousStep(comm::Group& group, torch::nn::Module& module
   amp::require_precision(torch::kCPU, options_.precision);
 }
 
-// Takes the momentum from the checkpoint, if there was one.
+// Restores the momentum from the checkpoint, if there is one.
 void AsynchronousStep::take_momentum() {
   for (const auto& saved : optimizer_state_.tensors()) {
     for (const auto& momentum : replica_.momentum()) {
@@ -115,7 +114,7 @@ void AsynchronousStep::leave_out(const std::string& why, std::int64_t step) {
                     "or lower the learning rate",
                     group_.rank(), left_out_in_a_row_, why));
   }
-  // Each rank warns locally: asynchronous ranks do not synchronize for it.
+  // Each rank prints its own warning: asynchronous ranks do not synchronize for it.
   fmt::print(stderr, "warning: rank {} skipped the update of its step {}: {}\n", group_.rank(),
              step, why);
   put_back_buffers(module_, buffers_before_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step that a rank does without waiting for the others, as long as it is not too far ahead: its
-// gradients are sent to servers; every rank is one of them. See docs/async.md.
+// A training step that does not wait for the other ranks unless this rank is too far ahead of them.
+// Gradients go to parameter servers, and every rank is one. See docs/async.md.
 #pragma once
 
 #include <torch/torch.h>
@@ -17,7 +17,7 @@ namespace ddp::train {
 
 class AsynchronousStep final : public TrainingStep {
  public:
-  // See make_training_step(). options.staleness is set.
+  // See make_training_step(). options.staleness must be set.
   AsynchronousStep(comm::Group& group, torch::nn::Module& module, const Objective& objective,
                    const TrainOptions& options, profile::StepRecorder& recorder);
 
@@ -26,7 +26,7 @@ class AsynchronousStep final : public TrainingStep {
   void settle() override;
   nlohmann::json finish() override;
 
-  // Its step() is never called: it holds the servers' momentum for checkpoints.
+  // Holds the servers' momentum for checkpoints; its step() is never called.
   torch::optim::Optimizer& optimizer() noexcept override { return *optimizer_; }
   DistributedDataParallel* replica() noexcept override { return nullptr; }
   amp::GradScaler* scaler() noexcept override { return nullptr; }
@@ -34,7 +34,7 @@ class AsynchronousStep final : public TrainingStep {
  private:
   void take_momentum();
   double run_micro_batch(data::Prefetcher& batches);
-  // Why this rank has no gradients to send; empty if it has.
+  // Returns why this rank cannot send gradients; empty if it can.
   std::string why_leave_out(double loss) const;
   void leave_out(const std::string& why, std::int64_t step);
   void hand_in(const std::string& left_out, double learning_rate);
@@ -49,7 +49,8 @@ class AsynchronousStep final : public TrainingStep {
   StaleSynchronous replica_;
 
   std::int64_t steps_ = 0;
-  std::vector<torch::Tensor> buffers_before_;  // to undo forward's changes to running means
+  std::vector<torch::Tensor>
+      buffers_before_;  // for restoring the running means after a skipped step
   int left_out_in_a_row_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The best evaluation of a run so far, and how long ago it was. Pure.
+// The best evaluation of a run so far, and the number of evaluations since. No side effects.
 #pragma once
 
 #include <cmath>
@@ -9,10 +9,10 @@
 namespace ddp::train {
 
 struct BestEvaluation {
-  std::optional<double> loss;     // nullopt before the first one
-  std::int64_t epochs_since = 0;  // evaluations since, none of them better
+  std::optional<double> loss;     // nullopt before the first evaluation
+  std::int64_t epochs_since = 0;  // evaluations since the best one
 
-  // Adds the next evaluation. Returns whether it is the best so far; NaN never is.
+  // Records an evaluation. Returns whether it is the best so far; NaN never is.
   bool record(double next) {
     const bool better = std::isfinite(next) && (!loss || next < *loss);
     if (better) loss = next;
@@ -20,7 +20,7 @@ struct BestEvaluation {
     return better;
   }
 
-  // Whether to stop early; with a patience of 0 never.
+  // Returns whether to stop early. A patience of 0 disables early stopping.
   bool exhausted(std::int64_t patience) const noexcept {
     return patience > 0 && epochs_since >= patience;
   }

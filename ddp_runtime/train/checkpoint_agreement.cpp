@@ -24,7 +24,7 @@ std::string list_of(const std::vector<ckpt::ArrayView>& views) {
   return list;
 }
 
-// Returns the first line of `a` that is not in `b`; empty if there is none.
+// Returns the first line of `a` that is not in `b`, or an empty string.
 std::string first_line_missing(const std::string& a, const std::string& b) {
   std::istringstream text(b);
   std::unordered_set<std::string> there;
@@ -36,7 +36,7 @@ std::string first_line_missing(const std::string& a, const std::string& b) {
   return {};
 }
 
-// Describes the first rank whose list differs from that of rank 0, and an array in which it does.
+// Describes the first rank whose list differs from rank 0's, and one array that differs.
 std::string first_mismatch(const std::vector<std::string>& lists) {
   const auto differs = std::find_if(lists.begin(), lists.end(),
                                     [&](const auto& list) { return list != lists.front(); });
@@ -59,7 +59,7 @@ void require_same_arrays(comm::Group& group, const std::vector<ckpt::ArrayView>&
   const auto smallest = -group.all_reduce_value(-mine, comm::ReduceOp::max);
   if (largest == smallest) return;
   throw RuntimeError(
-      fmt::format("ranks disagree on what a checkpoint is to hold: {}; build the same model and "
+      fmt::format("ranks disagree on the contents of a checkpoint: {}; build the same model and "
                   "optimizer, and add the same values, on every rank",
                   first_mismatch(group.all_gather_text(list))));
 }

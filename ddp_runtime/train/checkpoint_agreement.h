@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All ranks must save the same arrays: parts of different lists would make a checkpoint with holes.
+// Verifies that all ranks save the same arrays: different lists would leave holes in a checkpoint.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace ddp::train {
 
-// Collective. Throws RuntimeError on all ranks if names, types or shapes differ between ranks; the
-// text names the first rank that differs from rank 0, and an array in which it does.
+// Collective. Throws RuntimeError on all ranks if names, types or shapes differ between ranks. The
+// error names the first rank that differs from rank 0, and one array that differs.
 void require_same_arrays(comm::Group& group, const std::vector<ckpt::ArrayView>& arrays);
 
 }  // namespace ddp::train

@@ -27,13 +27,13 @@ std::vector<ckpt::ArrayView> views_of(const std::vector<NamedTensor>& arrays) {
   return views;
 }
 
-// Of the memory that is left, a part stays for what training itself will take.
+// Fraction of the available memory that a copy may use; training needs the rest.
 constexpr double kUsablePart = 0.9;
 
-// Slower than most disks: a run that knows nothing better stops in time.
+// Slower than most disks, so that a run that has not measured its disk stops early enough.
 constexpr double kGuessedBytesPerSecond = 100e6;
 
-// A file server that restarts takes longer, but a job that is to go has no more time.
+// A file server can take longer to restart, but a job that must exit cannot wait longer.
 constexpr auto kBetweenAttempts = std::chrono::milliseconds(500);
 
 }  // namespace
@@ -41,11 +41,11 @@ constexpr auto kBetweenAttempts = std::chrono::milliseconds(500);
 struct Checkpointer::Job {
   ckpt::SaveId id;
   ckpt::CheckpointInfo info;
-  std::string problem;      // of this rank's part
-  ckpt::FileRecord record;  // this rank's part
-  bool wrote = false;       // there is a record
-  bool read_back = false;   // every byte of it was right on the disk
-  bool committing = false;  // rank 0's second part is under way
+  std::string problem;      // with this rank's part; empty if none
+  ckpt::FileRecord record;  // of this rank's part
+  bool wrote = false;       // `record` is valid
+  bool read_back = false;   // and every byte on the disk was correct
+  bool committing = false;  // rank 0's commit is in progress
   bool fenced = false;      // another process has taken the directory over
   std::filesystem::path path;
   std::vector<std::string> notes;
@@ -62,8 +62,8 @@ Checkpointer::Checkpointer(comm::Group& group, TrainingState& state, CheckpointO
       saver_({.budget_bytes = options_.copy_bytes,
               .headroom = [this] { return headroom_per_rank(); }}) {
   if (options_.directory.empty()) return;
-  // A step that is there already is of a process that has been fenced off or of an abandoned
-  // branch: this run is where the line of checkpoints ends.
+  // An existing step belongs to a fenced-off process or to an abandoned branch, so this run sets it
+  // aside.
   ckpt::SaveOptions saving;
   saving.if_exists = ckpt::IfExists::set_aside;
   saving.before_publishing = [this] { require_lease(); };
@@ -73,7 +73,7 @@ Checkpointer::Checkpointer(comm::Group& group, TrainingState& state, CheckpointO
   std::string mine;
   if (group_.rank() == 0) {
     mine = why_not_writable(options_.directory);
-    // A run that starts afresh there would collide with the steps of the other, or mix with them.
+    // A run that starts over in this directory would collide or mix with the existing steps.
     if (mine.empty() && options_.resume == "never" && !directory_->candidates().empty()) {
       mine = fmt::format(
           "{} already holds checkpoints; use --resume auto to resume from them, or another "
@@ -87,7 +87,8 @@ Checkpointer::Checkpointer(comm::Group& group, TrainingState& state, CheckpointO
   local_ranks_ = static_cast<std::uint64_t>(std::count(hosts.begin(), hosts.end(), owner_.host));
 }
 
-// A look at a time, so that the others do not wait for long for rank 0, which may have to watch.
+// Checks repeatedly and briefly: rank 0 may have to watch another owner for a while, and the other
+// ranks must not block in one long wait.
 void Checkpointer::claim() {
   if (claimed_ || !enabled()) return;
   const std::string kHave = "have";
@@ -101,7 +102,7 @@ void Checkpointer::claim() {
   }
   claimed_ = true;
   if (group_.rank() != 0) return;
-  // Whoever wrote here is gone, now that the directory is this run's.
+  // The directory is now this run's, so its previous writers are gone.
   const auto relative = ckpt::dead_relatives_of(owner_);
   const auto dead = [&](const ckpt::OwnerTag& owner) {
     return relative(owner) || (claim->other() && claim->other()->owner == owner && owner != owner_);
@@ -111,7 +112,8 @@ void Checkpointer::claim() {
   }
 }
 
-// Whether this run has the directory. Else problem_ says why it cannot, or is empty: not yet.
+// Returns whether this run has the directory. If not, problem_ gives the reason; an empty problem_
+// means "not yet".
 bool Checkpointer::claim_on_leader(std::optional<ckpt::LeaseClaim>& claim) {
   constexpr auto kLook = std::chrono::milliseconds(500);
   problem_.clear();
@@ -135,7 +137,7 @@ void Checkpointer::require_lease() const {
   if (lease_) lease_->require();
 }
 
-// Nothing: there is nothing to resume. The checkpoint's bytes have all been right.
+// Returns nullopt if there is nothing to resume. All bytes of the checkpoint have been verified.
 std::optional<ckpt::Resumption> Checkpointer::load_on_leader() {
   const auto accept = [this](const ckpt::Checkpoint& checkpoint) {
     checkpoint.verify_metadata();
@@ -145,7 +147,8 @@ std::optional<ckpt::Resumption> Checkpointer::load_on_leader() {
   return ckpt::resume_path(directory_ ? &*directory_ : nullptr, options_.resume, accept);
 }
 
-// Rank 0: what the others need to know of the checkpoint; empty if there is none.
+// On rank 0: returns the data about the checkpoint that the other ranks need; empty if there is
+// none.
 std::string Checkpointer::resume_on_leader() {
   auto resumed = load_on_leader();
   if (!resumed) return {};
@@ -170,7 +173,7 @@ std::string Checkpointer::resume_on_leader() {
   return text;
 }
 
-// Rank 0. From here on the directory's newest checkpoint is where this run stands.
+// On rank 0: makes the position of this run the newest checkpoint in the directory.
 void Checkpointer::leave_branch(const ckpt::Resumption& resumed) {
   const auto step = resumed.checkpoint.manifest().step;
   const auto newest = resumed.in_directory ? std::optional(step) : std::nullopt;
@@ -199,7 +202,7 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
       throw UsageError(e.what());
     } catch (const nlohmann::json::exception&) {
       throw UsageError(fmt::format(
-          "{} was not made by a training run; give another one to --resume", newest_.string()));
+          "{} was not made by a training run; choose another one for --resume", newest_.string()));
     }
   }
   text = group_.broadcast_text(text, 0);
@@ -225,14 +228,14 @@ ckpt::CheckpointInfo Checkpointer::info_of(const Position& position) const {
   info.run_id = owner_.text();
   info.state = {{"position", position.to_json()}, {"run", run_}};
   info.lineage = lineage_;
-  // Rank 0's count; a run that adds none writes what it always wrote.
+  // Only rank 0's values are saved. A run without user values has no such entry.
   if (group_.rank() == 0) {
     if (auto values = state_.user().values(); !values.empty()) info.state["user"] = values;
   }
   return info;
 }
 
-// All ranks of a node take theirs at the same time.
+// All ranks of a node allocate their copies at the same time.
 std::optional<std::uint64_t> Checkpointer::headroom_per_rank() const {
   const auto left = ckpt::memory_headroom();
   if (!left) return std::nullopt;
@@ -260,7 +263,7 @@ void Checkpointer::save(const Position& position) {
   }
   id = group_.broadcast_text(id, 0);
   attempted_step_ = position.step;
-  if (id.empty()) {  // nothing was begun
+  if (id.empty()) {  // no save was begun
     if (group_.rank() == 0) record_result(job_->problem, position.step);
     job_.reset();
     return;
@@ -292,12 +295,12 @@ void Checkpointer::start_writing(const std::vector<NamedTensor>& arrays) {
   try {
     saver_.start(views, write);
   } catch (const std::exception&) {
-    write(views);  // there is no memory for a copy, or no thread
+    write(views);  // not enough memory for a copy, or no thread available
   }
   if (!saver_.short_of_memory() || std::exchange(said_short_, true)) return;
   fmt::print(
       "checkpoint: rank {} has too little memory left for a copy of the {:.0f} MiB that it saves; "
-      "they are written before the next step (--checkpoint-copy-mb 0 does so from the start)\n",
+      "they are written before the next step, as with --checkpoint-copy-mb 0\n",
       group_.rank(), static_cast<double>(bytes_of(part)) / 1048576);
 }
 
@@ -330,10 +333,9 @@ void Checkpointer::save_last(const Position& position) {
   ending_ = false;
   if (agreed_step_ == position.step) return;
   throw RuntimeError(group_.broadcast_text(
-      fmt::format(
-          "the checkpoint of step {}, the last one, could not be saved: {}; the newest that "
-          "is safe: {}",
-          position.step, problem_, newest_.empty() ? "none" : newest_.string()),
+      fmt::format("the checkpoint of step {}, the last one, could not be saved: {}; the newest "
+                  "complete checkpoint: {}",
+                  position.step, problem_, newest_.empty() ? "none" : newest_.string()),
       0));
 }
 
@@ -369,7 +371,7 @@ void Checkpointer::finish_shards() {
   finish_commit();
 }
 
-// The thread has the retention to itself while it runs: nothing else uses it.
+// While the background thread runs, nothing else uses the retention.
 void Checkpointer::commit_on_leader(std::vector<ckpt::FileRecord> records) {
   job_->committing = true;
   job_->info.lineage = lineage_;
@@ -389,7 +391,7 @@ void Checkpointer::commit_on_leader(std::vector<ckpt::FileRecord> records) {
       job->problem = e.what();
       return;
     }
-    // A process that is to leave has no time for it, and the next one does it.
+    // A process that is about to exit has no time for this; the next one does it.
     if (*leaving) return;
     try {
       const ckpt::RetentionPolicy policy{keep, job->id.step, [leaving] { return leaving->load(); }};
@@ -401,11 +403,11 @@ void Checkpointer::commit_on_leader(std::vector<ckpt::FileRecord> records) {
   try {
     saver_.start({}, work);
   } catch (const std::system_error&) {
-    work({});  // there is no thread
+    work({});  // no thread available
   }
 }
 
-// Rank 0: what has become of the save that was committed.
+// On rank 0: processes the result of the save that was committed.
 void Checkpointer::finish_commit() {
   if (!job_ || !job_->committing) return;
   saver_.wait();
@@ -441,8 +443,8 @@ void Checkpointer::record_result(const std::string& problem, std::int64_t step) 
              step, problem);
 }
 
-// The one before is removed only when the new one is safe. A step may be there already: a run that
-// was killed after its best step makes it again when resumed.
+// The previous best checkpoint is removed only after the new one is safe. The step may already
+// exist: a run that was killed after its best step repeats it after resuming.
 std::string Checkpointer::write_best(const std::vector<NamedTensor>& arrays,
                                      const Position& position) {
   const auto dir = options_.directory / "best";
@@ -468,7 +470,7 @@ void Checkpointer::save_best(const Position& position) {
   if (!enabled() || !options_.keep_best) return;
   const auto arrays = state_.collect();
   if (group_.rank() != 0) return;
-  // The count of failures is that of the checkpoints from which a run resumes.
+  // Only failures of checkpoints from which a run can resume are counted.
   const std::string problem = write_best(arrays, position);
   if (problem.empty()) return;
   fmt::print(stderr, "warning: the best checkpoint, of step {}, was not saved: {}\n", position.step,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a run saves, what happens when a save fails, and where a run resumes.
+// Decides when a run saves and where it resumes, and handles failed saves.
 //
 // Note [Saving beside training]
-// A save has two parts, and training continues beside both. First the ranks that share the writing
-// each copy their part of the state and write the copy to a file, on a thread of their own. When
-// StepBoundary says that none writes any more, finish_shards() sends rank 0 what each has written;
-// rank 0 then commits, reads back and removes old checkpoints, on its thread again. A rank's error
-// abandons that one save on all.
+// A save has two parts, and training continues during both. First, each rank that takes part in the
+// writing copies its share of the state and writes the copy to a file in a background thread. When
+// StepBoundary reports that no rank is writing any more, finish_shards() sends each rank's record
+// to rank 0. Rank 0 then commits, reads back and removes old checkpoints, again in a background
+// thread. An error on one rank abandons that save on all ranks.
 #pragma once
 
 #include <atomic>
@@ -32,56 +32,58 @@ namespace ddp::train {
 class Checkpointer {
  public:
   // Collective; throws UsageError on all ranks if the directory cannot be written. The first
-  // resume() or save() makes it this run's own (Note [Lease]), until this ends. `run` describes
-  // the run (model, data, ...) and goes into every checkpoint. With an empty directory nothing is
-  // ever saved or resumed.
+  // resume() or save() claims the directory for this run (Note [Lease]) until this object is
+  // destroyed. `run` describes the run (model, data, ...) and goes into every checkpoint. With an
+  // empty directory nothing is ever saved or resumed.
   Checkpointer(comm::Group& group, TrainingState& state, CheckpointOptions options,
                nlohmann::json run);
 
-  // Collective. Loads what options.resume says. Nothing if there is nothing to resume.
+  // Collective. Loads the checkpoint that options.resume selects. Returns nullopt if there is none.
   std::optional<Position> resume(std::uint64_t seed);
 
   bool enabled() const noexcept { return directory_.has_value(); }
-  // The step of the newest checkpoint that is known to be durable; -1 if there is none. Changed by
-  // resume() and drain() only, and so the same on all ranks.
+  // The step of the newest checkpoint that is known to be durable; -1 if there is none. Only
+  // resume() and drain() change it, so it is the same on all ranks.
   std::int64_t last_saved_step() const noexcept { return agreed_step_; }
   // Whether a save is due after this step.
   bool due(std::int64_t step, bool end_of_epoch) const;
-  // Collective. Returns when the state may change: see Note [Saving beside training]. Waits for the
-  // save before, if that is still at work. A save that fails leaves the older checkpoints as they
-  // are and training continues with a warning; after kFailuresInARow it throws RuntimeError.
+  // Collective. Returns as soon as the state may change: see Note [Saving beside training]. Waits
+  // for the previous save if it is still in progress. If a save fails, older checkpoints remain and
+  // training continues with a warning; after kFailuresInARow failures it throws RuntimeError.
   void save(const Position& position);
-  // Whether this rank still writes for a save. Not collective.
+  // Whether this rank is still writing for a save. Not collective.
   bool writing() const noexcept { return !saver_.idle(); }
-  // Collective, with what StepBoundary says of all ranks' writing(): takes a save that is written
-  // one step further. Throws as save() does.
+  // Collective. `anyone_writing`: StepBoundary's combination of all ranks' writing(). Advances the
+  // save in progress: starts its commit when no rank is writing any more, or finishes it. Throws as
+  // save() does.
   void poll(bool anyone_writing);
-  // Collective. Returns when nothing is in flight. Throws as save() does.
+  // Collective. Returns when no save is in progress. Throws as save() does.
   void drain();
-  // Collective, for the last step of a run: on return a checkpoint of this position is durable. A
-  // save that fails is tried again; then throws RuntimeError on all ranks.
+  // Collective, for the last step of a run: on return a checkpoint of this position is durable.
+  // Retries a failed save, then throws RuntimeError on all ranks.
   void save_last(const Position& position);
-  // This process has little time left: what is saved from here on is not read back, and nothing old
-  // is removed.
+  // Announces that this process has little time left: later saves are not read back, and no old
+  // checkpoints are removed.
   void leave() noexcept { leaving_ = true; }
-  // Collective. The same into <directory>/best, where it replaces the one before, and durable on
-  // return; does nothing unless options.keep_best.
+  // Collective. Saves to <directory>/best, replacing the previous best checkpoint; durable on
+  // return. Does nothing unless options.keep_best.
   void save_best(const Position& position);
 
-  // How long the slowest save of this run has taken until it was durable, and before the first one
-  // a guess from the size of the state. On all ranks alike only by chance.
+  // Duration of the slowest save of this run until it was durable; before the first save, an
+  // estimate from the size of the state. May differ between ranks.
   double longest_save_seconds() const noexcept { return longest_save_; }
 
-  // The newest checkpoint that this run wrote or resumed from; empty if none. Rank 0 only, settled.
+  // The newest checkpoint that this run wrote or resumed from; empty if none. Valid on rank 0, when
+  // no save is in progress.
   const std::filesystem::path& newest() const noexcept { return newest_; }
-  // The best one that this process wrote; empty if none. Rank 0 only.
+  // The best checkpoint that this process wrote; empty if none. Rank 0 only.
   const std::filesystem::path& best() const noexcept { return best_; }
 
  private:
   static constexpr int kFailuresInARow = 3;
   static constexpr int kLastAttempts = 3;
 
-  // What the thread of a save works on; it sees nothing else of this.
+  // The data that a save's background thread works on; it accesses nothing else in this object.
   struct Job;
 
   void claim();
@@ -105,8 +107,8 @@ class Checkpointer {
   CheckpointOptions options_;
   nlohmann::json run_;
   ckpt::OwnerTag owner_;
-  ckpt::Lineage lineage_;                               // of what is saved next; rank 0
-  std::optional<ckpt::CheckpointDirectory> directory_;  // none: nothing is saved
+  ckpt::Lineage lineage_;                               // of the next checkpoint; rank 0
+  std::optional<ckpt::CheckpointDirectory> directory_;  // nullopt: nothing is saved
   std::optional<ckpt::Retention> retention_;
   std::unique_ptr<ckpt::Lease> lease_;  // rank 0
   bool claimed_ = false;
@@ -117,15 +119,15 @@ class Checkpointer {
   std::filesystem::path best_;
   std::int64_t attempted_step_ = -1;
   std::int64_t durable_step_ = -1;  // rank 0
-  std::int64_t agreed_step_ = -1;   // the same, as of the last drain()
+  std::int64_t agreed_step_ = -1;   // the same on all ranks, as of the last drain()
   int failures_ = 0;
   bool ending_ = false;  // there are no further steps
   std::string problem_;  // of the last save that failed; rank 0
   double longest_save_ = 0;
   std::chrono::steady_clock::time_point save_began_;
-  bool shards_in_flight_ = false;  // on all ranks alike
-  std::shared_ptr<Job> job_;       // of the save in flight, on ranks that have a part in it
-  ckpt::AsyncSaver saver_;         // last: its thread ends first
+  bool shards_in_flight_ = false;  // the same on all ranks
+  std::shared_ptr<Job> job_;       // save in progress, on ranks that take part in it
+  ckpt::AsyncSaver saver_;         // last member: its thread is joined first
 };
 
 }  // namespace ddp::train

@@ -30,7 +30,7 @@ class EvaluationMode {
   }
   EvaluationMode(const EvaluationMode&) = delete;
   EvaluationMode& operator=(const EvaluationMode&) = delete;
-  // From the outermost module inward, since train() sets the submodules as well.
+  // Restores the outermost module first, because its train() also changes the submodules.
   ~EvaluationMode() {
     auto was = was_training_.begin();
     for_each_module(module_, [&](const std::string&, torch::nn::Module& part) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures how good a model is on samples it was not trained with.
+// Evaluates a model on samples that it was not trained on.
 #pragma once
 
 #include <torch/torch.h>
@@ -21,7 +21,7 @@ using Forward = std::function<torch::Tensor(const torch::Tensor& inputs)>;
 using LossFunction =
     std::function<torch::Tensor(const torch::Tensor& outputs, const torch::Tensor& targets)>;
 
-// The function to minimize. Without a loss it is mean_cross_entropy().
+// The function to minimize. The default loss is mean_cross_entropy().
 struct Objective {
   Forward forward;
   LossFunction loss = {};
@@ -30,11 +30,11 @@ struct Objective {
 // In nats per target, computed in float32 for any score type: scores [..., classes], targets [...].
 torch::Tensor mean_cross_entropy(const torch::Tensor& scores, const torch::Tensor& targets);
 
-// Collective: every rank evaluates its share of the first `samples` of `data`, and all get the
-// result over all of them. The evaluated model is the one that a checkpoint holds: buffers (the
-// statistics of BatchNorm) take rank 0's values first. Meanwhile the module is in evaluation mode;
-// afterwards every submodule is back in its previous mode, whether this returns or throws. Throws
-// UsageError if there are no targets.
+// Collective: every rank evaluates its share of the first `samples` of `data`, and all ranks get
+// the result over all shares. To evaluate the model that a checkpoint holds, buffers (the
+// statistics of BatchNorm) take rank 0's values first. The module is in evaluation mode during the
+// call; every submodule returns to its previous mode, even if the call throws. Throws UsageError if
+// there are no targets.
 Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Forward& forward,
                     const data::Dataset& data, std::int64_t samples, std::int64_t batch,
                     amp::Precision precision, const LossFunction& loss = {});

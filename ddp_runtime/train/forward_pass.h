@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forward half of a step, the same for synchronous and asynchronous steps.
+// The forward half of a step, for synchronous and asynchronous steps.
 #pragma once
 
 #include <torch/torch.h>
@@ -18,13 +18,13 @@ struct MicroBatchLoss {
   double value = 0;
 };
 
-// Takes the next micro-batch from `batches`, runs forward and the loss on it, and records the time
-// of both. Throws UsageError if the loss is not one number.
+// Takes the next micro-batch from `batches`, runs forward and the loss, and records the time of
+// both. Throws UsageError if the loss is not a scalar.
 MicroBatchLoss forward_loss(data::Prefetcher& batches, const Objective& objective,
                             amp::Precision precision, profile::StepRecorder& recorder);
 
-// Copies the module's buffers, and copies them back: undoes forward's changes to running means.
-// With no copies, put_back_buffers does nothing.
+// Save and restore the module's buffers, to undo forward's changes to running means.
+// put_back_buffers does nothing if `copies` is empty.
 std::vector<torch::Tensor> copy_buffers(const torch::nn::Module& module);
 void put_back_buffers(torch::nn::Module& module, const std::vector<torch::Tensor>& copies);
 

@@ -11,7 +11,7 @@
 namespace ddp::train {
 namespace {
 
-// The number that `text` starts with, and removes it; nothing if there is none.
+// Removes the number at the beginning of `text` and returns it; nullopt if there is none.
 std::optional<std::int64_t> take_number(std::string_view& text) noexcept {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -22,7 +22,7 @@ std::optional<std::int64_t> take_number(std::string_view& text) noexcept {
 
 constexpr std::size_t kMaxOutput = 1 << 20;  // an array of SLURM's default size takes 20 kB
 
-// A controller that does not answer must not hold up the training: all ranks wait for this.
+// All ranks wait for this call, so a SLURM controller that does not respond must not block it.
 constexpr auto kSqueueTimeout = std::chrono::seconds(30);
 
 }  // namespace
@@ -58,7 +58,7 @@ std::optional<std::chrono::seconds> parse_time_left_of(std::string_view job,
     if (!line.starts_with(job)) continue;
     line.remove_prefix(job.size());
     const std::size_t time = line.find_first_not_of(' ');
-    if (time == 0 || time == std::string_view::npos) continue;  // a longer id, or nothing behind it
+    if (time == 0 || time == std::string_view::npos) continue;  // a longer id, or no time after it
     return parse_time_left(line.substr(time));
   }
   return std::nullopt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The learning rate of every step. Pure.
+// The learning rate of every step. No side effects.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,15 @@ const char* schedule_name(Schedule schedule) noexcept;
 // decay_epochs epochs, `cosine` takes it to 0 at the end of the run (Loshchilov and Hutter, "SGDR",
 // 2017, without restarts).
 struct LearningRate {
-  double base = 0.05;  // for one rank and one micro-batch
+  double base = 0.05;  // for a global batch of one micro-batch on one rank
   double scale = 1;    // k
   std::int64_t warmup_steps = 0;
   Schedule schedule = Schedule::constant;
-  std::int64_t decay_epochs = 30;  // for step
+  std::int64_t decay_epochs = 30;  // step schedule only
   double decay_factor = 0.1;
-  std::int64_t total_steps = 0;  // for cosine: steps of the whole run
+  std::int64_t total_steps = 0;  // cosine schedule only: steps of the whole run
 
-  // `step` and `epoch` are counted from 0.
+  // `step` and `epoch` start at 0.
   double at(std::int64_t step, std::int64_t epoch = 0) const noexcept;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Informs all ranks which of them had a loss that is not finite, with one byte per rank, sent while
-// backward runs. For runs that skip such steps; for those that stop, DistributedDataParallel's own
-// check is enough.
+// Informs all ranks which of them had a loss that is not finite, by sending one byte per rank while
+// backward runs. Used by runs that skip such steps; runs that stop at one rely on the check in
+// DistributedDataParallel.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ class LossWatch {
 
   // Collective, before the last backward of a step.
   void ask(bool finite);
-  // Waits for the result: the ranks with a loss that is not finite, in order. The same on all
-  // ranks.
+  // Waits for the result: the ranks with a loss that is not finite, in ascending order. The same on
+  // all ranks.
   std::vector<int> answer();
 
  private:

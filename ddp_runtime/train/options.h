@@ -16,18 +16,18 @@ namespace ddp::train {
 struct OptimizerOptions {
   std::string name = "sgd";  // sgd | adam | adamw
   double learning_rate = 0.05;
-  double momentum = 0.9;  // for sgd
+  double momentum = 0.9;  // SGD only
   double weight_decay = 0;
 };
 
 struct CheckpointOptions {
   std::filesystem::path directory;  // empty: no checkpoints
-  std::int64_t every_steps = 0;     // 0: not by number of steps
+  std::int64_t every_steps = 0;     // 0: no saves at a fixed number of steps
   bool every_epoch = true;
   std::int64_t keep_last = 3;
-  bool keep_best = false;       // also keep the best one, in `directory`/best
+  bool keep_best = false;       // also keep the best checkpoint, in `directory`/best
   std::string resume = "auto";  // auto | never | the directory of one checkpoint
-  // Resume in the middle of an epoch even if the seed or the data changed.
+  // Resume in the middle of an epoch even if the seed or the data has changed.
   bool resume_changed = false;
   // Memory per rank for a copy of the state, which is written while training continues. State that
   // does not fit is written before the next step.
@@ -36,15 +36,15 @@ struct CheckpointOptions {
   std::uint64_t bytes_per_writer = 64ULL << 20;
 };
 
-// What to do in a step whose loss or gradients are not finite.
+// Response to a step whose loss or gradients are not finite.
 enum class OnNan : std::uint8_t { stop, skip };
 
 // Throws UsageError listing the valid values.
 OnNan parse_on_nan(const std::string& name);
 
 struct TrainOptions {
-  // Asynchronous training: how many steps a rank may be ahead of the slowest one. nullopt:
-  // synchronous. See docs/async.md.
+  // Asynchronous training: the maximum number of steps that a rank may be ahead of the slowest
+  // rank. nullopt: synchronous training. See docs/async.md.
   std::optional<std::int64_t> staleness;
   std::int64_t epochs = 0;         // 0: as many as needed for `steps`, or one
   std::int64_t steps = 0;          // over all epochs; 0: no limit
@@ -55,7 +55,7 @@ struct TrainOptions {
   std::int64_t warmup_steps = 0;
   Schedule schedule = Schedule::constant;
   std::int64_t decay_epochs = 30;  // schedule step: epochs between decays
-  double decay_factor = 0.1;       // and decay factor
+  double decay_factor = 0.1;       // schedule step: factor per decay
   double clip_norm = 0;            // 0: no clipping
   amp::Precision precision = amp::Precision::fp32;
   // Initial scale of dynamic loss scaling; 0: 65536 with fp16, no scaling otherwise.

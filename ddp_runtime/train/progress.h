@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The visible progress of a run: a line that updates itself on a terminal, plain lines in a log.
+// Progress display: a line that updates itself on a terminal, plain lines in a log.
 #pragma once
 
 #include <chrono>

@@ -32,7 +32,8 @@ FileDescriptor open_regular(const std::filesystem::path& file, std::uintmax_t* s
   return fd;
 }
 
-// Calls `line` for each whole line, without its end. Lines that no report has are skipped.
+// Calls `line` for each complete line, without its line break. Skips lines longer than kMaxLine,
+// which no report contains.
 void for_each_line(int fd, const std::function<void(std::string_view)>& line) {
   std::string rest;
   std::array<char, kBlock> block{};
@@ -47,7 +48,7 @@ void for_each_line(int fd, const std::function<void(std::string_view)>& line) {
       if (end - begin <= kMaxLine) line(std::string_view(rest).substr(begin, end - begin));
     }
     rest.erase(0, begin);
-    if (rest.size() > kBlock) rest.assign(kMaxLine + 1, ' ');  // skipped to its end
+    if (rest.size() > kBlock) rest.assign(kMaxLine + 1, ' ');  // longer than kMaxLine: skipped
   }
 }
 
@@ -93,7 +94,7 @@ void LineFile::append(std::string_view lines) {
     return;
   }
   const int error = errno;
-  // No half a line stays, whatever was wrong.
+  // Leaves no partial line, whatever the error was.
   if (::ftruncate(fd_.get(), size_) == 0) ::lseek(fd_.get(), size_, SEEK_SET);
   errno = error;
   fail_writing(file_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a report on disk that are read again, or that grow: whole or not at all, and never
-// through a link that another user has put in their place. The others are base/atomic_file.h's.
+// Report files that are read again, or that grow. Each is replaced completely or not at all, and
+// never through a link that another user has put in its place. base/atomic_file.h writes the other
+// report files.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +14,19 @@
 
 namespace ddp::train {
 
-// The contents of a regular file of at most `most_bytes`, or an empty text if there is none.
+// The contents of a regular file of at most `most_bytes`; an empty string if the file does not
+// exist.
 std::string read_if_there(const std::filesystem::path& file, std::uintmax_t most_bytes);
 
 // A text file that grows by whole lines.
 class LineFile {
  public:
-  // Starts a new file with `head` and those lines of the file that is there for which `keep` is
-  // true, in their order; a last line without its end is dropped. Throws RuntimeError.
+  // Starts a new file with `head`, followed by the lines of the existing file for which `keep`
+  // returns true, in their order. Drops an incomplete last line. Throws RuntimeError.
   LineFile(const std::filesystem::path& file, std::string_view head,
            const std::function<bool(std::string_view line)>& keep);
 
-  // Adds lines, each with its end, all or none. Throws RuntimeError.
+  // Appends complete lines, each with its line break: all or none. Throws RuntimeError.
   void append(std::string_view lines);
 
  private:

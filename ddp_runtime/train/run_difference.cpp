@@ -26,8 +26,8 @@ bool differs(const nlohmann::json& saved, const nlohmann::json& now, const char*
   return saved.contains(name) && now.contains(name) && saved.at(name) != now.at(name);
 }
 
-// Compares the contents of the data if both runs recorded them: the directory may have another name
-// here.
+// Compares the contents of the data if both runs recorded them, because the same data may be in a
+// different directory now.
 bool other_data(const nlohmann::json& saved, const nlohmann::json& now) {
   const bool known = saved.contains("data_crc32c") && now.contains("data_crc32c");
   return known ? differs(saved, now, "data_crc32c") || differs(saved, now, "samples")
@@ -53,7 +53,7 @@ nlohmann::json run_settings(const TrainOptions& options) {
     settings["decay_every"] = options.decay_epochs;
     settings["decay_factor"] = options.decay_factor;
   }
-  // The rate reaches 0 at the end of the run: a later end changes the rate from here on.
+  // The rate reaches 0 at the end of the run, so a later end changes all remaining rates.
   if (options.schedule == Schedule::cosine) {
     settings["epochs"] = options.epochs;
     settings["steps"] = options.steps;
@@ -67,7 +67,7 @@ RunDifferences run_differences(const nlohmann::json& saved, const nlohmann::json
   if (!saved.is_object()) return found;
   for (const auto& [name, value] : now.items()) {
     if (!differs(saved, now, name.c_str())) continue;
-    found.lines.push_back(fmt::format("{} was {} when it was saved and is {} now", name,
+    found.lines.push_back(fmt::format("{} was {} in the saved run and is {} now", name,
                                       shown(saved.at(name)), shown(value)));
   }
   if (!mid_epoch) return found;
@@ -75,9 +75,9 @@ RunDifferences run_differences(const nlohmann::json& saved, const nlohmann::json
   const bool data = other_data(saved, now);
   if (!seed && !data) return found;
   found.refusal = fmt::format(
-      "the checkpoint is from the middle of an epoch, and the {} differ{} from the run that saved "
-      "it: some samples would be seen twice and some never; use the same as in that run, or pass "
-      "--resume-changed",
+      "the checkpoint is from the middle of an epoch, and the {} differ{} between this run and the "
+      "one that saved it: some samples would be seen twice and some never; use the same values, "
+      "or pass --resume-changed",
       seed && data ? "seed and the data"
       : seed       ? "seed"
                    : "data",

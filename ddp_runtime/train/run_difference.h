@@ -10,20 +10,20 @@
 
 namespace ddp::train {
 
-// The options that affect the numbers a run computes, by name. An option without effect, such as
-// the decay of a constant schedule, is left out.
+// The options that affect the results of a run, by name. Options without effect, such as the decay
+// of a constant schedule, are left out.
 nlohmann::json run_settings(const TrainOptions& options);
 
 struct RunDifferences {
   std::vector<std::string> lines;  // one per difference, in the order of the names
-  // Why the two must not be combined; empty if they may. In the middle of an epoch, another order
-  // of samples, or other samples, would show some twice and some never.
+  // Why the run must not resume from this checkpoint; empty if it may. In the middle of an epoch,
+  // different samples or a different order would show some samples twice and some never.
   std::string refusal;
 };
 
-// `saved` and `now` describe the runs, by name; names that only one of them has are not compared,
-// since the other may come from another version. `mid_epoch`: samples of the epoch have been used
-// already.
+// `saved` and `now` describe the runs, by name. Names that only one of them has are not compared,
+// because the other may come from another version. `mid_epoch`: the checkpoint is from the middle
+// of an epoch.
 RunDifferences run_differences(const nlohmann::json& saved, const nlohmann::json& now,
                                bool mid_epoch);
 

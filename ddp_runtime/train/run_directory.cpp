@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 ckpt::OwnerTag this_owner() {
   const char* job = std::getenv("SLURM_JOB_ID");
-  if (job != nullptr && *job == '\0') job = nullptr;  // emptied by a script: no job, either
+  if (job != nullptr && *job == '\0') job = nullptr;  // set to nothing by a script: not a job
   const char* restarts = std::getenv("SLURM_RESTART_COUNT");
   return ckpt::OwnerTag::of_this_process(
       job != nullptr ? job : "local",
@@ -37,7 +37,7 @@ std::string why_not_writable(const fs::path& directory) {
     }
   }
   const auto probe = directory / fmt::format(".probe-{}", getpid());
-  unlink(probe.c_str());  // left by a process of the same id that died here, e.g. in a container
+  unlink(probe.c_str());  // left by a process with the same id that died, e.g. in a container
   const int fd = open(probe.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
   if (fd < 0) {
     return fmt::format("cannot write to the checkpoint directory {}: {}", directory.string(),

@@ -18,7 +18,7 @@ json value_or_null(const json& object, const char* key) {
   return found != object.end() && found->is_primitive() ? *found : json();
 }
 
-// Summary of the process that wrote the file, without the ranks and phases.
+// Summarizes the process that wrote the file, without its ranks and phases.
 json summary_of(const json& run, const json& covers) {
   json summary = {{"first_step", value_or_null(covers, "first_step")},
                   {"last_step", value_or_null(covers, "last_step")}};

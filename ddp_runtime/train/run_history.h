@@ -9,12 +9,12 @@
 
 namespace ddp::train {
 
-// The earlier processes, oldest first, from the run.json that the last of them wrote: for each one
-// the steps it covers, how it ended and how fast it was. An empty list if there is none.
+// Lists the earlier processes, oldest first, from the run.json that the last of them wrote: the
+// steps that each one covers, its outcome and its speed. An empty list if there is no run.json.
 nlohmann::json earlier_processes(std::string_view run_json);
 
-// Chooses the lines of steps.csv that stay when a run resumes after `last_step`: complete lines, in
-// order, of steps that are not repeated.
+// Chooses the lines of steps.csv to keep when a run resumes after `last_step`: complete lines, in
+// order, of steps that will not be repeated.
 class KeptRows {
  public:
   explicit KeptRows(std::int64_t last_step) : last_step_(last_step) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model's part of a report, and the report itself: see run_reporter.h, which does not need
-// torch.
+// The model's part of a report, and a report made in one call. run_reporter.h has the part that
+// does not need torch.
 #pragma once
 
 #include <cstdint>

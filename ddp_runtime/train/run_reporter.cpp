@@ -44,14 +44,14 @@ std::string host_name() {
   return name.data();
 }
 
-// The largest resident set so far.
+// The largest resident set size so far.
 std::int64_t peak_memory_bytes() {
   struct rusage usage {};
   getrusage(RUSAGE_SELF, &usage);
   return std::int64_t{usage.ru_maxrss} * 1024;
 }
 
-// An allow-list: the whole environment would leak users' secrets into a file that gets mailed
+// An allow-list: the whole environment would leak users' secrets into a file that users mail
 // around.
 json environment() {
   json variables = json::object();
@@ -67,8 +67,7 @@ json mean_or_null(double sum, std::size_t count) {
   return count > 0 ? json(sum / static_cast<double>(count)) : json();
 }
 
-// `waiting` is the part of exposed_comm in which another rank was late. A single rank waits for no
-// other.
+// `waiting` is the part of exposed_comm in which another rank was late. A single rank never waits.
 json waiting_of(const profile::StepSummary& summary, const profile::WaitTotals& waits, int ranks) {
   if (ranks == 1) return 0.0;
   if (waits.steps == 0) return nullptr;
@@ -103,8 +102,8 @@ json rank_entry(const comm::Group& group, const RunFacts& facts,
           {"step_seconds", std::move(seconds)}};
 }
 
-// With means over ranks the parts still sum to the mean; the percentiles are those of the slowest.
-// Null if a rank does not know a value.
+// The values are means over ranks, so the parts still sum to the mean; the percentiles are those of
+// the slowest rank. Null if a rank does not know a value.
 json over_ranks(const json& ranks) {
   json result;
   for (const auto& [key, first] : ranks.at(0).at("step_seconds").items()) {
@@ -134,9 +133,9 @@ json communication(const profile::StepSummary& summary, const profile::WaitTotal
                {"busbw_GBps", nullptr},
                {"overlap_ratio", nullptr}};
   if (summary.communication_seconds <= 0) return comm;
-  // Ring-equivalent: what each rank must send and receive for an all-reduce of this many bytes.
+  // Ring-equivalent: the bytes that each rank must send and receive for an all-reduce of this size.
   const double factor = 2.0 * (world_size - 1) / world_size;
-  // A network is not slow just because a rank is late: see Note [Waiting and the wire].
+  // A late rank does not make the network slow: see Note [Waiting and the wire].
   const double wire = waits.steps > 0 ? waits.wire / static_cast<double>(waits.steps) : 0;
   const double seconds = wire > 0 ? wire : summary.communication_seconds;
   comm["busbw_GBps"] = summary.communication_bytes * factor / seconds / 1e9;
@@ -209,8 +208,8 @@ void make_directory(const std::filesystem::path& directory) {
   }
 }
 
-// The text of run.json. Invalid UTF-8 is replaced, since JSON readers in other languages may not be
-// able to handle it.
+// The text of run.json. Invalid UTF-8 is replaced, because JSON readers in other languages may
+// reject it.
 std::string text_of(const json& report) {
   return report.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
@@ -274,7 +273,7 @@ bool RunReporter::compares() const noexcept {
 bool RunReporter::after_step() {
   ++steps_;
   const auto& recorded = recorder_.steps();
-  // Records of a step may still arrive after it, so the last one is not summed yet.
+  // Records of a step may still arrive after it, so the last step is not summed yet.
   if (steps_ > 1) totals_.add(recorded[recorded.size() - 2]);
   if (!compares()) return false;
   exchange_.after_step(last_collectives(recorder_), recorded.back().total());
@@ -290,15 +289,15 @@ void RunReporter::take_rows(std::vector<StepLoss>& rows, std::size_t& complete) 
   }
   rows.erase(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(taken));
   complete -= taken;
-  // Asynchronous ranks have no common point, so there is no update() to wait for.
+  // Asynchronous ranks have no common step at which they could meet for update().
   if (synchronous_ || seconds_since(rows_written_) < target_.interval_seconds) return;
   try {
     write_rows();
-  } catch (const RuntimeError&) {  // finish() tries again, and reports it
+  } catch (const RuntimeError&) {  // finish() retries and reports the error
   }
 }
 
-// The files stay untouched until this process has a row of its own.
+// Leaves the files untouched until this process has a row.
 void RunReporter::write_rows() {
   rows_written_ = Clock::now();
   if (!writes() || pending_rows_.empty()) return;
@@ -405,7 +404,7 @@ void RunReporter::failed(const RunOutcome& so_far, const std::string& reason) no
     auto report = report_of(group_, facts_, so_far, summary, exchange_.waits(), std::move(ranks));
     complete(report, "failed", reason);
     write_report(report);
-  } catch (...) {  // the failure itself must be reported
+  } catch (...) {  // must not hide the failure of the run
   }
 }
 

@@ -53,8 +53,9 @@ struct RunOutcome {
   std::optional<double> best_eval_loss;  // at the end of an epoch, since the beginning of the run
 };
 
-// Collective. Returns the report on rank 0, null on the others. For your own training loop that
-// keeps no report while it runs; see RunReporter. `waits`: result of StepExchange, if it was used.
+// Collective. Returns the report on rank 0, null on the others. For custom training loops that do
+// not keep a report while they run; see RunReporter. `waits`: result of StepExchange, if it was
+// used.
 nlohmann::json make_run_report(comm::Group& group, const RunFacts& facts, const RunOutcome& outcome,
                                const std::vector<profile::StepRecord>& steps);
 nlohmann::json make_run_report(comm::Group& group, const RunFacts& facts, const RunOutcome& outcome,
@@ -67,10 +68,10 @@ nlohmann::json make_run_report(comm::Group& group, const RunFacts& facts, const 
 void write_run_files(const std::filesystem::path& directory, const nlohmann::json& report,
                      const std::vector<StepLoss>& losses, const std::string& trace);
 
-// Where the report is written, and which part of the run this process does.
+// The directory of the report, and the part of the run that this process trains.
 struct ReportTarget {
   std::filesystem::path directory;  // empty: no report
-  std::int64_t first_step = 0;      // steps done by earlier processes; 0: not resumed
+  std::int64_t first_step = 0;      // steps completed by earlier processes; 0: not resumed
   double interval_seconds = 30;
 };
 
@@ -95,25 +96,25 @@ class RunReporter {
     profile::Clock::time_point begin_;
   };
 
-  // To be created when the first step is about to begin: everything before counts as start-up.
-  // `synchronous`: the ranks are in the same step, so their steps can be compared.
+  // Create it just before the first step: everything before counts as start-up time. `synchronous`:
+  // the ranks are in the same step, so their steps can be compared.
   RunReporter(comm::Group& group, RunFacts facts, ReportTarget target,
               const profile::StepRecorder& recorder, bool synchronous);
 
   // Call after each step. Collective if the ranks are synchronous and there is a report to write.
   // Returns whether it is time for update(), the same on all ranks.
   bool after_step();
-  // Takes from `rows` the first `complete` rows, which are means over the ranks.
+  // Moves the first `complete` rows, which are means over the ranks, out of `rows`.
   void take_rows(std::vector<StepLoss>& rows, std::size_t& complete);
-  // Collective: brings the report on disk up to date. If it cannot be written, prints a warning.
+  // Collective: updates the report on disk. Prints a warning if it cannot be written.
   void update(const RunOutcome& so_far);
   // Collective, once: returns the report on rank 0, null on the others. Throws RuntimeError if it
-  // cannot be written. A process that had no steps to do leaves the earlier processes' report
+  // cannot be written. A process that trained no steps leaves the earlier processes' report
   // unchanged.
   nlohmann::json finish(const RunOutcome& outcome, Ending ending, const std::string& reason,
                         const nlohmann::json& more = {});
-  // On rank 0, when the run cannot continue: writes what is known without the other ranks. If that
-  // fails, it is not reported.
+  // On rank 0, when the run cannot continue: writes a report from rank 0's data alone. Does not
+  // report errors of its own.
   void failed(const RunOutcome& so_far, const std::string& reason) noexcept;
 
   WallSpan measure(WallPart part) { return {*this, part}; }
@@ -146,7 +147,7 @@ class RunReporter {
   std::array<double, 2> outside_{};  // by WallPart
 
   nlohmann::json earlier_;  // earlier processes of this run
-  nlohmann::json ranks_;    // as last gathered; null before
+  nlohmann::json ranks_;    // as last gathered; null before the first time
   std::optional<LineFile> csv_;
   std::int64_t rows_missing_ = 0;
   std::string pending_rows_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan of a run as a human-readable table: a mistake in an option is cheapest to find here.
+// The plan of a run as a human-readable table, so that users notice a wrong option before training.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct RunHeader {
   int threads = 1;  // per rank
 };
 
-// One line per subject, names in one column; ends with a line break. Options that are off are left
-// out.
+// One line per subject, with the names in one column; ends with a line break. Omits options that
+// are off.
 std::string run_table(const RunHeader& header, const TrainOptions& options);
 
 // "1,234,567".

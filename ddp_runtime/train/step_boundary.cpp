@@ -24,9 +24,9 @@ extern "C" void note_signal(int number) noexcept {
 
 constexpr std::int64_t kGoOn = 0;
 constexpr std::int64_t kTimeIsUp = 1;
-constexpr std::int64_t kSignal = 100;  // + its number
+constexpr std::int64_t kSignal = 100;  // plus the signal's number
 
-// For the coarse resolution of SLURM's clock, and for the time from here to the save.
+// Covers the coarse resolution of SLURM's clock, and the time from this check to the save.
 constexpr double kMarginSeconds = 10;
 
 std::string reason_text(std::int64_t value) {
@@ -54,8 +54,7 @@ StopSignals::StopSignals() {
 }
 
 StopSignals::~StopSignals() {
-  // A second signal must not kill a process that is about to exit by itself, with its own exit
-  // code.
+  // A second signal must not kill a process that is about to exit with its own exit code.
   if (received() != 0) return;
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     sigaction(kSignals[i], &before_[i]->action, nullptr);
@@ -95,7 +94,7 @@ void StepBoundary::begin(bool writing, double lead) {
 
 StepBoundary::Agreed StepBoundary::end() {
   work_.wait();
-  // From here on this rank knows about the signal, too.
+  // From here on this rank has noted the signal, too.
   if (values_->at(0) >= kSignal) noted = static_cast<int>(values_->at(0) - kSignal);
   return {reason_text(values_->at(0)), values_->at(1) != 0};
 }

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all ranks agree on at the end of each step: whether to save and stop now, and whether a
+// The agreement of all ranks at the end of each step: whether to save and stop now, and whether a
 // background save is still running on any rank.
 //
 // Note [Stopping on request]
-// SLURM announces with a signal that a job has to end (preemption, scancel, the end of its time
-// limit), to some or all ranks, at any moment. The handler only notes it. In every step a small
-// all_reduce on a separate channel runs beside forward and backward and informs all ranks whether
-// any rank has received a signal: so all of them stop after the same step, between two steps, with
-// nothing on the network. The end of the time limit is detected without a signal, early enough for
-// a last save.
-// end of the time limit is found without a signal, early enough for a last save.
+// SLURM announces the end of a job (preemption, scancel, the end of its time limit) with a signal
+// to some or all ranks, at any moment. The handler only notes it. In every step a small all_reduce
+// on a separate channel runs alongside forward and backward and informs all ranks whether any rank
+// has received a signal. So all ranks stop after the same step, between two steps, with no messages
+// on the network. The end of the time limit is detected without a signal, early enough for a last
+// save.
 #pragma once
 
 #include <array>
@@ -24,8 +23,8 @@
 
 namespace ddp::train {
 
-// While alive, notes SIGTERM, SIGUSR1 and SIGUSR2 instead of letting them kill the process. One per
-// process is enough; several share the noted signal.
+// While an instance exists, SIGTERM, SIGUSR1 and SIGUSR2 are noted and do not kill the process. One
+// instance per process is enough; several share the noted signal.
 class StopSignals {
  public:
   StopSignals();
@@ -35,7 +34,7 @@ class StopSignals {
 
   // The last signal received since the first StopSignals was created; 0 if none.
   static int received() noexcept;
-  // For a program that continues although it was asked to stop.
+  // For a program that continues although it received a stop signal.
   static void forget() noexcept;
 
  private:
@@ -43,21 +42,21 @@ class StopSignals {
   std::array<std::unique_ptr<Before>, 3> before_;
 };
 
-// Seconds before the end of the time limit at which a save must begin: the longest step may just
-// have begun, and a save may take half as long again as the longest one so far.
+// Seconds before the end of the time limit at which a save must begin. The longest step may have
+// just begun, and a save may take 50 % longer than the longest one so far.
 double lead_seconds(double longest_step, double longest_save) noexcept;
 
 class StepBoundary {
  public:
   struct Agreed {
     std::string stop;      // why to save and stop now; empty: continue
-    bool writing = false;  // some rank is still writing
+    bool writing = false;  // a rank is still writing
   };
 
   // Collective.
   explicit StepBoundary(comm::Group& group);
 
-  // When the job ends; set on the rank that watches the clock, nullopt on the others.
+  // The end of the job; set on the rank that watches the clock, nullopt on the others.
   void set_deadline(std::optional<Deadline> deadline) noexcept { deadline_ = deadline; }
 
   // Collective, at the beginning of a step: sends this rank's state to the others.

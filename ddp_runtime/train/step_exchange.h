@@ -3,11 +3,12 @@
 //
 // Note [Windows]
 // Steps are compared in windows. At the end of a window, all ranks start an all_reduce to find the
-// shortest duration of each of their collectives. At the end of the next window that is long done;
-// each rank then splits its own times (collective_times.h), and starts another all_reduce for how
-// long the ranks waited on average in each of those steps. So no rank waits for a comparison, and
-// memory does not grow with the number of steps. Windows double from one step to at most kMaxSteps,
-// or about kSeconds: all ranks agree on that, based on times from the same all_reduce.
+// shortest duration of each of their collectives. It has long completed by the end of the next
+// window; each rank then splits its own times (collective_times.h), and starts another all_reduce
+// to compute the mean wait in each of those steps. So no rank waits for a comparison, and memory
+// does not grow with the number of steps. Windows double in length from one step to at most
+// kMaxSteps steps or about kSeconds; all ranks use the same length, based on times from the same
+// all_reduce.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +25,20 @@ class StepExchange {
  public:
   static constexpr std::int64_t kMaxSteps = 64;
   static constexpr double kSeconds = 10;
-  static constexpr std::size_t kMaxCollectives = 1024;  // per window; further steps are left out
+  static constexpr std::size_t kMaxCollectives = 1024;  // per window; later steps are not compared
 
-  // `skip`: number of first steps to leave out of the comparison, because they are not typical.
+  // `skip`: number of untypical steps at the start to exclude from the comparison.
   StepExchange(comm::Group& group, std::size_t skip) : group_(group), skip_(skip) {}
 
-  // Call after each step, on all ranks in the same steps. Collective at the end of a window.
+  // Call after each step; all ranks must call it in the same steps. Collective at the end of a
+  // window.
   void after_step(const profile::StepCollectives& step, double seconds);
   // Collective: compares the remaining steps.
   void finish();
 
   // This rank's waits in the windows compared so far.
   const profile::WaitTotals& waits() const noexcept { return waits_; }
-  // How long a step takes on the slowest rank, the same on all ranks; nullopt if not known yet.
+  // Duration of a step on the slowest rank, the same on all ranks; nullopt if not yet known.
   std::optional<double> agreed_step_seconds() const noexcept { return agreed_; }
 
  private:
@@ -48,7 +50,7 @@ class StepExchange {
     std::int64_t all_steps = 0;
     double seconds = 0;
   };
-  // A window whose shortest durations are being reduced, then one whose mean waits are.
+  // A window during its two reductions: of the shortest durations, then of the mean waits.
   struct Compared {
     Window window;
     Values values;

@@ -30,8 +30,8 @@ std::optional<amp::GradScaler> make_scaler(const TrainOptions& options) {
   return amp::GradScaler(scaling);
 }
 
-// Adds the loss scale to the facts that the ranks must agree on, besides the position. See Note
-// [Loss scale].
+// Adds the loss scale to the values that must be equal on all ranks, which include the position.
+// See Note [Loss scale].
 std::int64_t with_scale(std::int64_t tag, const std::optional<amp::GradScaler>& scaler) {
   if (!scaler) return tag;
   return tag ^ (static_cast<std::int64_t>(std::bit_cast<std::int32_t>(scaler->scale())) << 32);
@@ -72,8 +72,8 @@ StepOutcome SynchronousStep::run(data::Prefetcher& batches, double learning_rate
   return outcome;
 }
 
-// Parameters are the same on all ranks. The statistics of BatchNorm are not: each rank's forward
-// has changed its own since the step began.
+// Parameters are the same on all ranks. BatchNorm statistics are not, because each rank's forward
+// has changed its own copy since the step began.
 void SynchronousStep::settle() {
   broadcast_from_leader(group_, named_buffers(module_));
 }
@@ -88,8 +88,8 @@ double SynchronousStep::run_micro_batch(GradientStep& step, data::Prefetcher& ba
   return loss.value;
 }
 
-// Based on averaged gradients and an answer that all ranks received: each rank gets the same
-// result.
+// Depends only on averaged gradients and on an answer that all ranks received, so each rank gets
+// the same result.
 std::string SynchronousStep::why_leave_out() {
   const auto ranks = watch_ ? watch_->answer() : std::vector<int>{};
   bool finite = ranks.empty();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step that all ranks do together: gradients are averaged over the ranks, then each applies the
-// same update.
+// A step that all ranks do together: gradients are averaged over the ranks, then each rank applies
+// the same update.
 #pragma once
 
 #include <torch/torch.h>
@@ -45,8 +45,9 @@ class SynchronousStep final : public TrainingStep {
   std::optional<amp::GradScaler> scaler_;
   std::optional<LossWatch> watch_;  // set if steps whose loss is not finite are skipped
 
-  bool finite_ = true;                         // whether this rank's losses of this step are finite
-  std::vector<torch::Tensor> buffers_before_;  // to undo forward's changes to running means
+  bool finite_ = true;  // whether this rank's losses of this step are finite
+  std::vector<torch::Tensor>
+      buffers_before_;  // for restoring the running means after a skipped step
   int left_out_in_a_row_ = 0;
 };
 

@@ -25,7 +25,7 @@ data::BatchLayout layout_of(const comm::Group& group, const TrainOptions& option
   return {options.batch, options.micro_batches, group.rank(), group.size()};
 }
 
-// Identifies a data set, wherever it is stored: checksum of its first, middle and last sample.
+// Identifies a data set regardless of its location: checksum of its first, middle and last sample.
 std::string data_crc32c(const data::Dataset& data) {
   const std::vector<std::int64_t> samples = {0, data.size() / 2, data.size() - 1};
   const auto batch = data.get(samples);
@@ -37,7 +37,7 @@ std::string data_crc32c(const data::Dataset& data) {
   return fmt::format("{:08x}", crc);
 }
 
-// The description by which a resumed run is compared with the saved one.
+// Describes a run, for comparison of a resumed run with the saved one.
 nlohmann::json describe(const TrainTask& task, const TrainOptions& options,
                         const data::DistributedSampler& sampler) {
   auto run = run_settings(options);
@@ -64,13 +64,12 @@ LearningRate learning_rate_of(const TrainOptions& options, int ranks) {
   return rate;
 }
 
-// Ranks must not draw the same dropout masks, but each must draw the same masks again in a repeated
-// run.
+// Ranks must draw different dropout masks, but a repeated run must draw the same masks again.
 std::uint64_t generator_seed(std::uint64_t seed, int rank) {
   return seed * 1000003U + static_cast<std::uint64_t>(rank) + 1;
 }
 
-// Checked at the start, not after hours of training.
+// Checked at the start, because hours of training would be lost later.
 void require_report_directory(comm::Group& group, const std::filesystem::path& directory) {
   if (directory.empty()) return;
   std::string problem;
@@ -93,7 +92,7 @@ std::string evaluation_text(const Evaluation& evaluation, const char* between) {
   return text + fmt::format("{}accuracy {:.4f}", between, evaluation.accuracy);
 }
 
-// Options that are based on evaluations need evaluation data.
+// Options that depend on evaluations need evaluation data.
 void require_evaluation(const TrainTask& task, const TrainOptions& options) {
   const auto* const data = task.data.evaluation.get();
   if (data != nullptr && data->size() > 0) return;
@@ -107,7 +106,7 @@ void require_evaluation(const TrainTask& task, const TrainOptions& options) {
                                                           : nullptr;
   if (what == nullptr) return;
   throw UsageError(fmt::format(
-      "{0} needs evaluations, and the DataPair has no evaluation data; give it some, or leave out "
+      "{0} needs evaluations, and the DataPair has no evaluation data; add some, or leave out "
       "{0}",
       what));
 }
@@ -133,7 +132,7 @@ bool TrainingRun::epoch_done() const {
   return position_.consumed + sampler_.layout().global_batch() > task_.data.train->size();
 }
 
-// As requested, or as many as the requested steps need from the current position.
+// The requested number, or the number that the requested steps need from the current position.
 std::int64_t TrainingRun::epochs_of_run() const {
   if (options_.epochs > 0 || options_.steps == 0) return std::max<std::int64_t>(1, options_.epochs);
   const std::int64_t batch = sampler_.layout().global_batch();
@@ -145,7 +144,7 @@ std::int64_t TrainingRun::epochs_of_run() const {
   return position_.epoch + 1 + (beyond + in_an_epoch - 1) / in_an_epoch;
 }
 
-// Counted from the current position, since a resumed run may have another global batch.
+// Counted from the current position, because a resumed run may have another global batch.
 std::int64_t TrainingRun::planned_steps() const {
   const std::int64_t batch = sampler_.layout().global_batch();
   const std::int64_t size = task_.data.train->size();
@@ -156,7 +155,7 @@ std::int64_t TrainingRun::planned_steps() const {
   return options_.steps > 0 ? std::min(options_.steps, planned) : planned;
 }
 
-// A dry run does one of these steps.
+// A dry run trains one of these steps.
 std::int64_t TrainingRun::last_step() const {
   return options_.dry_run ? std::min<std::int64_t>(planned_steps(), 1) : planned_steps();
 }
@@ -173,7 +172,7 @@ void TrainingRun::resume() {
   if (scaler != nullptr && position_.loss_scale.scale > 0) scaler->restore(position_.loss_scale);
 }
 
-// From here on a stop signal first triggers a checkpoint.
+// From here on a stop signal triggers a checkpoint first.
 void TrainingRun::begin_agreement() {
   if (!boundary_ || asked_at_step_) return;
   asked_at_step_ = position_.step;
@@ -181,9 +180,9 @@ void TrainingRun::begin_agreement() {
                    lead_seconds(longest_step_, checkpointer_.longest_save_seconds()));
 }
 
-// Done only when the slowest rank can have started its part, too: a rank that is ahead must not
-// wait for it. But done no later than before a save, since the answer would not cover that save's
-// writing.
+// Completes the agreement once the slowest rank can have started its part, so that a rank that is
+// ahead does not wait for it. Completes it before a save at the latest, because the answer would
+// not cover that save's writing.
 void TrainingRun::end_agreement(bool last_of_epoch) {
   if (!asked_at_step_) return;
   const bool all_asked = position_.step - *asked_at_step_ > step_->max_lead();
@@ -242,7 +241,7 @@ RunOutcome TrainingRun::outcome_so_far() const {
           position_.best.loss};
 }
 
-// The newest row stays, since progress displays it.
+// Keeps the newest row, because the progress display shows it.
 void TrainingRun::keep_report() {
   const bool due = reporter_->after_step();
   if (due) reduce_losses();
@@ -290,7 +289,7 @@ void TrainingRun::run_step(data::Prefetcher& batches, double learning_rate) {
 }
 
 void TrainingRun::finish_step() {
-  // At the end of an epoch the checkpoint comes after the evaluation and belongs to the next epoch.
+  // The checkpoint at the end of an epoch follows the evaluation and belongs to the next epoch.
   if (!epoch_done() && checkpointing_enabled() && interrupted_.empty() &&
       checkpointer_.due(position_.step, false)) {
     const auto span = recorder_.measure(Phase::checkpoint);
@@ -310,8 +309,8 @@ void TrainingRun::finish_step() {
   progress_->update(progress_point());
 }
 
-// Losses are kept per rank and averaged over the ranks only when they are needed: a collective in
-// every step for a number in a log would cost more than it is worth.
+// Losses stay on each rank and are averaged over the ranks only when needed: a collective in every
+// step would cost more than a number in a log is worth.
 void TrainingRun::reduce_losses() {
   const std::size_t count = losses_.size() - reduced_losses_;
   if (count == 0) return;
@@ -375,7 +374,7 @@ void TrainingRun::save_after_step() {
   add_checkpoint_time(begin);
 }
 
-// Exit status 0, or 75 if the run is to be continued, guarantees that nothing of it is lost.
+// Exit status 0, or 75 for a run that must be continued, guarantees that no training is lost.
 void TrainingRun::save_last() {
   const auto begin = profile::Clock::now();
   checkpointer_.save_last(position_);
@@ -396,7 +395,7 @@ void TrainingRun::evaluate_now() {
                          options_.precision, task_.loss);
 }
 
-// The parts of the result that are known on any way out.
+// The parts of the result that are known however the run ends.
 RunResult TrainingRun::result_so_far() const {
   RunResult result;
   result.step = position_.step;
@@ -421,7 +420,7 @@ void TrainingRun::add_report(RunResult& result, const nlohmann::json& report) co
   }
 }
 
-// The next run evaluates and reports; there may be little of this one's time left.
+// The next process evaluates and reports; this one may have little time left.
 RunResult TrainingRun::finish_interrupted() {
   checkpointer_.leave();
   step_->settle();
@@ -431,14 +430,14 @@ RunResult TrainingRun::finish_interrupted() {
   reporter_->take_rows(losses_, reduced_losses_);
   auto interrupted = result_so_far();
   interrupted.interrupted = interrupted_;
-  interrupted.evaluation = {};  // the one of an earlier step, if any
+  interrupted.evaluation = {};  // could be from an earlier step
   add_report(interrupted,
              reporter_->finish(outcome_so_far(), RunReporter::Ending::interrupted, interrupted_));
   return interrupted;
 }
 
-// The resumed run was already finished. Its report is worth more than anything that could be
-// reported about this process.
+// The resumed run was already finished. Its report is worth more than a report about this process,
+// which trained nothing.
 RunResult TrainingRun::finish_without_steps() {
   evaluate_now();
   auto ended = result_so_far();
@@ -460,7 +459,7 @@ RunResult TrainingRun::finish_without_steps() {
 RunResult TrainingRun::finish() {
   reduce_losses();
   evaluate_now();
-  // A run that was asked to stop within an epoch keeps its last steps, too.
+  // A run that must stop within an epoch keeps its last steps, too.
   if (checkpointing_enabled()) save_last();
   auto ended = result_so_far();
   ended.stopped_early = position_.best.exhausted(options_.patience);

@@ -108,7 +108,7 @@ Position Position::from_json(const nlohmann::json& json) {
   } catch (const nlohmann::json::exception& e) {
     throw UsageError(fmt::format(
         "the checkpoint has no training position ({}): it was not saved by a training run; "
-        "give another one to --resume",
+        "choose another one for --resume",
         e.what()));
   }
 }
@@ -154,7 +154,7 @@ std::vector<NamedTensor> TrainingState::model_tensors() const {
   return tensors;
 }
 
-// The tensors that exist before any checkpoint is read, under their array names.
+// The tensors that exist before a checkpoint is read, under their array names.
 std::vector<NamedTensor> TrainingState::plain_tensors() const {
   std::vector<NamedTensor> tensors;
   for (const auto& [name, tensor] : model_tensors()) tensors.push_back({"model/" + name, tensor});

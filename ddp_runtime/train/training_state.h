@@ -57,25 +57,26 @@ class TrainingState {
                 DistributedDataParallel* replica, const UserState& user);
 
   // Throws UsageError naming a tensor of the model or of the user whose type cannot be stored in a
-  // checkpoint: finding that out at the first save would be late.
+  // checkpoint. Call it before training: a failure at the first save would waste the work until
+  // then.
   void require_storable() const;
 
-  // Collective. The arrays to save, the same on every rank: tensors that own or share the state;
-  // they must be written, or copied, before the next step. Throws RuntimeError if the ranks'
-  // parameters differ.
+  // Collective. Returns the arrays to save, the same on every rank. The tensors own or share the
+  // state, so write or copy them before the next step. Throws RuntimeError if the ranks' parameters
+  // differ.
   std::vector<NamedTensor> collect();
 
-  // Whether every rank has the same bytes of this array between two steps, so that any of them may
-  // save it. Buffers (the statistics of BatchNorm) differ between ranks; rank 0's are the ones that
-  // count.
+  // Whether every rank has the same bytes of this array between two steps, so that any rank may
+  // save it. Buffers (the statistics of BatchNorm) differ between ranks; rank 0's buffers are
+  // saved.
   bool is_replicated(const std::string& array) const;
 
   // On rank 0: reads a checkpoint into the model, the optimizer and the user's tensors. Throws as
-  // Checkpoint::read_into does, and UsageError if the optimizer does not fit.
+  // Checkpoint::read_into does, and UsageError if the optimizer does not match.
   void load(const ckpt::Checkpoint& checkpoint);
-  // Collective, after rank 0 has loaded: all ranks take its model, optimizer and user's tensors,
-  // and their own generators. Ranks that are not in the checkpoint get a generator seeded from
-  // `seed`.
+  // Collective, after rank 0 has loaded: all ranks take over rank 0's model, optimizer and user's
+  // tensors, and restore their own generators. Ranks that are not in the checkpoint get a generator
+  // seeded from `seed`.
   void distribute(std::uint64_t seed);
 
   const UserState& user() const noexcept { return user_; }

@@ -21,7 +21,7 @@ namespace ddp::train {
 
 struct StepOutcome {
   double loss = 0;       // this rank's, mean over its micro-batches
-  std::string left_out;  // why the update was skipped, the same on all ranks; empty if it was not
+  std::string left_out;  // reason for a skipped update, the same on all ranks; empty if not skipped
 };
 
 class TrainingStep {
@@ -34,14 +34,14 @@ class TrainingStep {
   // Takes the step's micro-batches from `batches`. `tag` must be the same on all ranks. Throws
   // RuntimeError after kMaxLeftOut steps in a row without an update.
   virtual StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) = 0;
-  // How many steps one rank may have begun that another has not. 0: run() ends with the same model
-  // on all ranks, which may communicate in any step.
+  // Maximum number of steps by which one rank may be ahead of another. If 0, run() leaves the same
+  // model on all ranks, which may then communicate in any step.
   virtual std::int64_t max_lead() const noexcept = 0;
   // Collective, after the same number of steps on all ranks: makes the model and the optimizer
   // state the same on all ranks until the next step.
   virtual void settle() = 0;
-  // Collective, after the last step and settle(): returns what the report says about the steps, if
-  // anything.
+  // Collective, after the last step and settle(): returns the report's section about the steps, or
+  // null.
   virtual nlohmann::json finish() = 0;
 
   // The optimizer that holds the state for checkpoints.
@@ -53,7 +53,7 @@ class TrainingStep {
   static constexpr int kMaxLeftOut = 50;
 };
 
-// Collective. Throws UsageError or RuntimeError, on all ranks, if the options or models do not fit.
+// Collective. Throws UsageError or RuntimeError on all ranks if the options or models do not match.
 // All arguments except the options must outlive the step.
 std::unique_ptr<TrainingStep> make_training_step(comm::Group& group, torch::nn::Module& module,
                                                  const Objective& objective,

@@ -17,7 +17,7 @@ void UserState::require_new(const std::string& name) const {
       std::any_of(values_.begin(), values_.end(), is_it)) {
     throw UsageError(
         fmt::format("the name '{}' for a user's value in checkpoints is {}", name,
-                    name.empty() ? "empty" : "taken; give each tensor and value its own"));
+                    name.empty() ? "empty" : "taken; give each tensor and value its own name"));
   }
 }
 
@@ -53,8 +53,8 @@ void UserState::require_fit(const nlohmann::json& values) const {
   }
   if (missing.empty() && unexpected.empty()) return;
   throw UsageError(fmt::format(
-      "the checkpoint does not match the program's own values (missing there: {}; not expected "
-      "here: "
+      "the checkpoint does not match the program's own values (missing in the "
+      "checkpoint: {}; not added by the program: "
       "{}); add the same values as the run that saved it",
       missing.empty() ? "none" : fmt::format("'{}'", fmt::join(missing, "', '")),
       unexpected.empty() ? "none" : fmt::format("'{}'", fmt::join(unexpected, "', '"))));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// State that your own program adds to the checkpoints of its training, and gets back when the
-// training is resumed: an average of the weights, a curriculum's stage, counters.
+// State that a program adds to the checkpoints of its training and gets back on resume: an average
+// of the weights, the stage of a curriculum, counters.
 #pragma once
 
 #include <torch/torch.h>
@@ -15,23 +15,22 @@
 
 namespace ddp::train {
 
-// Rank 0's values are saved, and are restored on all ranks when the run is resumed. Every rank adds
-// the same names before Trainer::fit(). A checkpoint that lacks one of them, or holds others, does
-// not match the program: resuming from it is an error that names them.
+// Rank 0's values are saved, and are restored on all ranks when the run resumes. Every rank must
+// add the same names before Trainer::fit(). If a checkpoint lacks one of them or has additional
+// ones, resuming fails with an error that names them.
 class UserState {
  public:
-  // Saved as array "user/<name>" with the values that it has when a save begins, between two steps;
-  // overwritten, in place, on all ranks when the run is resumed. Any dtype that a checkpoint can
-  // hold; the shape must not change. Throws UsageError if the name is taken or empty.
+  // Saves `tensor` as array "user/<name>", with its values at the beginning of a save, between two
+  // steps. Resuming overwrites it in place on all ranks. Any dtype that a checkpoint can hold; the
+  // shape must not change. Throws UsageError if the name is taken or empty.
   void add(const std::string& name, const torch::Tensor& tensor);
 
-  // A JSON value (no NaN, no infinity). `get` is called on rank 0 when a save begins; `set` on
-  // every rank when the run is resumed, before the first step. An exception from `set` makes
-  // resuming fail.
+  // A JSON value (no NaN, no infinity). `get` is called on rank 0 at the beginning of a save; `set`
+  // on every rank on resume, before the first step. Resuming fails if `set` throws.
   void add(const std::string& name, std::function<nlohmann::json()> get,
            std::function<void(const nlohmann::json&)> set);
 
-  // Used by the training run's checkpoint:
+  // Used by the checkpoints of the training run:
   const std::vector<NamedTensor>& tensors() const noexcept { return tensors_; }
   nlohmann::json values() const;
   // Throws UsageError unless `values` has exactly the names that were added.

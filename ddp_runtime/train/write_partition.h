@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks share the writing of one checkpoint. Pure.
+// The division of one checkpoint's writing between the ranks. No side effects.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace ddp::train {
 
 std::uint64_t bytes_of(const std::vector<NamedTensor>& arrays);
 
-// The number of ranks that write: one per `bytes_per_writer` bytes, at least one, at most `ranks`
-// and at most one per array.
+// The number of ranks that write: one per `bytes_per_writer` bytes, but at least one, at most
+// `ranks` and at most one per array.
 int count_writers(const std::vector<NamedTensor>& arrays, std::uint64_t bytes_per_writer,
                   int ranks);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Your own training loop, with checkpoints to resume from and a report for ddp-report: an
-// autoencoder, whose loss is not the trainer's.
+// A custom training loop, with checkpoints to resume from and a report for ddp-report. It trains an
+// autoencoder, which needs another loss than the trainer's.
 //
 //   own-loop [EPOCHS]
 #include <ddp_runtime/ddp.h>
@@ -30,7 +30,7 @@ struct Autoencoder : torch::nn::Module {
 
 constexpr std::int64_t kGlobalBatch = 64;
 
-// Writes the files for ddp-report: collective, rank 0 writes.
+// Collective; rank 0 writes the files for ddp-report.
 void write_report(ddp::World& world, Autoencoder& net, const ddp::profile::StepRecorder& recorder,
                   const std::vector<ddp::train::StepLoss>& losses) {
   ddp::train::RunFacts facts;
@@ -52,14 +52,15 @@ void write_report(ddp::World& world, Autoencoder& net, const ddp::profile::StepR
 void train(ddp::World& world, std::int64_t epochs) {
   torch::manual_seed(1);
   Autoencoder net;
-  ddp::DistributedDataParallel replica(net, world.group());  // rank 0's values everywhere
+  ddp::DistributedDataParallel replica(net, world.group());  // all ranks get rank 0's values
   torch::optim::Adam optimizer(net.parameters(), torch::optim::AdamOptions(1e-3));
   const auto data = ddp::data::open_data("digits");
   ddp::data::DistributedSampler sampler(
       data.train->size(), /*seed=*/1,
       {.batch = kGlobalBatch / world.size(), .rank = world.rank(), .ranks = world.size()});
 
-  // Everything that a resumed run needs: model, optimizer, generators, and your own values.
+  // Everything that a resumed run needs: model, optimizer, generators, and the program's own
+  // values.
   ddp::UserState own;
   ddp::train::TrainingState state(world.group(), net, optimizer, &replica, own);
   ddp::train::CheckpointOptions options;
@@ -100,7 +101,7 @@ void train(ddp::World& world, std::int64_t epochs) {
         const auto span = recorder.measure(Phase::optimizer);
         step.apply(optimizer);
       }
-      // The mean over the ranks: a collective, so every rank must call it.
+      // The mean over the ranks. This is a collective, so every rank must call it.
       const double sum =
           world.group().all_reduce_value(loss.item<double>(), ddp::comm::ReduceOp::sum);
       recorder.end_step();
@@ -115,7 +116,7 @@ void train(ddp::World& world, std::int64_t epochs) {
       std::cout << "epoch " << at.epoch + 1 << " loss " << losses.back().loss << "\n";
     at.begin_epoch(at.epoch + 1);
     checkpointer.save(at);
-    checkpointer.drain();  // the checkpoint is durable; training waited for it
+    checkpointer.drain();  // training waits here until the checkpoint is durable
     recorder.pause();
   }
   if (!losses.empty()) write_report(world, net, recorder, losses);

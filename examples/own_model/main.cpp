@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Your own model, trained on any number of ranks.
+// A custom model, trained on any number of ranks.
 #include <ddp_runtime/ddp.h>
 
 #include <iostream>

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# To use it: this file in a directory slurm_ddp below the packages of a Spack repository (Spack 1.0 or newer), then
+# To use it, put this file in a directory slurm_ddp below the packages of a Spack repository (Spack
+# 1.0 or newer), then
 #
 #   git archive --prefix=slurm-ddp-0.1.0/ -o slurm-ddp-0.1.0.tar.gz v0.1.0    (where Spack is started)
 #   spack install --no-checksum slurm-ddp
@@ -39,11 +40,11 @@ class SlurmDdp(CMakePackage):
     depends_on("fmt@9.1:")
     depends_on("nlohmann-json@3.11:")
     depends_on("zlib-api")
-    # A parallel HDF5 would ask every program that reads a checkpoint for MPI.
+    # A parallel HDF5 would make every program that reads a checkpoint depend on MPI.
     depends_on("hdf5@1.10:~mpi")
 
-    # The plugin fits the release of SLURM whose headers it was built with: use the site's own SLURM, as an
-    # external package. srun starts MPI programs by PMIx.
+    # The plugin works only with the SLURM release whose headers it is built with, so use the site's
+    # own SLURM as an external package. srun starts MPI programs by PMIx.
     depends_on("slurm+pmix", when="+plugin")
 
     with when("+runtime"):
@@ -57,5 +58,5 @@ class SlurmDdp(CMakePackage):
             self.define_from_variant("SLURM_DDP_PLUGIN", "plugin"),
             self.define_from_variant("SLURM_DDP_RUNTIME", "runtime"),
             self.define_from_variant("SLURM_DDP_TORCH", "torch"),
-            self.define("SLURM_DDP_TESTS", False),  # run-tests starts a SLURM of its own
+            self.define("SLURM_DDP_TESTS", False),  # run-tests starts its own SLURM
         ]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cost of the plan for one task of a large step: time and memory of everything that the plugin
-// does with SLURM's variables, from text to entries. Prints one line per step size, for SLURM's
-// order of ranks and for the order by switch. The variables are kept in a table, so the cost of
-// SLURM's own spank_getenv, which searches the environment, is not included.
+// Measures the cost of the plan for one task of a large step: time and memory of all the plugin's
+// work on SLURM's variables, from text to entries. Prints one line per step size, for SLURM's order
+// of ranks and for the order by switch. The variables are in a table, so the figures exclude
+// SLURM's own spank_getenv, which searches the environment.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -48,8 +48,8 @@ namespace {
 constexpr std::uint32_t kTasksPerNode = 8;
 constexpr std::uint32_t kNodesPerSwitch = 32;
 
-// The last task of the step. Neighboring nodes are below different switches, which is the worst
-// case for SLURM's order.
+// Returns the variables of the last task of the step. Neighboring nodes are below different
+// switches, which is the worst case for SLURM's order.
 std::map<std::string, std::string> variables_of(std::uint32_t nodes) {
   const std::string count = std::to_string(nodes);
   std::string ids;

@@ -1,6 +1,6 @@
-// Runs inside a copy of a report and writes what it finds into the page, for --dump-dom to show:
-// chart texts that overlap or stick out of their chart, text that is hard to read on its
-// background, and a page that is wider than its window.
+// Runs inside a copy of a report and writes the problems that it finds into the page, for
+// --dump-dom to print: chart texts that overlap or stick out of their chart, text with too little
+// contrast to its background, and a page that is wider than its window.
 (() => {
   const problems = [];
   const area = (r) => Math.max(0, r.right - r.left) * Math.max(0, r.bottom - r.top);

@@ -60,7 +60,7 @@ def main():
             browser(arguments.report.resolve(), arguments, directory,
                     f"--screenshot={arguments.screenshot.resolve()}")
     if result["dark"] != arguments.dark:
-        sys.exit("measure.py: the browser did not take the color scheme it was told")
+        sys.exit("measure.py: the browser did not use the requested color scheme")
     for problem in result["problems"]:
         print(problem)
     print(f"{result['charts']} charts, {result['texts']} texts, {len(result['problems'])} problems")

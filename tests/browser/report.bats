@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The HTML of ddp-report in a real browser, light and dark, wide and narrow: no texts of a chart
-# overlap or are clipped, all text is legible on its background, and nothing is wider than the window.
-# REPORT_SCREENSHOTS=DIRECTORY keeps screenshots.
+# The HTML of ddp-report in a real browser, light and dark, wide and narrow. Texts of a chart must
+# not overlap or be clipped, all text must be legible on its background, and nothing may be wider
+# than the window. REPORT_SCREENSHOTS=DIRECTORY keeps screenshots.
 
 bats_require_minimum_version 1.5.0
 
@@ -40,7 +40,7 @@ sweep_looks_right() {
 @test "one number of ranks" { sweep_looks_right one; }
 @test "two numbers of ranks" { sweep_looks_right two; }
 @test "twenty numbers of ranks" { sweep_looks_right crowded; }
-@test "little efficiency, tiny steps" { sweep_looks_right poor; }
+@test "low efficiency, tiny steps" { sweep_looks_right poor; }
 @test "faster than ideal" { sweep_looks_right faster; }
 @test "65536 ranks" { sweep_looks_right huge; }
 
@@ -49,7 +49,7 @@ sweep_looks_right() {
   looks run "$BATS_TEST_TMPDIR/run.html"
 }
 
-@test "two runs compared" {
+@test "a comparison of two runs" {
   "$report" compare "$sweeps/strong/run-00" "$sweeps/weak/run-03" --html "$BATS_TEST_TMPDIR/compare.html"
   looks compare "$BATS_TEST_TMPDIR/compare.html"
 }
@@ -59,7 +59,7 @@ sweep_looks_right() {
   looks narrow "$BATS_TEST_TMPDIR/sweep.html" --width 700
 }
 
-@test "the measurement itself detects overlaps, clipped texts and faint colors" {
+@test "the measurement detects overlaps, clipped texts and faint colors" {
   "$report" sweep "$sweeps"/strong/* --html "$BATS_TEST_TMPDIR/sweep.html"
   sed -e 's/svg text { font-size: 12.5px/svg text { font-size: 30px/' \
     -e 's/--muted: #59636e/--muted: #d9dfe6/' "$BATS_TEST_TMPDIR/sweep.html" > "$BATS_TEST_TMPDIR/bad.html"

@@ -65,7 +65,7 @@ unthrottle() { "$cluster" exec "$1" -- tc qdisc del dev eth0 root; }
   wait_until 60 checkpoint_appears_in run
   kill_task_on node1
   wait "$job"
-  grep -F 'back into the queue (restart 1 of 3)' log
+  grep -F 'requeueing the job (restart 1 of 3)' log
   grep -F 'resumed from' log
   [ "$(parameters_of log)" = "$(parameters_of whole.log)" ]
 }
@@ -74,7 +74,7 @@ unthrottle() { "$cluster" exec "$1" -- tc qdisc del dev eth0 root; }
   RUN_DIR=$work/run run ! run_job -o log "$scripts/resume.sbatch" --data mnist:/nowhere
   cat log
   [ "$(grep -c '^ddp-train: ' log)" -eq 1 ]
-  run ! grep -F 'back into the queue' log
+  run ! grep -F 'requeueing the job' log
 }
 
 @test "checked_train.sbatch leaves out a node with bad data and trains on the rest" {

@@ -40,7 +40,7 @@ checkpoint_appears() { compgen -G "run/checkpoints/step-*" > /dev/null; }
   scancel --signal=USR2 "$job"
   wait_until 120 job_is_over "$job"
   grep -E 'stopped at step [0-9]+ of 200, because SIGUSR2 was received' log
-  grep -F 'back into the queue (restart 1 of' log
+  grep -F 'requeueing the job (restart 1 of' log
   step=$(grep -oE 'stopped at step [0-9]+' log | grep -oE '[0-9]+')
   grep -E "resumed from .*step-0*$step \(step $step," log
   [ "$whole" = "$(parameters_of log)" ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# ddp-train --staleness with several processes: what it learns, that it resumes from checkpoints,
-# which options it refuses, and how it exits when a rank is gone.
+# ddp-train --staleness with several processes: training results, resuming from checkpoints,
+# unsupported options, and exit when a rank fails.
 
 bats_require_minimum_version 1.5.0
 
@@ -9,7 +9,7 @@ load training
 
 setup() { training_setup; }
 
-# steps.csv of both runs: the same losses except for rounding.
+# Compares steps.csv of both runs: the losses must be equal except for rounding.
 same_losses() {
   python3 - "$1/steps.csv" "$2/steps.csv" <<'PY'
 import csv, sys
@@ -20,25 +20,25 @@ assert worst < 1e-3, worst
 PY
 }
 
-@test "without staleness it equals synchronous training except for rounding, and resumes bitwise equal" {
+@test "without staleness training equals synchronous training except for rounding, and resumes bitwise equal" {
   options=(--epochs 2 --batch 32 --weight-decay 1e-3 --warmup 10 --scale-lr --lr 0.02)
   run -0 ranks 3 "${options[@]}" --report-dir sync
   run -0 ranks 3 "${options[@]}" --report-dir stale --staleness 0
   whole=$(parameters)
   same_losses sync stale
-  # The report distinguishes them, and no rank was ever ahead.
+  # The report distinguishes the two runs, and no rank was ever ahead.
   python3 -c "
 import json
 assert 'asynchronous' not in json.load(open('sync/run.json'))
 assert json.load(open('stale/run.json'))['asynchronous']['largest_lead'] == 0"
-  # Interrupted within an epoch.
+  # Interrupts the run within an epoch.
   run -0 ranks 3 "${options[@]}" --staleness 0 --steps 20 --checkpoint-dir ck
   run -0 ranks 3 "${options[@]}" --staleness 0 --checkpoint-dir ck
   [[ $output == *"resumed from"*"step-00000020"* ]]
   [ "$(parameters)" = "$whole" ]
 }
 
-@test "it resumes from a checkpoint of a synchronous run, momentum included" {
+@test "asynchronous training resumes from a checkpoint of a synchronous run, including momentum" {
   options=(--epochs 2 --batch 32)
   run -0 ranks 2 "${options[@]}" --report-dir sync
   run -0 ranks 2 "${options[@]}" --steps 25 --checkpoint-dir mixed
@@ -49,7 +49,7 @@ a, b = (json.load(open(f'{d}/run.json'))['final']['eval_loss'] for d in ('sync',
 assert abs(a - b) < 1e-3, (a, b)"
 }
 
-@test "with staleness it learns digits, and no rank exceeds the limit" {
+@test "with staleness a model learns digits, and no rank exceeds the limit" {
   run -0 ranks 4 --model mlp --epochs 25 --batch 16 --staleness 3 --report-dir report
   [[ $output == *"no rank more than 3 steps ahead of the slowest"* ]]
   python3 -c "
@@ -82,8 +82,8 @@ with h5py.File('nan.h5', 'w') as f:
   [[ $output =~ eval\ loss\ [0-9.]+, ]]
 }
 
-# disturbed SIGNAL OPTIONS...: three ranks train endlessly; rank 1 gets a signal. Sets $status,
-# $output.
+# disturbed SIGNAL OPTIONS...: three ranks train without end, and rank 1 gets a signal. Sets $status
+# and $output.
 disturbed() {
   local signal=$1 job victim
   shift
@@ -113,5 +113,5 @@ disturbed() {
   disturbed STOP --timeout 3
   cat out
   [ "$status" -ne 0 ] && [ "$status" -ne 124 ] && [ "$status" -ne 137 ]
-  grep -E '^ddp-train: rank 1 \(.*\) does not answer: stopped.*; rank [02] waited 3 s after step [0-9]+ for (rank 1, which has done [0-9]+ steps|an answer of the server of rank 1)' out
+  grep -E '^ddp-train: rank 1 \(.*\) does not answer: stopped.*; rank [02] waited 3 s after step [0-9]+ for (rank 1, which has completed [0-9]+ steps|an answer from the server of rank 1)' out
 }

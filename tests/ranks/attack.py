@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Another user of the machine, using only Python's standard library: attacks the ports of a check or a
-training until it is terminated. Run it in a network namespace that contains nothing else.
+"""Acts as another user of the machine, with only Python's standard library: attacks the ports of a
+check or a training until it is terminated. Run it in a network namespace that contains nothing else.
 
   attack.py check PORT STEP     the leader of `ddp-check net` for step STEP, and every
                                 port that the check opens afterwards
@@ -16,12 +16,12 @@ import sys
 import threading
 import time
 
-PAUSE = 0.01  # an attacker that takes all CPUs would not need a network
-IDLE = 100  # connections to one port
+PAUSE = 0.01  # an attacker that used all CPUs would not need a network
+IDLE = 100  # number of connections to one port
 
 
 def connect(port):
-    """A connection, or None."""
+    """Returns a connection, or None."""
     try:
         return socket.create_connection(("127.0.0.1", port), timeout=0.3)
     except OSError:
@@ -88,7 +88,7 @@ CLAIMS = [
 
 
 def claim_to_be_a_task(port, step, number):
-    """Claims to be a task of the step, answers the leader with what it has, and obeys."""
+    """Claims to be a task of the step, sends invalid proofs, and answers commands with errors."""
     rank, node, key = CLAIMS[number % len(CLAIMS)]
     connection = connect(port)
     if not connection:
@@ -108,17 +108,17 @@ def claim_to_be_a_task(port, step, number):
         connection.sendall(frame({"proof": challenge.get("proof", "")}))  # the leader's own proof, sent back
         connection.sendall(frame(hello))
         answer = receive(connection)
-        print("ANSWERED", answer, flush=True)  # never, to a stranger
+        print("ANSWERED", answer, flush=True)  # a process outside the step must never get an answer
         while True:
             connection.sendall(frame({"id": receive(connection)["id"], "error": "no route to host"}))
 
 
 def program():
-    return os.environ["PROGRAM"]  # any user can ask the installed one
+    return os.environ["PROGRAM"]  # any user can read it from the installed program
 
 
 def listeners():
-    """Ports listened on at all addresses; only sockets that serve both protocols."""
+    """Ports that listen at all addresses, with sockets that serve both protocols."""
 
     def listening(table):
         with open(table) as lines:

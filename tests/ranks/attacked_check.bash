@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Two tasks of a step with a key, in a separate network namespace, while other users attack them:
-# attacked_check.bash DDP_CHECK ATTACK.PY DIRECTORY [check|leader|none]. Leaves the output of each
-# task and its exit code in DIRECTORY.
+# Runs two tasks of a step with a key, in a separate network namespace, while other users attack
+# them: attacked_check.bash DDP_CHECK ATTACK.PY DIRECTORY [check|leader|none]. Writes the output of
+# each task and its exit code to DIRECTORY.
 set -u
 check=$1 attack=$2 directory=$3 attacker=$4
 export SLURM_JOB_ID=4242 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=2 \
   SLURM_STEP_NODELIST='n[1-2]' SLURM_STEP_TASKS_PER_NODE='1(x2)' SLURM_LOCALID=0 \
   MASTER_ADDR=127.0.0.1 MASTER_PORT=23500
-# In the form in which the plugin passes it to the tasks.
+# The format in which the plugin passes it to the tasks.
 SLURM_DDP_STEP_KEY=4242.0:$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')
 PROGRAM=$("$check" --version | head -n 1)
 export PROGRAM
 
 ip link set lo up
-# Another user, if this runs as root.
-python=/usr/bin/python3 # one in this user's home would not be readable
+# Runs the attackers as another user if this script runs as root.
+python=/usr/bin/python3 # the other user could not read one in this user's home
 [ -x "$python" ] || python=python3
 other=()
 [ "$(id -u)" -ne 0 ] || [ -n "${IN_USER_NAMESPACE:-}" ] ||
@@ -50,7 +50,7 @@ PY
 begin=$EPOCHREALTIME
 task 0 --deadline "${DEADLINE:-30}" --out "$directory/out" > "$directory/said.0" 2>&1 &
 first=$!
-sleep 1 # the attackers come first
+sleep 1 # the attackers must connect first
 task 1 --deadline "${DEADLINE:-30}" > "$directory/said.1" 2>&1
 wait "$first"
 echo "$begin $EPOCHREALTIME" | awk '{ printf "%.1f s\n", $2 - $1 }' > "$directory/seconds"

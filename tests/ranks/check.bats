@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# ddp-check net with several processes: healthy, and with every fault it can name, injected by
-# itself or caused from outside. Ranks on this machine count as nodes (--pretend-nodes). The faults
-# are large, because two cores shared by four ranks are a noisy network.
+# ddp-check net with several processes: healthy, and with every fault that it can name, injected by
+# the check itself or caused from outside. Ranks on this machine count as nodes (--pretend-nodes).
+# The faults are large, because two cores shared by four ranks are a noisy network.
 
 bats_require_minimum_version 1.5.0
 
@@ -16,11 +16,11 @@ setup() {
     OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 }
 
-# Here a node is slow only if it has less than a tenth of the others' speed.
+# In these tests a node is slow only if it has less than a tenth of the others' speed.
 options=(--mib 8 --slow-warning 0.9 --slow-critical 0.9 --deadline 20 --pair-limit 20
   --json net.json --exclude-file exclude.txt)
 
-# net N ARGS...: the check with N ranks that count as n1 to nN.
+# net N ARGS...: runs the check with N ranks that count as n1 to nN.
 net() {
   local n=$1
   shift
@@ -29,19 +29,20 @@ net() {
 
 verdict() { grep '^ddp-check net ' <<< "$output"; }
 
-# json EXPRESSION: a Python expression over the report, as `r`.
+# json EXPRESSION: evaluates a Python expression over the report `r`.
 json() { python3 -c "import json; r = json.load(open('net.json')); print($1)"; }
 
-# The number of measured pairs of nodes; on a busy machine one may be measured twice to be sure.
+# Prints the number of measured pairs of nodes. On a busy machine the check may measure a pair
+# twice.
 pairs() { json "len({(p['a'], p['b']) for p in r['measurements']['$1']})"; }
 
-# The findings of check $1: node, peer and severity, one per line.
+# Prints the findings of check $1: node, peer and severity, one per line.
 findings() {
   json "'\n'.join(' '.join(filter(None, [f['subject']['node'], f['subject']['peer'], f['severity']]))
     for f in r['findings'] if f['check'] == '$1')"
 }
 
-# pid_of_rank RANK PID: the descendant of process PID that runs this rank of the check.
+# pid_of_rank RANK PID: prints the descendant of process PID that runs this rank of the check.
 pid_of_rank() {
   local pid
   for pid in $(pgrep --parent "$2"); do
@@ -53,8 +54,8 @@ pid_of_rank() {
   done
 }
 
-# task RANK SIZE ARGS...: one task of a SLURM step, started the way SLURM would start it; without
-# mpirun, which would kill the others when one dies.
+# task RANK SIZE ARGS...: runs one task of a SLURM step, started as SLURM would start it. Does not
+# use mpirun, which would kill the other tasks when one dies.
 task() {
   local rank=$1 size=$2
   shift 2
@@ -77,7 +78,7 @@ task() {
   [ "$(json "[r['measurements'][c]['factor'] for c in ('all_reduce', 'reduce_scatter', 'all_gather')]")" = \
     "[1.5, 0.75, 0.75]" ]
   [[ $(verdict) == *"; all-reduce "*" GB/s on the bus, reduce-scatter "*", all-gather "*", all-reduce of 8 bytes "*" us |"* ]]
-  # every node has every measurement, and none is counted twice
+  # Every node must have every measurement, and none may be counted twice.
   for check in tcp.send tcp.receive mpi.send mpi.receive; do
     [ "$(findings $check)" = $'n1 OK\nn2 OK\nn3 OK\nn4 OK' ]
   done
@@ -140,7 +141,7 @@ task() {
   [[ $output == *"n2 net.answer"*"rank 1, during MPI round 1 of 3: it stopped answering"* ]]
 }
 
-@test "the node of rank 0 can be blamed like any other" {
+@test "a fault of rank 0's node is found like any other" {
   run -2 net 3 --inject hang:n1 --pair-limit 2
   [ "$(cat exclude.txt)" = n1 ]
 }
@@ -164,7 +165,7 @@ task() {
   [ "$(json "r['finished']")" = True ]
 }
 
-@test "a process that is really stopped is named" {
+@test "a stopped process is named" {
   net 4 --inject missing:n4 --deadline 4 --pair-limit 2 > out.txt 2> err.txt &
   local job=$!
   for _ in $(seq 100); do grep -q '3 of 4 tasks' err.txt && break || sleep 0.1; done
@@ -182,7 +183,7 @@ task() {
   task 1 3 > out1.txt &
   local second=$!
   run -0 --separate-stderr task 2 3
-  [ -z "$output" ] # only the leader prints
+  [ -z "$output" ] # only the leader may print
   wait $leader
   wait $second
   grep -q '^ddp-check net OK - 3 nodes, 3 tasks; TCP ' out0.txt
@@ -218,7 +219,7 @@ task() {
 }
 
 @test "tasks that MPI does not connect are distinguished from a broken network" {
-  # Two tasks of one step, each in its own MPI world, as when srun starts them without PMIx.
+  # Starts two tasks of one step, each in its own MPI world, as srun does without PMIx.
   declare -f task | sed 's/--no-mpi//' > with_mpi.bash
   # shellcheck disable=SC1091
   source with_mpi.bash
@@ -258,7 +259,7 @@ time.sleep(60)" > port.txt &
   [ "$(findings net.pairs)" = UNKNOWN ]
 }
 
-@test "mistakes in the command line are UNKNOWN, reported once, and nothing is written" {
+@test "usage errors are UNKNOWN, reported once, and write nothing" {
   for mistake in --nonsense '--inject melt:n1' '--inject slow:n9:0.5' '--inject slow:n1:7' \
     '--pair-limit 0' '--mib 0' '--pretend-nodes n[1-' '--pretend-nodes n[1-9]' '--port 0'; do
     # shellcheck disable=SC2086
@@ -271,7 +272,7 @@ time.sleep(60)" > port.txt &
   [ ! -e net.json ]
 }
 
-@test "help explains, the version is the project's, options may come from a file" {
+@test "--help and --version work, and options can come from a file" {
   run -0 "$check" --help
   [[ $output == *"srun --ntasks-per-node=1 ddp-check net"*"3 UNKNOWN"* ]]
   run -0 "$check" net --help
@@ -288,7 +289,7 @@ time.sleep(60)" > port.txt &
   echo old > exclude.txt
   run -3 net 2 --json /nonexistent/net.json
   [[ $output == *"ddp-check: cannot write /nonexistent/net.json"* ]]
-  [ ! -s exclude.txt ] # newly written, and no node was bad
+  [ ! -s exclude.txt ] # must be newly written without a bad node
 }
 
 @test "dropped packets, lost data and wrong clocks are reported by kind" {
@@ -322,7 +323,7 @@ assert len([e for e in events if e["event"] == "tcp"]) == 6, events
 page = open("out/report.html").read()
 xml.fromstring(page.removeprefix("<!DOCTYPE html>\n"))
 assert "http" not in page.replace("http-equiv", "") and "<script" not in page
-assert page.count("<rect") == 12, page.count("<rect")  # every pair, both ways
+assert page.count("<rect") == 12, page.count("<rect")  # every pair in both directions
 PY
   run -2 net 4 --no-mpi --out out --want 4 --inject corrupt:n2
   [[ $output == *"4 nodes wanted, 4 given, 1 left out (n2): only 3 are left"* ]]
@@ -350,7 +351,7 @@ PY
   [[ $output == *"ddp-check: scontrol did not respond; no further nodes were drained"* ]]
 }
 
-@test "findings made before MPI survive a step that is killed in it" {
+@test "findings from before MPI survive a step that is killed in MPI" {
   net 4 --inject corrupt:n3,hang:n2:mpi --pair-limit 60 > out.txt 2> err.txt &
   local job=$!
   for _ in $(seq 300); do grep -q 'MPI round' err.txt && break || sleep 0.1; done
@@ -380,7 +381,7 @@ PY
   [[ $output == *"CRITICAL n2 nowhere0 rail.address: none, expected up, with an address"* ]]
 }
 
-@test "RDMA by a fake of perftest's ib_write_bw: measured, hung and missing" {
+@test "RDMA with a fake ib_write_bw of perftest: measured, hung and missing" {
   export FAKE_RDMA=$work/rdma FAKE_RDMA_GBITS=96
   local fake=(--no-mpi --hca fake_0:1 --write-bw "$here/tests/unit/check/fake_ib_write_bw")
   mkdir rdma
@@ -398,7 +399,7 @@ PY
   run -0 net 2 --no-mpi --no-verbs --hca fake_0:1 --write-bw no_such_tool
 }
 
-@test "NCCL by a fake of it and of the CUDA driver: measured, slow, corrupt, hung, failed and missing" {
+@test "NCCL with a fake library and CUDA driver: measured, slow, corrupt, hung, failed and missing" {
   local library=$build/lib/libslurm_ddp_fake_nccl.so
   local fake=(--no-mpi --nccl "$library" --cuda "$library")
   run -0 net 4 "${fake[@]}"
@@ -422,7 +423,7 @@ PY
   run -0 net 2 --no-mpi --no-nccl --cuda "$library" --nccl libno-nccl.so
 }
 
-@test "nodes that are known to be bad are left out, whatever the measurements" {
+@test "nodes that are known to be bad are excluded regardless of the measurements" {
   printf 'n2\nelsewhere\n' > one.txt
   : > none.txt
   run -2 net 3 --no-mpi --known-bad none.txt one.txt
@@ -435,7 +436,7 @@ PY
 }
 
 @test "noise alone is UNKNOWN, or WARNING on request" {
-  # No machine measures the same speed within a percent twice.
+  # No machine measures the same speed twice within one percent.
   options=(--mib 1 --no-mpi --slow-warning 0.01 --slow-critical 0.011 --json net.json)
   run net 4
   [ "$(findings tcp.noise)" = UNKNOWN ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# ddp-check node on this machine, and with faults created underneath it: full and read-only file
-# systems, and system calls that fail, return wrong results or hang.
+# ddp-check node on this machine, with injected faults: full and read-only file systems, and system
+# calls that fail, return wrong results or hang.
 
 bats_require_minimum_version 1.5.0
 
@@ -13,11 +13,11 @@ setup() {
   mkdir dir
 }
 
-# node ARGS...: the state of this machine does not matter here, only that of the directory under
-# test.
+# node ARGS...: runs the check. The state of this machine does not matter here, only that of the
+# directory under test.
 node() { timeout 20 "$check" node --name here --json node.json "$@"; }
 
-# The severity of check $1, and its evidence.
+# Prints the severity of check $1, and its evidence.
 severity() { field "$1" severity; }
 evidence() { field "$1" evidence; }
 field() {
@@ -25,13 +25,14 @@ field() {
     if f['check'] == '$1'], sep='\n')"
 }
 
-# in_own_mounts COMMAND: as root in a separate mount namespace, so that nothing is left behind.
+# in_own_mounts COMMAND: runs it as root in a separate mount namespace, so that nothing is left
+# behind.
 in_own_mounts() {
   [ "$(id -u)" -eq 0 ] || skip "mounting needs root"
   unshare --mount -- bash -euc "$1" bash "$check" "$work"
 }
 
-# with_faults INJECTION ARGS...: the check under strace, which makes system calls fail.
+# with_faults INJECTION ARGS...: runs the check under strace, which makes system calls fail.
 with_faults() {
   command -v strace > /dev/null || skip "strace is not installed"
   local injection=$1
@@ -91,8 +92,8 @@ print(sum(f['severity'] != 'OK' for f in json.load(open('node.json'))['findings'
   [[ $output == *"/tmp storage.tmp: "*": flushing 1 MiB failed: Input/output error; "* ]]
 }
 
-# change_behind_its_back: runs the check with a delayed flush, and meanwhile changes its unnamed
-# file. Returns the check's status.
+# change_behind_its_back: runs the check with a delayed flush, and changes its unnamed file before
+# the flush. Returns the check's status.
 change_behind_its_back() {
   with_faults fsync:delay_enter=600ms --dir "$work/dir" > out.txt &
   local job=$! file=''
@@ -104,7 +105,7 @@ change_behind_its_back() {
   wait $job
 }
 
-@test "a device that returns other data" {
+@test "a device that returns wrong data" {
   # On a busy machine the change may come too late.
   local status=0
   for _ in 1 2 3 4 5; do
@@ -115,7 +116,7 @@ change_behind_its_back() {
   grep -q '/dir storage.dir: .*: the data read back differ from the data written; ' out.txt
 }
 
-@test "a file system without unnamed files is tested all the same, and left clean" {
+@test "a file system without unnamed files is tested and left clean" {
   command -v strace > /dev/null || skip "strace is not installed"
   run timeout 20 strace --quiet=all --follow-forks --output trace.txt --trace-path="$work/dir" \
     --inject openat:error=EOPNOTSUPP "$check" node --name here --json node.json --dir "$work/dir"
@@ -146,7 +147,7 @@ change_behind_its_back() {
   [ "$(severity cpu.affinity)" = WARNING ]
 }
 
-@test "mistakes in the command line are UNKNOWN" {
+@test "usage errors are UNKNOWN" {
   run -3 node --expect-mtu 3
   run -3 node --min-speed fast
   run -3 node --frobnicate

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checkpoints of ddp-train with several processes: signals at any time, a full disk, and ranks that
 # die or stop while saving. The result of a resumed run must be bitwise identical to that of an
-# uninterrupted one.
+# uninterrupted run.
 
 bats_require_minimum_version 1.5.0
 
@@ -48,7 +48,8 @@ shared=(--model mnist-cnn --optimizer adam --lr 0.001 --checkpoint-share-mb 0.05
     job=$!
     until [ "$(rank_pids "$job" | wc -l)" -eq 2 ] && compgen -G 'ck/step-*' > /dev/null; do sleep 0.01; done
     sleep "0.0$((number * 17 % 10))"
-    # The first signal goes to alternating ranks. A second one, during the save, must change nothing.
+    # The first signal goes to alternating ranks. A second signal, during the save, must change
+    # nothing.
     rank_pids "$job" | sed -n "$((number % 2 + 1))p" | xargs kill "-$signal"
     rank_pids "$job" | xargs -r kill "-$signal" || true
     status=0
@@ -124,7 +125,7 @@ SH
   [[ $output == *"resumed from"* ]]
 }
 
-@test "a rank that stops inside a shared save is named after the timeout, and leaves nothing torn" {
+@test "a rank that stops inside a shared save is named after the timeout, and leaves no incomplete checkpoint" {
   strace -o /dev/null true || skip "strace may not trace here"
   run -0 ranks 2 "${shared[@]}" --steps 1 --checkpoint-dir base
   local points=0 rank call stage
@@ -167,7 +168,7 @@ SH
     rm -rf ck
     run timeout 60 mpirun --quiet -n 2 "$bin/../tests/disagreeing_ranks" "$difference" ck
     [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
-    [[ $output == *"ranks disagree on what a checkpoint is to hold: $expected;"* ]]
+    [[ $output == *"ranks disagree on the contents of a checkpoint: $expected;"* ]]
     run ! compgen -G 'ck/*step-*'
     points=$((points + 1))
   done
@@ -176,7 +177,7 @@ SH
   echo "fault matrix: ranks that disagree on what they save: $points points" >&3
 }
 
-@test "64 MiB of disk, a model of 40 MiB, keep-last 3: training continues and warns, and exits with an error" {
+@test "on a disk that is too small for a second checkpoint training continues with warnings and exits with an error" {
   mkdir disk
   mount -t tmpfs -o size=64m none disk || skip "mounting a tmpfs needs root"
   large=(--model mlp --width 1850 --layers 4 --batch 16 --momentum 0 --checkpoint-dir disk/ck --checkpoint-every 1)
@@ -184,18 +185,18 @@ SH
   echo "$output" && echo "$stderr"
   [ "$status" -eq 1 ]
   [ "$(grep -c '^warning: the checkpoint of step [23] was not saved, training continues: .*No space left on device' <<< "$stderr")" -eq 2 ]
-  [[ $stderr == *"the checkpoint of step 4, the last one, could not be saved: "*"No space left on device"*"the newest that is safe: "*"/disk/ck/step-00000001"* ]]
+  [[ $stderr == *"the checkpoint of step 4, the last one, could not be saved: "*"No space left on device"*"the newest complete checkpoint: "*"/disk/ck/step-00000001"* ]]
   run -0 "$bin/ddp-ckpt" verify disk/ck
   [[ $output == *step-00000001* ]]
   size=$(stat -c %s disk/ck/step-00000001/model.h5)
   [ "$size" -gt $((38 << 20)) ] && [ "$size" -lt $((44 << 20)) ]
-  # Once there is space, running the same command again is enough.
+  # With enough space, running the same command again must be sufficient.
   mount -o remount,size=128m disk
   run -0 ranks 1 "${large[@]}" --steps 2
   [[ $output == *"resumed from "*"/disk/ck/step-00000001"* ]]
 }
 
-@test "a signal on a full disk is not answered with 'run the same command to continue'" {
+@test "after a signal on a full disk the run does not say 'run the same command to continue'" {
   mkdir disk
   mount -t tmpfs -o size=64m none disk || skip "mounting a tmpfs needs root"
   fallocate -l 60m disk/full
@@ -208,7 +209,7 @@ SH
   wait "$job" || status=$?
   cat log
   [ "$status" -eq 1 ]
-  grep -E 'the checkpoint of step [0-9]+, the last one, could not be saved: .*No space left on device.*; the newest that is safe: none' log
+  grep -E 'the checkpoint of step [0-9]+, the last one, could not be saved: .*No space left on device.*; the newest complete checkpoint: none' log
   run ! grep -F 'run the same command to continue' log
 }
 
@@ -227,7 +228,7 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   compgen -G 'ck/.superseded-step-00000025.*'
   run -0 ranks 1 "${digits[@]}" "${back[@]}" --steps 34
   [[ $output == *"resumed from "*"step-00000024 (step 24,"* ]]
-  # By now keep-last has deleted the starting point.
+  # By this time keep-last has deleted the starting point.
   [ ! -e ck/step-00000020 ]
   run -0 ranks 1 "${digits[@]}" "${back[@]}" --steps 36
   [[ $output == *"resumed from "*"step-00000034 (step 34,"* ]]
@@ -277,7 +278,7 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
     --checkpoint-every 5 > first 2>&1 3>&- &
   job=$!
   until compgen -G 'ck/step-*' > /dev/null; do kill -0 "$job" && sleep 0.02; done
-  # The restart takes over the directory and holds it until the first run has noticed.
+  # The restart takes over the directory and keeps it until the first run has noticed.
   SLURM_JOB_ID=17 SLURM_RESTART_COUNT=1 ranks 1 "${digits[@]}" --epochs 1000 --checkpoint-dir ck \
     --checkpoint-every 5 > second 2>&1 3>&- &
   later=$!
@@ -292,6 +293,6 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   run -0 "$bin/ddp-ckpt" verify ck
 }
 
-@test "the result of a run that is killed repeatedly is bitwise identical" {
+@test "a run that is killed repeatedly gives bitwise the same result as an uninterrupted one" {
   run -0 "$BATS_TEST_DIRNAME/killed_often.sh" 1 3
 }

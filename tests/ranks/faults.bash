@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# The messages of the program fault_ranks for each of its faults, for the tests that run it under
-# mpirun and under srun, and how to check that all ranks have exited.
+# The messages of the program fault_ranks for each of its faults, and a check that all ranks have
+# exited. Used by the tests that run it under mpirun and under srun.
 # shellcheck shell=bash
 
-# An extended regular expression for the one line that the job must print about fault $1.
+# Prints an extended regular expression for the only line that the job may print about fault $1.
 fault_text() {
   local process='\(.*, process [0-9]+\)'
   case $1 in
@@ -13,9 +13,9 @@ fault_text() {
     wrong-shape) echo 'rank 1 on .*: mat1 and mat2 shapes cannot be multiplied \(4x5 and 6x8\)' ;;
     skip-step) echo 'rank . on .*: the ranks are not in the same step: rank 0 is in step 3 .*\(tag 3\), rank 1 in step 3 .*\(tag 4\);.*' ;;
     swapped-parameters) echo "rank . on .*: the model of rank 1 differs from that of rank 0: tensor 4 is 'left.weight .*' on rank 0 and 'right.weight .*' on rank 1.*" ;;
-    extra-layer) echo "rank . on .*: the model of rank 1 differs from that of rank 0: .* 'extra.weight .*' on rank 1 \(11 and 13 tensors in all\).*" ;;
+    extra-layer) echo "rank . on .*: the model of rank 1 differs from that of rank 0: .* 'extra.weight .*' on rank 1 \(11 and 13 tensors in total\).*" ;;
     nan) echo 'rank . on .*: the loss is not finite on rank 1 in step 3: .*' ;;
-    # Found as soon as two differ, whether or not the third has called anything.
+    # Reported as soon as two ranks differ, whether or not the third has called anything.
     uneven-data) echo "the ranks do not call the same collectives: (rank 1 $process called barrier .*; (ranks 0 and 2|rank [02] $process) called broadcast|rank 2 $process called broadcast .*; rank 1 $process called barrier) .*" ;;
     leave-out-norm) echo "rank 1 $process skipped a collective in which the others wait, and rank 1 waits in all_reduce #[0-9]+ \((step agreement|bucket .*)\); all must run the same layers in the same order; rank . waited 4 s in .*" ;;
     short-message) echo 'rank 0 expected a message of 64 bytes from rank 1, which sent a different length; .*' ;;
@@ -24,8 +24,8 @@ fault_text() {
   esac
 }
 
-# check_fault FAULT DIRECTORY RANK...: checks that DIRECTORY/out has the expected message, once, and
-# that each RANK was notified and exited by itself with 1.
+# check_fault FAULT DIRECTORY RANK...: checks that DIRECTORY/out has the expected message once, and
+# that each RANK was notified and exited with 1 by itself.
 check_fault() {
   local fault=$1 directory=$2 rank
   shift 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Three processes under mpirun, with a fault in one of them: all exit within seconds, with one
+# Three processes under mpirun, with a fault in one of them: all must exit within seconds, with one
 # sentence that names the rank and the cause.
 
 bats_require_minimum_version 1.5.0
@@ -14,20 +14,20 @@ setup() {
     OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 }
 
-# ranks N FAULT [mpirun's options]: runs within the time limit. mpirun itself would kill the others
-# as soon as one fails; --enable-recovery prevents that, so that the ranks have to exit by
-# themselves.
+# ranks N FAULT [mpirun's options]: runs fault_ranks within the time limit. mpirun would kill the
+# other ranks as soon as one fails; --enable-recovery prevents that, so that the ranks have to exit
+# by themselves.
 ranks() {
   local n=$1 fault=$2
   shift 2
   timeout -k 5 40 mpirun --quiet "$@" -n "$n" "$program" "$fault" "$work" > "$work/out" 2>&1
 }
 
-# all_end FAULT RANK...: three ranks exit; each RANK by itself.
+# all_end FAULT RANK...: all three ranks must exit, and each RANK by itself.
 all_end() {
   local status=0
   ranks 3 "$1" --enable-recovery || status=$?
-  # The exit codes of `timeout`.
+  # Exit codes of `timeout`.
   if [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then
     cat "$work/out"
     return 1
@@ -35,7 +35,7 @@ all_end() {
   check_fault "$1" "$work" "${@:2}"
 }
 
-@test "without a fault three ranks learn the same as one, SyncBatchNorm included" {
+@test "without a fault three ranks learn the same as one, including SyncBatchNorm" {
   ranks 3 none
   mv "$work/parameters" "$work/of-three"
   ranks 1 none
@@ -63,7 +63,7 @@ PY
 @test "a message shorter than its receiver expects" { all_end short-message 0 1 2; }
 @test "a message longer than its receiver expects" { all_end long-message 0 1 2; }
 
-@test "a rank killed before MPI connects is not waited for forever" {
+@test "no rank waits forever for one that was killed before MPI connects" {
   local status=0
   ranks 3 kill-before-start --enable-recovery || status=$?
   [ "$status" -ne 124 ]
@@ -87,8 +87,8 @@ assert [b["SyncBatchNorm"] for b in begun] == [5, 4, 5], begun
 PY
 }
 
-# comm_ranks N WHAT NUMBER [mpirun's options]: ranks that only communicate, in the background;
-# returns when all of them are running.
+# comm_ranks N WHAT NUMBER [mpirun's options]: starts ranks that only communicate, in the
+# background. Returns when all of them are running.
 comm_ranks() {
   local n=$1 what=$2 number=$3 rank
   shift 3
@@ -109,7 +109,7 @@ comm_ranks() {
   wait "$job" || true # with --enable-recovery mpirun may still exit with 0
   cat "$work/out"
   grep -qxE 'comm_ranks: rank 1 \(.*, process [0-9]+\) has been silent for 8 s, but the machine answers: it is stopped .*; rank [02] waited 5 s in .*' "$work/out"
-  for _ in {1..100}; do # mpirun may exit before rank 0 has written it
+  for _ in {1..100}; do # mpirun may exit before rank 0 has written the file
     [ ! -s "$work/failure.json" ] || break
     sleep 0.1
   done

@@ -1,11 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The result of a run that is killed repeatedly is bitwise identical to that of an uninterrupted one.
+# Verifies that a run that is killed repeatedly gives the same result, bitwise, as an uninterrupted
+# run.
 #
 #   tests/ranks/killed_often.sh [RUNS [KILLS]]      default: 30 runs with 3 SIGKILLs each
 #
 # Each kill comes at a random moment and hits one rank or all; each start uses the same command.
-# Prints one line per run; exits with 1 if a run ends differently or leaves an incomplete
+# Prints one line per run. Exits with 1 if a result differs or a run leaves an incomplete
 # checkpoint. KILLED_OFTEN_SEED repeats the random moments, as far as the machine allows.
 set -euo pipefail
 
@@ -31,7 +32,7 @@ rank_pids() {
   done
 }
 
-# One start that is killed once it has saved something new, or that finishes before.
+# One start, which is killed once it has saved something new, unless it finishes before that.
 start_and_kill() {
   local job before pids
   before=$(cat ck/latest 2> /dev/null || true)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Other users of the machine who connect to every port that a check or a training opens: they must
-# not cost any rank its verdict, node or training. See docs/security.md.
+# Other users of the machine connect to every port that a check or a training opens. They must not
+# change any rank's verdict, drain a node or disturb a training. See docs/security.md.
 
 bats_require_minimum_version 1.5.0
 load training
@@ -12,7 +12,7 @@ setup() {
   attack=$BATS_TEST_DIRNAME/attack.py
 }
 
-# alone COMMAND...: in a separate network namespace, so that no other program is attacked.
+# alone COMMAND...: runs it in a separate network namespace, so that no other program is attacked.
 alone() {
   if [ "$(id -u)" -eq 0 ]; then
     unshare --net -- "$@"
@@ -47,7 +47,7 @@ peak() { sed -n 's/^peak MiB //p' "$1/said.0"; }
     [ "$(cat "$run/exit.0" "$run/exit.1" | paste -sd' ')" = "0 0" ] || { cat "$run"/said.*; false; }
     [ -z "$(not_ok "$run")" ] || { not_ok "$run"; false; }
   done
-  [ "$(grep -c filled check/attack)" -ge 1 ] # there was an attack
+  [ "$(grep -c filled check/attack)" -ge 1 ] # the attack must have taken place
   run ! grep ANSWERED check/attack
   run ! grep -rP '\x1b' check/said.0 check/said.1 check/out
   [ ! -s check/out/exclude.txt ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # ddp-train with several processes, started by mpirun: the same numbers for any number of ranks, and
-# every failure stops all ranks within seconds with one sentence.
+# failures that stop all ranks within seconds with one sentence.
 
 bats_require_minimum_version 1.5.0
 
@@ -38,7 +38,8 @@ PY
 }
 
 # Sample i is the only one with input i, so training changes column i of the first layer if and only
-# if it used sample i; as many samples were used as there are, so each was used once.
+# if it used sample i. The number of samples used equals the number of samples, so each was used
+# once.
 @test "4, then 3, then 2 ranks in one epoch use every sample once" {
   /usr/bin/python3 - <<'PY'
 import h5py, numpy
@@ -64,7 +65,7 @@ assert len(trained_on) == 3 * 4 * 16 + 2 * 3 * 16 + (12 - 5) * 2 * 16
 PY
 }
 
-@test "the result of a run that is killed and resumed is bitwise identical to that of one that was not" {
+@test "a run that is killed and resumed gives bitwise the same result as an uninterrupted one" {
   run -0 ranks 2 --model mnist-cnn --epochs 6 --batch 32
   whole=$(parameters)
   ranks 2 --model mnist-cnn --epochs 6 --batch 32 --checkpoint-dir ck --checkpoint-every 7 \
@@ -144,12 +145,12 @@ PY
   refused 1 "its header announces 128 elements, but it holds 100" --data mnist:mnist
 }
 
-@test "ranks that MPI did not connect are refused instead of training N times alone" {
+@test "ranks that MPI did not connect exit with an error and do not train alone" {
   run -2 env WORLD_SIZE=4 "$train" --epochs 1
   [[ $(spoken) == *"WORLD_SIZE=4, but MPI connected 1 rank"* ]]
 }
 
-@test "--help and --version print what they should" {
+@test "--help and --version work" {
   run -0 "$train" --help
   [[ $output == *"Examples:"* && $output == *"--checkpoint-dir"* ]]
   run -0 "$train" --version

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# ddp-train with each of its models, readers and policies, with several processes: the commands a
-# user types, their output, and every invalid input refused with one sentence.
+# ddp-train with each of its models, readers and policies, with several processes: the commands that
+# users type, their output, and one sentence for every invalid input.
 
 bats_require_minimum_version 1.5.0
 
@@ -9,7 +9,8 @@ load training
 
 setup() { training_setup; }
 
-# make_cifar DIR: six files of 40 images whose class decides the brightness of the upper half.
+# make_cifar DIR: writes six files of 40 images whose class determines the brightness of the upper
+# half.
 make_cifar() {
   mkdir -p "$1"
   python3 - "$1" <<'PY'
@@ -23,7 +24,7 @@ for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
 PY
 }
 
-# make_text: a real text, this project's own guides, as the file $text.
+# make_text: writes a real text, the project's own guides, to the file $text.
 make_text() {
   text=$work/book.txt
   cat "$here"/docs/evidence/*.md "$here"/docs/*.md "$here"/README.md > "$text"
@@ -39,8 +40,8 @@ eval_loss() { sed -n 's/^done: .* eval loss \([0-9.]*\),.*/\1/p' <<< "$output"; 
   full=$(eval_loss)
   run -0 ranks 2 "${options[@]}" --precision bf16
   half=$(eval_loss)
-  # Counting letters reaches a loss of `letters` on the held-out tenth, and no less: a lower loss
-  # means that the model learned from the letters that come before.
+  # Counting letters reaches a loss of `letters` on the held-out tenth, and no less. So a lower loss
+  # means that the model learned from the preceding letters.
   run -0 python3 - "$text" "$full" "$half" <<'PY'
 import collections, math, sys
 text = open(sys.argv[1], "rb").read()
@@ -95,7 +96,7 @@ with h5py.File('images.h5', 'w') as f:
   [ "$(find "$here/configs" -name '*.ini' | wc -l)" -eq 6 ]
 }
 
-@test "a dry run writes nothing, and prints how long the run would be" {
+@test "a dry run writes nothing and prints the length of the run" {
   mkdir ck
   run -0 ranks 2 --epochs 7 --batch 32 --checkpoint-dir ck --report-dir report --dry-run
   [[ $output == *"the run would have 175 steps"* ]]
@@ -120,10 +121,10 @@ with h5py.File('images.h5', 'w') as f:
   done
 }
 
-# They differ by rounding, 1e-7, as do 1, 2 and 4 micro-batches in one process. Rarely, and with
-# seed 1, that moves a unit across the kink of ReLU or of the maximum, and the losses differ by a
-# percent from there on.
-@test "mnist-cnn ends alike on 1, 2 and 4 ranks with the same global batch" {
+# The runs differ by rounding, 1e-7, as do runs with 1, 2 and 4 micro-batches in one process.
+# Rarely, for example with seed 1, that moves a unit across the kink of ReLU or of the maximum, and
+# from then on the losses differ by one percent.
+@test "mnist-cnn reaches the same metrics on 1, 2 and 4 ranks with the same global batch" {
   for n in 1 2 4; do
     run -0 ranks $n --model mnist-cnn --data digits --seed 2 --epochs 4 --batch $((64 / n)) --report-dir "r$n"
   done
@@ -134,7 +135,7 @@ assert one["eval_accuracy"] > 0.85, one
 for many in more:
     for what in ("train_loss", "eval_loss"):
         assert abs(many[what] - one[what]) < 0.02 * one[what], (what, one, many)
-    assert abs(many["eval_accuracy"] - one["eval_accuracy"]) < 0.012, (one, many)  # two of 179
+    assert abs(many["eval_accuracy"] - one["eval_accuracy"]) < 0.012, (one, many)  # two of 179 samples
 PY
 }
 
@@ -162,7 +163,7 @@ import h5py
 with h5py.File('link.h5', 'w') as f:
     f['x'] = h5py.ExternalLink('/etc/passwd', '/x')
     f['y'] = list(range(20))"
-  refused 2 "'x' in link.h5 is a link to elsewhere" --data hdf5:link.h5
+  refused 2 "'x' in link.h5 is a link, and links are not followed" --data hdf5:link.h5
 }
 
 # From PyTorch 2.x on CPUs have a matrix product in fp16.
@@ -198,7 +199,7 @@ with h5py.File('nan.h5', 'w') as f:
   [[ $(eval_loss) =~ ^[0-9.]+$ ]]
 }
 
-@test "a run starts with a table" {
+@test "a run starts with a table of its options" {
   run -0 ranks 2 --epochs 1 --batch 16 --accumulate 2 --clip 1 --checkpoint-dir ck --keep-best
   [[ $output == *"  ranks          2 over mpi, 1 thread each"* ]]
   [[ $output == *"  batch          global batch 64: 16 x 2 micro-batches x 2 ranks"* ]]

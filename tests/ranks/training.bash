@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Runs ddp-train with several processes, for the tests that need trainings.
+# Runs ddp-train with several processes, for tests that need a training.
 # shellcheck shell=bash
 
 # For setup(): changes to a separate directory, named $work.
@@ -13,14 +13,15 @@ training_setup() {
     OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 }
 
-# ranks N ARGS...: a training with N ranks that must finish within three minutes.
+# ranks N ARGS...: runs a training with N ranks that must finish within three minutes.
 ranks() {
   local n=$1
   shift
   timeout 180 mpirun --quiet -n "$n" "$train" "$@"
 }
 
-# The processes of the training in background job $1, in the order in which they were started.
+# Prints the processes of the training in background job $1, in the order in which they were
+# started.
 rank_pids() {
   local pid
   for pid in $(pgrep -P "$1"); do
@@ -30,7 +31,7 @@ rank_pids() {
 
 parameters() { grep -o 'parameters 0x[0-9a-f]*$' <<< "$output"; }
 
-# The program's own output, without mpirun's messages.
+# Prints the program's own output, without mpirun's messages.
 spoken() { grep '^ddp-train: ' <<< "$output"; }
 
 # refused CODE TEXT ARGS...: two ranks must exit with CODE and one sentence that contains TEXT.

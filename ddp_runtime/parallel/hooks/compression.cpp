@@ -13,12 +13,12 @@
 namespace ddp::hooks {
 namespace {
 
-// A power of two does not change any digit.
+// Multiplying by a power of two does not round.
 double power_of_two_below_root(int ranks) {
   return std::exp2(std::floor(std::log2(static_cast<double>(ranks)) / 2));
 }
 
-// `factor`: applied to the gradients before they are sent, and undone afterwards.
+// `factor` multiplies the gradients before they are sent, and is undone afterwards.
 HookTask in_type(GradientBucket& bucket, torch::ScalarType type, double factor) {
   const auto rounded = (factor == 1 ? bucket.tensor() : bucket.tensor().mul(factor)).to(type);
   co_await bucket.all_reduce(rounded);

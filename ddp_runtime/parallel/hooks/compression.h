@@ -19,9 +19,8 @@ namespace ddp::hooks {
 HookTask fp16(GradientBucket& bucket);
 HookTask bf16(GradientBucket& bucket);
 
-// Sends nothing: each rank trains on its own, with only its share of the average. Shows how long a
-// step would take if communication were free. For measurements only; set check_parameters_every to
-// 0.
+// Sends nothing: each rank trains alone, with only its share of the average. Shows how long a step
+// would take if communication were free. For measurements only; set check_parameters_every to 0.
 HookTask none(GradientBucket& bucket);
 
 // "fp16", "bf16", "powersgd" or "powersgd:RANK", "noop"; empty or "off" means no hook. Throws

@@ -32,7 +32,8 @@ namespace ddp::hooks {
 
 struct PowerSgdOptions {
   int rank = 4;  // r
-  // The first gradients say little about later ones and are sent in full, this many times.
+  // Number of passes at the start that send gradients in full, because the first gradients say
+  // little about later ones.
   std::int64_t full_passes = 10;
   // A matrix is compressed if that makes it smaller by at least this factor.
   double least_compression = 2;
@@ -49,13 +50,13 @@ class PowerSgd {
   HookTask reduce(GradientBucket& bucket);
 
  private:
-  // By parameter, so that the buckets may be rebuilt.
+  // State of one parameter, which stays valid when the buckets are rebuilt.
   struct Memory {
     torch::Tensor error;  // [n, m], divided by the loss scale
     torch::Tensor q;      // [m, r]
   };
   struct Matrix {
-    torch::Tensor gradient;  // the bucket's, in the parameter's shape: M until it becomes M'
+    torch::Tensor gradient;  // slice of the bucket in the parameter's shape: first M, then M'
     torch::Tensor m;         // [n, m], the same values
     Memory* memory = nullptr;
     torch::Tensor p;     // [n, r], in the memory that is sent

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that only communicate, for tests of what stops them and what does not, with the defaults of
-// a job. Each rank writes its process id to DIRECTORY/pid.R when it is running.
+// Ranks that only communicate, with the defaults of a job, to test which events stop them. Each
+// rank writes its process id to DIRECTORY/pid.R when it is running.
 //
-// Usage: comm_ranks barriers SECONDS DIRECTORY     barriers for this long, one after another
+// Usage: comm_ranks barriers SECONDS DIRECTORY     consecutive barriers for this time
 //        comm_ranks all-to-all BYTES DIRECTORY     every rank sends to all, then receives
 //        comm_ranks throw-42 0 DIRECTORY           rank 1 throws an int
 // COMM_RANKS_TIMEOUT=SECONDS: the timeout of a wait.
@@ -34,7 +34,7 @@ void barriers(World& world, double seconds) {
   }
 }
 
-// All sends before all receives, twice, with a collective between the messages.
+// Posts all sends before all receives, twice, with a collective between the messages.
 void all_to_all(World& world, std::size_t bytes) {
   auto& group = world.group();
   const auto ranks = static_cast<std::size_t>(group.size());
@@ -49,7 +49,7 @@ void all_to_all(World& world, std::size_t bytes) {
       data.assign(count, 1000 * group.rank() + peer + round);
       works.push_back(group.send(ddp::comm::buffer_of(std::span(data)), peer));
     }
-    group.barrier("amid the messages").wait();
+    group.barrier("between the messages").wait();
     for (int peer = 0; peer < group.size(); ++peer) {
       if (peer == group.rank()) continue;
       auto& data = in[static_cast<std::size_t>(peer)];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains two steps and saves; the last rank adds different values to the checkpoint than the
-// others: "nothing" (no difference), "name", "less" or "shape".
+// Trains two steps and saves. The last rank adds different values to the checkpoint than the other
+// ranks: "nothing" (no difference), "name", "less" or "shape".
 //
 // Usage: disagreeing_ranks DIFFERENCE DIRECTORY
 #include <torch/torch.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small training with a fault on rank 1, in the third step where that applies. Each rank writes
-// to DIRECTORY the failure it was notified of (told.R) and its exit code (exit.R), so that a test
-// can see that no rank was left behind. Timeouts are short, so that tests are. Without a fault
-// ("none") rank 0 writes its parameters; a single rank then works on the data of all three.
+// A small training with a fault on rank 1, in the third step if the fault depends on a step. Each
+// rank writes to DIRECTORY the failure it was notified of (told.R) and its exit code (exit.R), so
+// that a test can verify that no rank was left behind. Timeouts are short to keep the tests short.
+// Without a fault ("none") rank 0 writes its parameters; a single rank then works on the data of
+// all three.
 //
 // Usage: fault_ranks FAULT DIRECTORY
 #include <fmt/format.h>
@@ -30,19 +31,19 @@ constexpr int kFaultyStep = 3;
 constexpr int kSteps = 5;
 constexpr int kRanks = 3;
 
-// The fault in one forward pass: a signal of 0 is none.
+// The fault in one forward pass; 0 means no signal.
 struct Sabotage {
   bool leave_out_norm = false;
-  int signal_before_first = 0;  // in backward, where the others wait in the buckets of `first`
-  int signal_before_norm = 0;   // in backward, where the others wait in `norm`
+  int signal_before_first = 0;  // in backward, while the others wait in the buckets of `first`
+  int signal_before_norm = 0;   // in backward, while the others wait in `norm`
 };
 
-// Signals this process when backward gets to `output`.
+// Signals this process when backward reaches `output`.
 void signal_in_backward(const torch::Tensor& output, int signal) {
   if (signal != 0) output.register_hook([signal](const torch::Tensor&) { raise(signal); });
 }
 
-// Two branches that a fault may register in another order or extend.
+// Two branches, which a fault may register in another order or extend.
 struct Net : torch::nn::Module {
   Net(bool swapped, bool extra) {
     register_module("first", first);
@@ -122,7 +123,7 @@ void train(World& world, std::string_view fault, const std::string& directory) {
   for (now.step = 1; now.step <= kSteps; ++now.step) {
     if (now.happens("skip-step")) continue;
     if (now.happens("uneven-data"))
-      return;  // this rank has no more data, and the others do not know
+      return;  // this rank has no more data, and the others do not know that
     world.group().flight_recorder().set_phase(fmt::format("step {}", now.step));
     auto step = replica.begin_step(1, now.step);
     step.backward(loss_of(net, now));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A child that answers, one that has exited, one that does not exist, one that ignores its input.
+// Children that answer, have exited, do not exist, or ignore their input.
 #include "bench/child_process.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The message of the exception that it throws.
+// Returns the message of the exception that the function throws.
 template <class Function>
 std::string error_of(const Function& function) {
   try {

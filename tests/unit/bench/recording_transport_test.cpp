@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recording transport records the messages of a schedule and otherwise does not change it.
+// The recording transport records the messages of a schedule without changing the schedule.
 #include "bench/recording_transport.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace ddp::bench {
 namespace {
 
-TEST(RecordingTransport, RemembersBothEndsOfEveryMessage) {
+TEST(RecordingTransport, RecordsBothEndsOfEveryMessage) {
   auto transports = comm::make_in_process_transports(2);
   RecordingTransport left(std::move(transports[0]));
   RecordingTransport right(std::move(transports[1]));

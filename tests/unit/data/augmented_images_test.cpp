@@ -19,7 +19,8 @@ using test::write;
 
 using testing::HasSubstr;
 
-// `n` images with two channels; every pixel of every image has a different value, none is 0.
+// Returns `n` images with two channels; all pixels of all images have different values, and none is
+// 0.
 std::shared_ptr<const TensorDataset> numbered_images(std::int64_t n, std::int64_t height,
                                                      std::int64_t width) {
   return std::make_shared<const TensorDataset>(
@@ -27,7 +28,7 @@ std::shared_ptr<const TensorDataset> numbered_images(std::int64_t n, std::int64_
       torch::arange(n), n);
 }
 
-// The definition of a placement, in terms of the tensor library: pad, crop, flip.
+// Defines a placement in terms of the tensor library: pad, crop, flip.
 torch::Tensor moved(const torch::Tensor& image, const Placement& place, std::int64_t padding) {
   const auto source = place.flipped ? image.flip(2) : image;
   const auto padded = torch::constant_pad_nd(source, {padding, padding, padding, padding});
@@ -63,14 +64,15 @@ TEST(AugmentedImages, DependOnlyOnSeedEpochAndSample) {
   const AugmentedImages augmented(numbered_images(20, 8, 8), {4, true}, 3);
   const auto together = augmented.draw(std::vector<std::int64_t>{4, 9, 17}, 1).inputs;
   const auto alone = augmented.draw(std::vector<std::int64_t>{9}, 1).inputs;
-  EXPECT_TRUE(torch::equal(together[1], alone[0])) << "as another rank or batch size would see it";
+  EXPECT_TRUE(torch::equal(together[1], alone[0])) << "rank and batch size must have no effect";
   const AugmentedImages other_seed(numbered_images(20, 8, 8), {4, true}, 4);
   const std::vector<std::int64_t> all{0, 1, 2, 3, 4, 5, 6, 7};
   EXPECT_FALSE(torch::equal(augmented.draw(all, 1).inputs, augmented.draw(all, 2).inputs));
   EXPECT_FALSE(torch::equal(augmented.draw(all, 1).inputs, other_seed.draw(all, 1).inputs));
 }
 
-// 81 positions, flipped or not, equally likely: each about 100 times in 16,200 draws.
+// 81 positions, each flipped or not, are equally likely: each occurs about 100 times in 16,200
+// draws.
 TEST(Placement, IsUniform) {
   std::map<std::tuple<std::int64_t, std::int64_t, bool>, int> seen;
   for (std::int64_t i = 0; i < 16200; ++i) {

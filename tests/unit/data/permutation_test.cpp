@@ -17,7 +17,7 @@ std::vector<std::int64_t> all(std::int64_t size, std::uint64_t seed) {
   return values;
 }
 
-TEST(Permutation, IsAPermutationOfEverySize) {
+TEST(Permutation, IsAPermutationForEverySize) {
   for (const std::int64_t size : {1, 2, 3, 4, 5, 15, 16, 17, 63, 64, 65, 1000, 4097, 65536}) {
     auto values = all(size, 9);
     std::sort(values.begin(), values.end());
@@ -36,7 +36,7 @@ TEST(Permutation, StaysInRangeForHugeSizes) {
   }
 }
 
-// The order is part of the checkpoint format: changing it breaks every resumed run.
+// Checkpoints depend on the order: a change would break every resumed run.
 TEST(Permutation, NeverChanges) {
   EXPECT_EQ(all(10, 1), (std::vector<std::int64_t>{0, 2, 6, 7, 5, 4, 8, 9, 1, 3}));
   EXPECT_EQ(Permutation(1000000007, 42)(123456789), 665479815);
@@ -47,8 +47,8 @@ TEST(Permutation, SeedsGiveDifferentOrders) {
   EXPECT_EQ(all(1000, 1), all(1000, 1));
 }
 
-// A biased order would show a sample to the model early in every epoch. Where sample 0 lands over
-// many seeds must be uniform: chi-square over 20 cells, 19 degrees of freedom, 0.1 % limit 43.8.
+// A biased order would show some samples early in every epoch. The position of sample 0 over many
+// seeds must be uniform: chi-square over 20 cells, 19 degrees of freedom, 0.1 % limit 43.8.
 TEST(Permutation, PositionsAreUniformOverSeeds) {
   constexpr int kCells = 20;
   constexpr int kSeeds = 20000;

@@ -17,7 +17,7 @@ Batch numbered(std::int64_t i) {
   return {torch::full({1}, static_cast<float>(i)), {}};
 }
 
-TEST(Prefetcher, ReturnsItemsInOrderWhateverTheThreadsDo) {
+TEST(Prefetcher, ReturnsItemsInOrderForAnyThreadSchedule) {
   Prefetcher batches(
       200,
       [](std::int64_t i) {
@@ -49,7 +49,7 @@ TEST(Prefetcher, NeverExceedsTheDepth) {
   }
 }
 
-TEST(Prefetcher, ErrorIsThrownAtItsPlaceAndTheRestContinues) {
+TEST(Prefetcher, ErrorReplacesItsItemAndLaterItemsFollow) {
   Prefetcher batches(
       5,
       [](std::int64_t i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The readers on the real digits and on IDX files, intact and damaged in every way we know.
+// The readers on the real digits and on IDX files, intact and with every known kind of damage.
 #include "ddp_runtime/data/readers.h"
 
 #include <gmock/gmock.h>
@@ -55,17 +55,17 @@ void write_mnist(const fs::path& directory) {
   write_gzipped(directory / "t10k-labels-idx1-ubyte.gz", labels(10));
 }
 
-TEST(Digits, AreCompleteWithATenthHeldOut) {
+TEST(Digits, AreCompleteAndATenthIsHeldOut) {
   const auto data = read_digits(kDigits);
   EXPECT_EQ(data.train->size(), 1618);
   EXPECT_EQ(data.evaluation->size(), 179);
   EXPECT_EQ(data.train->shape().input, (std::vector<std::int64_t>{1, 8, 8}));
   EXPECT_EQ(data.train->shape().classes, 10);
-  // The first line of the file is a zero whose first row is 0 0 5 13 9 1 0 0.
+  // The first line of the file is the digit zero; its first row is 0 0 5 13 9 1 0 0.
   const auto first = data.train->get(std::vector<std::int64_t>{0});
   EXPECT_EQ(first.targets.item<std::int64_t>(), 0);
   EXPECT_FLOAT_EQ(first.inputs[0][0][0][3].item<float>(), 13.0F / 16);
-  // Line 10 (the digit 9) is the first that is held out.
+  // Line 10 (the digit 9) is the first held-out line.
   EXPECT_EQ(data.evaluation->get(std::vector<std::int64_t>{0}).targets.item<std::int64_t>(), 9);
 }
 
@@ -77,7 +77,7 @@ TEST(Digits, DamagedFilesAreNamed) {
   for (const std::size_t kept : {good.size() / 2, good.size() - 1, std::size_t{15}}) {
     write(file, good.substr(0, kept));
     EXPECT_THAT(error_of([&] { read_digits(file); }),
-                AllOf(HasSubstr(file.string()), HasSubstr("damaged or cut off")));
+                AllOf(HasSubstr(file.string()), HasSubstr("damaged or truncated")));
   }
   std::string flipped = good;
   flipped[good.size() / 2] = static_cast<char>(flipped[good.size() / 2] ^ 1);
@@ -119,7 +119,7 @@ TEST(Mnist, DamageIsNamed) {
     return error();
   };
   EXPECT_THAT(damage(image_file, images(30).substr(0, 100)),
-              AllOf(HasSubstr("train-images"), HasSubstr("cut off"), HasSubstr("180 elements")));
+              AllOf(HasSubstr("train-images"), HasSubstr("truncated"), HasSubstr("180 elements")));
   EXPECT_THAT(damage(image_file, images(30) + "x"), HasSubstr("too long"));
   EXPECT_THAT(damage(image_file, images(30).substr(0, 9)), HasSubstr("less than a header"));
   EXPECT_THAT(damage(image_file, labels(30)), HasSubstr("magic number is 00000801"));

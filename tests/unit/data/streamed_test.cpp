@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The readers that read on demand: CIFAR-10, text and HDF5, intact and damaged in every way we
-// know.
+// The readers that read on demand: CIFAR-10, text and HDF5, intact and with every known kind of
+// damage.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hdf5.h>
@@ -22,8 +22,8 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Image `number`: label number % 10, red, green and blue filled with number, number + 1 and + 2,
-// except for the last blue pixel, which is 255.
+// Returns images whose label is number % 10. Red, green and blue are filled with number, number + 1
+// and number + 2, except for the last blue pixel, which is 255.
 std::string cifar_images(int first, int count) {
   std::string bytes;
   for (int number = first; number < first + count; ++number) {
@@ -73,7 +73,7 @@ TEST(Cifar10, DamageIsNamed) {
   };
   const auto cut = damage("data_batch_3.bin", cifar_images(0, 4).substr(0, 5000));
   EXPECT_THAT(cut,
-              AllOf(HasSubstr("data_batch_3.bin has 5000 bytes"), HasSubstr("fetch it again")));
+              AllOf(HasSubstr("data_batch_3.bin has 5000 bytes"), HasSubstr("download it again")));
   EXPECT_THAT(damage("test_batch.bin", ""), HasSubstr("test_batch.bin has 0 bytes"));
   auto label = cifar_images(0, 4);
   label[2 * 3073] = 10;
@@ -105,7 +105,7 @@ std::string letters(std::size_t n) {
   return text;
 }
 
-TEST(Text, EachByteExceptTheFirstIsATargetOnceAndTheLastTenthIsHeldOut) {
+TEST(Text, UsesEachByteExceptTheFirstAsTargetOnceAndHoldsOutTheLastTenth) {
   const TemporaryDirectory directory;
   const auto file = directory.path() / "text";
   const auto text = letters(1001);
@@ -223,7 +223,8 @@ TEST(Hdf5, ReadsByteImagesAndCompressedChunks) {
     writer.add_classes();
   }
   const auto data = read_hdf5(file);
-  EXPECT_EQ(data.train->shape().input, (std::vector<std::int64_t>{1, 2, 2})) << "one channel";
+  EXPECT_EQ(data.train->shape().input, (std::vector<std::int64_t>{1, 2, 2}))
+      << "grayscale images must have one channel";
   EXPECT_FLOAT_EQ(data.train->get(std::vector<std::int64_t>{20}).inputs[0][0][1][1].item<float>(),
                   0.2F);
 }
@@ -289,7 +290,7 @@ TEST(Hdf5, OtherTypesAndShapesAreRefused) {
               HasSubstr("open the dataset 'x'"));
 }
 
-// A file from elsewhere could otherwise make this process read any other file.
+// An untrusted file could otherwise make this process read any other file.
 TEST(Hdf5, DataOutsideTheFileIsNotRead) {
   const TemporaryDirectory directory;
   const auto other = directory.path() / "other.h5";
@@ -301,13 +302,13 @@ TEST(Hdf5, DataOutsideTheFileIsNotRead) {
                 H5Lcreate_external(other.c_str(), "/x", w.id(), "x", H5P_DEFAULT, H5P_DEFAULT);
                 w.add_classes();
               }),
-              AllOf(HasSubstr("'x' in"), HasSubstr("link to elsewhere")));
+              AllOf(HasSubstr("'x' in"), HasSubstr("is a link, and links are not followed")));
   EXPECT_THAT(hdf5_error([&](const Hdf5Writer& w) {
                 w.add_inputs("z");
                 H5Lcreate_soft("/z", w.id(), "x", H5P_DEFAULT, H5P_DEFAULT);
                 w.add_classes();
               }),
-              HasSubstr("link to elsewhere"));
+              HasSubstr("is a link, and links are not followed"));
   const hid_t external = H5Pcreate(H5P_DATASET_CREATE);
   H5Pset_external(external, (directory.path() / "raw").c_str(), 0, 30 * 4 * 4);
   EXPECT_THAT(

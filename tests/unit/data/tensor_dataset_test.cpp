@@ -18,7 +18,7 @@ std::string refused(const torch::Tensor& inputs, const torch::Tensor& targets,
   return error_of([&] { TensorDataset(inputs, targets, classes); });
 }
 
-// Errors are reported on construction, not hours later in a loader thread.
+// The constructor must report errors: hours later, a loader thread would be too late.
 TEST(TensorDataset, ReportsInvalidTensors) {
   const auto inputs = torch::zeros({4, 2});
   const auto targets = torch::arange(4) % 3;
@@ -33,12 +33,13 @@ TEST(TensorDataset, ReportsInvalidTensors) {
   EXPECT_THAT(refused(inputs, torch::tensor({0, 1, -1, 0})), HasSubstr("has the target -1"));
   EXPECT_THAT(refused(torch::zeros({0, 2}), torch::zeros({0}, torch::kInt64)),
               HasSubstr("at least one sample"));
-  EXPECT_EQ(refused(inputs, torch::tensor({0, 1, -100, 0})), "") << "ignored by the loss";
-  EXPECT_EQ(refused(inputs, torch::tensor({7, 8, 9, -7}), 0), "") << "no classes, any number";
-  EXPECT_EQ(refused(inputs, inputs, 0), "") << "to be reproduced by the model";
+  EXPECT_EQ(refused(inputs, torch::tensor({0, 1, -100, 0})), "") << "the loss ignores -100";
+  EXPECT_EQ(refused(inputs, torch::tensor({7, 8, 9, -7}), 0), "")
+      << "without classes any number is valid";
+  EXPECT_EQ(refused(inputs, inputs, 0), "") << "targets of an autoencoder";
 }
 
-TEST(TensorDataset, TakesTargetsOfAnyIntegerTypeAndShape) {
+TEST(TensorDataset, SupportsTargetsOfAnyIntegerTypeAndShape) {
   const std::array<std::int64_t, 2> indices{2, 0};
   for (const auto type : {torch::kInt32, torch::kUInt8, torch::kInt64}) {
     const TensorDataset data(torch::arange(6, torch::kFloat32).view({3, 2}),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The models against their published figures, and the promises of each one.
+// The models compared with their published figures, and the guarantees of each model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -63,7 +63,7 @@ std::vector<torch::Tensor> gradients(Model& model, const torch::Tensor& loss) {
   return result;
 }
 
-// torchvision.models.resnet18() and resnet50() have these; so do the published weights.
+// torchvision.models.resnet18() and resnet50() have these names, and so do the published weights.
 TEST(ResNet, HasTorchvisionParameterNames) {
   const auto r18 = make_model(images("resnet18", 224, 1000));
   EXPECT_EQ(parameter_count(*r18), 11689512);
@@ -75,7 +75,8 @@ TEST(ResNet, HasTorchvisionParameterNames) {
         "layer2.0.downsample.0.weight", "layer2.0.downsample.1.bias", "fc.bias"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
-  EXPECT_FALSE(names.contains("layer1.0.downsample.0.weight")) << "the shapes are the same there";
+  EXPECT_FALSE(names.contains("layer1.0.downsample.0.weight"))
+      << "the shapes are already equal in the first stage";
 }
 
 // With a 3x3 stem for 3 channels and 10 classes: 11,689,512 - 64*3*(49-9) - 513*990 = 11,173,962.
@@ -100,7 +101,7 @@ TEST(ResNet, ScoresImagesOfAnySize) {
   }
 }
 
-// Variance 2 / (channels out x kernel area).
+// The variance is 2 / (output channels x kernel area).
 TEST(ResNet, UsesHeInitialization) {
   torch::manual_seed(1);
   const auto model = make_model(images("resnet18", 32, 10));
@@ -162,8 +163,8 @@ TEST(Gpt, AcceptsTextsShorterThanItsContext) {
   EXPECT_EQ(model->forward(some_tokens(3, 5)).sizes(), (std::vector<int64_t>{3, 5, 256}));
 }
 
-// Twice, with an update in between. The effect of bf16 on layers that gpt does not have is tested
-// with ddp::checkpointed().
+// Runs two passes with an update in between. The tests of ddp::checkpointed() cover the effect of
+// bf16 on layers that gpt does not have.
 TEST(Gpt, RecomputingActivationsIsBitwiseTheSame) {
   for (const auto precision : {amp::Precision::fp32, amp::Precision::bf16}) {
     std::vector<std::vector<torch::Tensor>> results;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers that are recomputed in backward: parameters get their gradients from a nested backward,
-// several times, and the reducer must not send them too early.
+// Layers that backward recomputes. Their parameters get gradients from a nested backward, several
+// times, and the reducer must not send these gradients too early.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -47,7 +47,7 @@ struct DeepImpl : torch::nn::Module {
 };
 TORCH_MODULE(Deep);
 
-TEST(ActivationCheckpoint, GradientsAreBitwiseTheSameWithDropoutToo) {
+TEST(ActivationCheckpoint, GradientsAreBitwiseTheSameWithDropout) {
   for (const int times : {1, 2}) {
     std::vector<std::map<std::string, torch::Tensor>> results;
     for (const bool save_memory : {false, true}) {
@@ -79,19 +79,19 @@ TEST(ActivationCheckpoint, WorksWithBucketsWithoutAStaticGraph) {
   });
 }
 
-// Checkpointed segments as models use them (pytorch/pytorch#69060): once, twice, with an unused
+// Typical uses of checkpointed segments (pytorch/pytorch#69060): once, twice, with an unused
 // branch, with weights shared by two segments, with a changing number of segments.
 struct SegmentCase {
   const char* name;
   bool with_unused;
-  std::vector<int> times;  // how often the shared middle layer is used, by step
+  std::vector<int> times;  // number of uses of the shared middle layer, by step
   bool allow_unused;
   bool static_graph;
 };
 
 class CheckpointedSegments : public testing::TestWithParam<SegmentCase> {};
 
-TEST_P(CheckpointedSegments, GiveTheGradientsOfOneProcessWithoutCheckpointing) {
+TEST_P(CheckpointedSegments, HaveTheGradientsOfOneProcessWithoutCheckpointing) {
   const auto& c = GetParam();
   const auto make = [&c] {
     auto net = seeded([] { return Deep(); });
@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(
                     SegmentCase{"unused_static", true, {2, 2, 2}, false, true}),
     [](const auto& param_info) { return std::string(param_info.param.name); });
 
-// A model, and how it runs with or without checkpointed segments.
+// A model, and functions that run it with and without checkpointed segments.
 struct TrainedCase {
   std::vector<torch::Tensor> parameters;
   std::function<torch::Tensor(bool save_memory)> forward;
@@ -165,7 +165,7 @@ TrainedCase convolution() {
   return {layer->parameters(), [=](bool save) { return maybe_checkpointed(save, layer, x); }};
 }
 
-// On [n, features]: with one more dimension the layer multiplies by a view of its weight.
+// Uses [n, features], because with one more dimension the layer multiplies by a view of its weight.
 TrainedCase linear() {
   torch::nn::Linear layer(4, 3);
   const auto x = torch::randn({2, 4});
@@ -193,8 +193,8 @@ TrainedCase nested_segments() {
           }};
 }
 
-// A layer that is used in a segment and then outside: the second use must not find the first one's
-// cast, which has no path back to the weight.
+// A layer that is used in a segment and again outside. The second use must not find the cast from
+// the first one, which has no path back to the weight.
 TrainedCase shared_with_a_plain_layer() {
   torch::nn::Conv2d layer(torch::nn::Conv2dOptions(2, 3, 3));
   const auto x = torch::randn({2, 2, 5, 5});
@@ -231,7 +231,7 @@ std::vector<double> losses_of(const TrainedCase& model, amp::Precision precision
 class CheckpointedTraining
     : public testing::TestWithParam<std::tuple<Trained, amp::Precision, bool>> {};
 
-// Every step's loss: one computed with the previous step's weights would differ.
+// Compares every step's loss: a loss computed with the previous step's weights would differ.
 TEST_P(CheckpointedTraining, HasTheLossesOfPlainTraining) {
   const auto& [model, precision, backward_inside] = GetParam();
   std::vector<std::vector<double>> losses;
@@ -260,8 +260,8 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(amp::Precision::fp32, amp::Precision::bf16), testing::Bool()),
     name_of);
 
-// Activation checkpointing by hand: a function whose backward runs a nested backward, which gives
-// the layer's parameters their gradients at once, one for each use.
+// Activation checkpointing by hand: a function whose backward runs a nested backward. This gives
+// the layer's parameters their gradients immediately, one for each use.
 class NestedBackward : public torch::autograd::Function<NestedBackward> {
  public:
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
@@ -277,7 +277,8 @@ class NestedBackward : public torch::autograd::Function<NestedBackward> {
     auto* layer = reinterpret_cast<torch::nn::LinearImpl*>(context->saved_data["layer"].toInt());
     const torch::AutoGradMode with_grad(true);
     layer->forward(x).backward(gradients[0]);
-    std::this_thread::sleep_for(10ms);  // in which a bucket that was sent too early is reduced
+    std::this_thread::sleep_for(
+        10ms);  // time for the reduction of a bucket that was sent too early
     return {x.grad(), torch::Tensor()};
   }
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small model whose parts can be left out, and helpers for tests of whole steps with it.
+// A small model with optional parts, and helpers to test whole steps with it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 namespace ddp::test {
 
-// Three branches; the caller decides which are used.
+// Three branches; the caller decides which of them to use.
 struct BranchesImpl : torch::nn::Module {
   BranchesImpl() {
     register_module("a", a);
@@ -38,7 +38,7 @@ struct BranchesImpl : torch::nn::Module {
 };
 TORCH_MODULE(Branches);
 
-// The generator is shared by all threads.
+// All threads share the generator.
 template <class Make>
 auto seeded(const Make& make) {
   static std::mutex mutex;
@@ -65,7 +65,7 @@ inline DataParallelOptions small_buckets() {
   return options;
 }
 
-// Gradients by name, without undefined ones.
+// Gradients by name, excluding undefined ones.
 inline std::map<std::string, torch::Tensor> gradients_of(const torch::nn::Module& module) {
   std::map<std::string, torch::Tensor> gradients;
   for (const auto& p : module.named_parameters()) {
@@ -83,7 +83,7 @@ inline void expect_close(const std::map<std::string, torch::Tensor>& a,
   }
 }
 
-// The error that three ranks get when they run `body`.
+// Returns the error that three ranks get when they run `body`.
 inline std::string error_of_three_ranks(const std::function<void(comm::Group&)>& body) {
   return error_of(
       [&] { comm::run_ranks(3, body, {.limits = {.timeout = std::chrono::seconds(10)}}); });

@@ -118,8 +118,9 @@ TEST(CommHook, SeesTheBucketsMembersAndPass) {
   EXPECT_EQ(passes, (std::vector<std::int64_t>{0, 1, 2}));
 }
 
-// Hooks of several buckets wait in turns: here one bucket per parameter, two collectives each.
-TEST(CommHook, MayCommunicateSeveralTimesPerBucket) {
+// Hooks of several buckets wait in turns. Here each parameter has its own bucket, with two
+// collectives.
+TEST(CommHook, CanCommunicateSeveralTimesPerBucket) {
   const CommHook twice = [](GradientBucket& bucket) -> HookTask {
     const auto copy = bucket.tensor().clone();
     const auto first = bucket.all_reduce(copy);
@@ -136,19 +137,19 @@ TEST(CommHook, ErrorsReachAllRanksWithTheirText) {
   for (const int awaits : {0, 1}) {
     const CommHook fails = [awaits](GradientBucket& bucket) -> HookTask {
       if (awaits > 0) co_await bucket.all_reduce(bucket.tensor());
-      if (bucket.group().rank() == 1) throw RuntimeError("no more of this");
+      if (bucket.group().rank() == 1) throw RuntimeError("thrown by the hook");
       co_await bucket.all_reduce(bucket.tensor());
     };
     try {
       run(1, fails, full_rank);
       FAIL() << "nothing was thrown";
     } catch (const std::exception& error) {
-      EXPECT_THAT(error.what(), HasSubstr("no more of this"));
+      EXPECT_THAT(error.what(), HasSubstr("thrown by the hook"));
     }
   }
 }
 
-TEST(CommHook, SixteenBitsHalveTheBytesAndNearlyGiveTheAverage) {
+TEST(CommHook, SixteenBitHooksHalveTheBytesAndApproximateTheAverage) {
   struct Example {
     HookTask (*hook)(GradientBucket&);
     double bound;
@@ -157,7 +158,7 @@ TEST(CommHook, SixteenBitsHalveTheBytesAndNearlyGiveTheAverage) {
     const auto result = run(1, hook, full_rank);
     const double error = relative_error(result.gradients[0][0], mean_of(full_rank, 0));
     EXPECT_LT(error, bound);
-    EXPECT_GT(error, 1e-5);  // it has been rounded
+    EXPECT_GT(error, 1e-5);  // it must have been rounded
     EXPECT_EQ(result.bytes, kFullBytes / 2);
     expect_same_bits(result.gradients[0]);
   }
@@ -173,8 +174,8 @@ TEST(CommHook, NoopLeavesEachRankItsShare) {
   EXPECT_EQ(result.bytes, 0U);
 }
 
-// Divided by 16 before rounding, this gradient would be ten and a half of the smallest steps that
-// 16 bits can represent.
+// After a division by 16, this gradient would be ten and a half of the smallest steps that 16 bits
+// can represent.
 TEST(Fp16, KeepsSmallGradientsOnManyRanks) {
   constexpr int kMany = 16;
   comm::run_ranks(kMany, [](comm::Group& group) {
@@ -223,9 +224,8 @@ TEST(PowerSgd, BeginsWithFullPasses) {
   EXPECT_GT(relative_error(result.gradients[2][0], mean_of(full_rank, 2)), 0.1);
 }
 
-// Compression delays parts of a gradient but loses none: over many passes with the same gradient,
-// the sum of the applied gradients differs from the sum of the true ones only by the error that is
-// still held back.
+// Compression delays parts of a gradient but loses none. After many passes with the same gradient,
+// the sum of the applied gradients differs from the sum of the true ones only by the stored error.
 TEST(PowerSgd, KeepsTheUnsentPartAsError) {
   constexpr int kPasses = 60;
   const Wanted constant = [](int, int rank) { return full_rank(0, rank); };
@@ -242,7 +242,7 @@ TEST(PowerSgd, DoesNotCompressWithoutGain) {
   EXPECT_EQ(result.bytes, kFullBytes);
 }
 
-// One pass, with the properties that matter to PowerSGD.
+// A pass, with the properties that affect PowerSGD.
 struct Pass {
   int gradient = 0;  // argument of full_rank()
   double loss_scale = 1;
@@ -273,7 +273,7 @@ std::vector<torch::Tensor> remembered(const std::vector<Pass>& passes) {
       const auto& gradient = layer->weight.grad();
       EXPECT_EQ(gradient.defined(), pass.used);
       EXPECT_EQ(!gradient.defined() || gradient.isfinite().all().item<bool>(), !pass.poisoned)
-          << "on every rank, so that all skip the step";
+          << "every rank must see it and skip the step";
       if (group.rank() != 0) continue;
       gradients[i] = gradient.defined() ? gradient / pass.loss_scale : torch::zeros({kOut, kIn});
     }

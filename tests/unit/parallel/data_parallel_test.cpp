@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads: the averaged gradients against one process that sees all the data.
+// Ranks as threads: compares the averaged gradients with those of one process that sees all the
+// data.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -20,7 +21,8 @@ torch::nn::Sequential make_net() {
                                torch::nn::ReLU(), torch::nn::Linear(7, 3));
 }
 
-// The generator is shared by all threads: models are built one after another, all the same.
+// All threads share the generator, so the models are built one after another to make them
+// identical.
 torch::nn::Sequential make_seeded_net() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -101,7 +103,7 @@ TEST_F(DataParallel, TwoRanksEqualTwoAccumulatedMicroBatchesBitwise) {
   expect_equal(train(2, 1, 10, data_, limits_), train(1, 2, 10, data_, limits_));
 }
 
-TEST_F(DataParallel, AnyNumberOfRanksLearnsTheSameAsOneProcess) {
+TEST_F(DataParallel, ResultDoesNotDependOnTheNumberOfRanks) {
   const auto alone = train(1, 1, 10, data_, limits_);
   for (const int ranks : {2, 3, 4}) expect_close(train(ranks, 1, 10, data_, limits_), alone);
   expect_close(train(2, 3, 10, data_, limits_), alone);
@@ -118,7 +120,7 @@ TEST_F(DataParallel, GradientsLieInTheBucketsAndSurviveZeroGrad) {
     EXPECT_GT(replica.bucket_count(), 2U);
     auto optimizer = make_optimizer(net);
     for (int s = 0; s < 3; ++s) {
-      optimizer.zero_grad();  // detach_() on the gradients: throws if they were views
+      optimizer.zero_grad();  // calls detach_() on the gradients, which throws for views
       auto step = replica.begin_step();
       step.backward(loss_of(net, data_.part(group.rank(), 2)));
       step.apply(optimizer);
@@ -128,7 +130,7 @@ TEST_F(DataParallel, GradientsLieInTheBucketsAndSurviveZeroGrad) {
   });
 }
 
-// An error in a hook must not tear down the program: it is thrown by backward().
+// An error in a hook must not crash the program: backward() throws it.
 std::string error_of_step(
     const std::function<void(DistributedDataParallel&, torch::nn::Sequential&)>& use) {
   std::string text;
@@ -148,7 +150,7 @@ TEST_F(DataParallel, ParameterWithoutGradientIsNamed) {
   const auto text =
       error_of_step([&](DistributedDataParallel& replica, torch::nn::Sequential& net) {
         auto step = replica.begin_step();
-        // The last layer is not used.
+        // The forward pass skips the last layer.
         const auto hidden = net->ptr<torch::nn::LinearImpl>(0)->forward(data_.inputs);
         step.backward(net->ptr<torch::nn::LinearImpl>(2)->forward(hidden).sum());
       });
@@ -176,7 +178,7 @@ TEST_F(DataParallel, MoreBackwardsThanAnnouncedAreRefused) {
   EXPECT_THAT(text, HasSubstr("more than the 1 time"));
 }
 
-TEST_F(DataParallel, FrozenParametersTakeNoPart) {
+TEST_F(DataParallel, FrozenParametersAreIgnored) {
   comm::run_ranks(2, [&](comm::Group& group) {
     auto net = make_seeded_net();
     for (auto& p : net->ptr<torch::nn::LinearImpl>(0)->parameters()) p.requires_grad_(false);

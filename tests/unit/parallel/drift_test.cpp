@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replicas whose models have diverged are detected, and the rank or the parameter is named.
+// Detection of replicas that have diverged, with the name of the rank or the parameter.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -17,7 +17,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// Something that one rank does and the others do not.
+// An action of one rank that the others do not take.
 struct Drift {
   const char* name;
   int rank;
@@ -161,7 +161,7 @@ TEST_P(ChangedAfterWrapping, IsAnErrorThatNamesTheParameter) {
   EXPECT_THAT(error(false), AllOf(HasSubstr(change.told), HasSubstr("change the model first")));
 }
 
-TEST_P(ChangedAfterWrapping, IsAnErrorIfParametersMayBeUnusedToo) {
+TEST_P(ChangedAfterWrapping, IsAnErrorEvenIfParametersMayBeUnused) {
   const auto& change = std::get<0>(GetParam());
   if (change.fine_if_unused_is_allowed) {
     EXPECT_THAT(error(true), IsEmpty());
@@ -200,7 +200,7 @@ INSTANTIATE_TEST_SUITE_P(
              std::to_string(std::get<1>(param_info.param));
     });
 
-TEST(ParameterAddedLater, IsFoundByALaterComparisonToo) {
+TEST(ParameterAddedLater, IsFoundByALaterComparison) {
   EXPECT_THAT(error_of_three_ranks([](comm::Group& group) {
                 auto net = make_branches();
                 auto options = small_buckets();
@@ -238,7 +238,7 @@ TEST(UnsupportedTraining, LbfgsIsRefused) {
               AllOf(HasSubstr("LBFGS"), HasSubstr("use SGD, Adam")));
 }
 
-// A single rank does what several would refuse; it warns, once.
+// A single rank does not fail where several ranks would; it prints one warning.
 TEST(WorldOfOne, WarnsAboutUnusedParameters) {
   const auto warned = [](bool allow_unused, const char* used) {
     testing::internal::CaptureStderr();

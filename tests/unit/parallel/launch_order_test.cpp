@@ -26,10 +26,10 @@ TEST(LaunchOrder, CompleteBucketWaitsForThoseBeforeIt) {
     const auto [first, last] = order.mark_ready(index);
     return std::pair(first, last);
   };
-  EXPECT_EQ(launched(2), std::pair(0UL, 0UL)) << "bucket 1 is complete, bucket 0 is not";
+  EXPECT_EQ(launched(2), std::pair(0UL, 0UL)) << "bucket 1 must wait for bucket 0";
   EXPECT_EQ(launched(3), std::pair(0UL, 0UL));
   EXPECT_THAT(order.missing(), ElementsAre(0, 1, 4));
-  EXPECT_EQ(launched(4), std::pair(0UL, 2UL)) << "buckets 0 and 1 at once";
+  EXPECT_EQ(launched(4), std::pair(0UL, 2UL)) << "buckets 0 and 1 must be launched together";
   EXPECT_FALSE(order.all_launched());
   EXPECT_EQ(launched(0), std::pair(2UL, 2UL));
   EXPECT_EQ(launched(1), std::pair(2UL, 3UL));
@@ -46,7 +46,7 @@ TEST(LaunchOrder, ResetForgetsEverything) {
   EXPECT_EQ(order.missing().size(), 5U);
 }
 
-// Whatever the order in which gradients become ready, buckets are sent as 0, 1, 2, ...
+// Buckets are sent as 0, 1, 2, ... regardless of the order in which gradients become ready.
 TEST(LaunchOrder, AnyReadyOrderLaunchesInIndexOrder) {
   std::mt19937 random(3);
   std::vector<std::size_t> ready{0, 1, 2, 3, 4};

@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 struct Case {
   const char* name;
-  // The model of rank 2 of 3, in place of the others' model.
+  // Returns the model of rank 2 of 3, which differs from the others' model.
   std::function<std::vector<NamedTensor>()> other;
   std::vector<const char*> expected;
 };
@@ -35,13 +35,13 @@ TEST_P(RequireSameModel, EveryRankThrowsTheSameText) {
         require_same_model(group, mine);
       } catch (const RuntimeError& e) {
         texts[static_cast<std::size_t>(group.rank())] = e.what();
-        group.barrier().wait();  // no rank leaves before all have thrown
+        group.barrier().wait();  // keeps every rank here until all have thrown
         throw;
       }
     });
     FAIL() << "no rank threw";
   } catch (const RuntimeError&) {
-    // the first of them, rethrown
+    // the first error, rethrown
   }
   for (const auto& text : texts) EXPECT_EQ(text, texts[0]);
   for (const char* part : c.expected) EXPECT_THAT(texts[0], HasSubstr(part));
@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(
                            m.push_back({"extra", torch::zeros({1})});
                            return m;
                          },
-                         {"tensor 2", "nothing on rank 0", "extra"}},
+                         {"tensor 2", "missing on rank 0", "extra"}},
                     Case{"Type",
                          [] {
                            auto m = model();
@@ -118,8 +118,8 @@ TEST(NamedParameters, TiedParametersAppearOnce) {
   EXPECT_EQ(parameters.size(), 2U);
 }
 
-// A broadcast moves bytes: buffers may be of any type, whether or not it supports addition.
-TEST(BroadcastFromLeader, TakesEveryElementType) {
+// A broadcast moves bytes, so buffers may have any type, even without addition.
+TEST(BroadcastFromLeader, SupportsEveryElementType) {
   const std::vector<torch::ScalarType> types{
       torch::kInt8,    torch::kInt16,   torch::kInt32,        torch::kInt64,
       torch::kUInt8,   torch::kBool,    torch::kFloat16,      torch::kBFloat16,

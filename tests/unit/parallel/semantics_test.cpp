@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What real models require of a reducer: parameters that are unused, shared, or get several
-// gradients; data that runs out early; buffers.
+// Requirements of real models on a reducer: parameters that are unused, shared, or get several
+// gradients; data that ends earlier on some ranks; buffers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -15,8 +15,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// The result of one process with all micro-batches of all ranks: the sum of their gradients,
-// equally weighted.
+// Returns the sum of the gradients of one process that runs all micro-batches of all ranks, equally
+// weighted.
 std::map<std::string, torch::Tensor> reference(const std::vector<std::vector<std::string>>& use) {
   auto net = make_branches();
   std::size_t parts = 0;
@@ -30,7 +30,8 @@ std::map<std::string, torch::Tensor> reference(const std::vector<std::vector<std
   return gradients_of(*net);
 }
 
-// use[rank][micro_batch]: the branches. Three steps, so that what the first one learns is used.
+// use[rank][micro_batch]: the branches. Runs three steps, so that later steps use what the first
+// one learned.
 void check_unused(const std::vector<std::vector<std::string>>& use, DataParallelOptions options) {
   const auto expected = reference(use);
   comm::run_ranks(static_cast<int>(use.size()), [&](comm::Group& group) {
@@ -116,7 +117,7 @@ TEST(UnusedParameters, IgnoredOutputHasNoEffect) {
   comm::run_ranks(2, [&](comm::Group& group) {
     auto net = make_branches();
     DistributedDataParallel replica(*net, group);
-    replica.begin_step();  // abandoned, on all ranks
+    replica.begin_step();  // abandoned on all ranks
     net->forward(input_of(0), "abc");
     auto step = replica.begin_step();
     step.backward(loss_of(net->forward(input_of(group.rank()), "abc")));
@@ -204,7 +205,7 @@ TEST(DataParallelSemantics, FrozenParametersAreNotSent) {
 }
 
 TEST(DataParallelSemantics, BucketsFollowTheActualBackwardOrder) {
-  // Registered in the order of use, reversed: the first plan is exactly wrong.
+  // Registered in reverse order of use, so the first plan is exactly wrong.
   struct BackwardsImpl : torch::nn::Module {
     BackwardsImpl() {
       register_module("last", last);
@@ -238,7 +239,7 @@ TEST(DataParallelSemantics, BucketsFollowTheActualBackwardOrder) {
       results.push_back(gradients_of(*net));
     });
   }
-  // With accumulation across a rebuild, nothing is lost (InfiniTensor/InfiniTrain#183).
+  // Accumulation across a rebuild loses nothing (InfiniTensor/InfiniTrain#183).
   expect_close(results[0], results[1]);
 }
 
@@ -249,7 +250,7 @@ TEST(DataParallelSemantics, ClippingByGlobalNormEqualsThatOfOneProcess) {
     loss.backward(torch::full_like(loss, 0.5));
   }
   const double norm = torch::nn::utils::clip_grad_norm_(alone->parameters(), 0.01);
-  ASSERT_GT(norm, 0.1);  // so that clipping has an effect
+  ASSERT_GT(norm, 0.1);  // otherwise clipping would have no effect
   const auto expected = gradients_of(*alone);
   comm::run_ranks(2, [&](comm::Group& group) {
     auto net = make_branches();
@@ -317,7 +318,7 @@ TEST(UnevenData, EqualsOneProcessThatSeesTheBatchesOfEachStep) {
   });
 }
 
-TEST(UnevenData, MayBeDividedByAllRanks) {
+TEST(UnevenData, CanBeDividedByAllRanks) {
   comm::run_ranks(2, [&](comm::Group& group) {
     auto net = make_branches();
     DistributedDataParallel replica(*net, group);
@@ -337,8 +338,9 @@ TEST(UnevenData, MayBeDividedByAllRanks) {
   });
 }
 
-// Buckets are rebuilt after the first step, in an order that a rank without data in that step
-// cannot know. `batches` by rank; the ranks run out one after another, or never had any.
+// Buckets are rebuilt after the first step, in an order that is unknown to a rank without data in
+// that step. `batches` by rank: the ranks run out one after another, or have no data from the
+// start.
 struct Uneven {
   const char* name;
   std::vector<int> batches;
@@ -398,7 +400,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, UnevenFromTheStart,
                                          Uneven{"last_rank_empty_static", {3, 2, 0}, true}),
                          [](const auto& param_info) { return std::string(param_info.param.name); });
 
-// Nothing can be learned from a step in which no rank has data: the next one must do.
+// A step in which no rank has data does not show the graph, so the next step must record it.
 TEST(UnevenData, DoesNotLearnTheGraphFromAStepWithoutData) {
   comm::run_ranks(2, [&](comm::Group& group) {
     auto net = make_branches();

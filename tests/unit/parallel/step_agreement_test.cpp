@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that get out of step are reported, instead of adding data that does not belong together.
+// Ranks that are not in the same step get an error and do not add unrelated data.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// One rank's part in a small training.
+// One rank's part of a small training.
 struct Trainee {
   explicit Trainee(comm::Group& its_group) : group(its_group), replica(*net, group) {}
 
@@ -72,7 +72,8 @@ void reduce_in_another_way_on_rank_1(comm::Group& group) {
   group.all_reduce_value(1.0F, group.rank() == 1 ? comm::ReduceOp::max : comm::ReduceOp::sum);
 }
 
-// Of the same length, so that no message is too short: only the values would have been wrong.
+// Both collectives have the same length, so no message is too short: only the values would be
+// wrong.
 TEST(StepAgreement, DifferentCollectiveOfTheSameLengthIsNamed) {
   const auto error = error_of_trainees([](Trainee& self) {
     reduce_in_another_way_on_rank_1(self.group);
@@ -82,8 +83,8 @@ TEST(StepAgreement, DifferentCollectiveOfTheSameLengthIsNamed) {
                            HasSubstr("maximum of 1 float32"), HasSubstr("sum of 1 float32")));
 }
 
-// The flight recorders hold only the last collectives.
-TEST(StepAgreement, DifferentCollectiveOfLongAgoIsFound) {
+// The flight recorders hold only the most recent collectives.
+TEST(StepAgreement, EarlierDifferentCollectiveIsFound) {
   const auto error = error_of_trainees([](Trainee& self) {
     reduce_in_another_way_on_rank_1(self.group);
     for (int i = 0; i < 100; ++i) self.group.barrier().wait();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads: normalization over parts of a batch against torch's BatchNorm on the whole.
+// Ranks as threads: compares normalization over parts of a batch with torch's BatchNorm on the
+// whole.
 #include "ddp_runtime/parallel/sync_batch_norm.h"
 
 #include <fmt/format.h>
@@ -28,7 +29,7 @@ using testing::HasSubstr;
 
 constexpr std::int64_t kChannels = 3;
 
-// Values that are all different, and the same in every call. All threads share one generator.
+// Values that are all different, but the same in every call. All threads share one generator.
 torch::Tensor values(const std::vector<std::int64_t>& shape, double frequency,
                      torch::ScalarType type = torch::kFloat64) {
   auto count = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
@@ -77,7 +78,7 @@ void expect_close(const torch::Tensor& a, const torch::Tensor& b, double toleran
 struct SplitCase {
   const char* name;
   std::vector<std::int64_t> samples;  // of each rank
-  std::vector<std::int64_t> extent;   // beyond samples and channels
+  std::vector<std::int64_t> extent;   // dimensions after samples and channels
 };
 
 class SyncBatchNormSplit : public testing::TestWithParam<SplitCase> {
@@ -145,8 +146,8 @@ INSTANTIATE_TEST_SUITE_P(Parts, SyncBatchNormSplit,
                                          SplitCase{"FourRanksVolumes", {2, 2, 2, 2}, {2, 2, 2}}),
                          [](const auto& param_info) { return std::string(param_info.param.name); });
 
-// dL/dx by finite differences, where L sums a function of all ranks' outputs, so that every sample
-// of every rank affects every rank's loss.
+// dL/dx by finite differences. L sums a function of all ranks' outputs, so every sample of every
+// rank affects every rank's loss.
 TEST(SyncBatchNorm, GradientsMatchFiniteDifferencesOfTheTotalLoss) {
   comm::run_ranks(2, [](comm::Group& group) {
     SyncBatchNorm norm(torch::nn::BatchNormOptions(2).track_running_stats(false), group);
@@ -206,7 +207,7 @@ TEST(SyncBatchNorm, HalfPrecisionIsSummedInSinglePrecision) {
   });
 }
 
-TEST(SyncBatchNorm, WithoutParametersItOnlyNormalizes) {
+TEST(SyncBatchNorm, OnlyNormalizesWithoutParameters) {
   comm::run_ranks(2, [](comm::Group& group) {
     SyncBatchNorm norm(torch::nn::BatchNormOptions(kChannels).affine(false), group);
     const auto whole = values({8, kChannels}, 0.7, torch::kFloat32);
@@ -248,14 +249,14 @@ TEST(SyncBatchNorm, UnconnectedEqualsBatchNormBitwise) {
   }
 }
 
-TEST(SyncBatchNorm, HasTheNamesOfBatchNormInCheckpoints) {
+TEST(SyncBatchNorm, HasTheCheckpointNamesOfBatchNorm) {
   const auto names = [](const torch::nn::Module& module) {
     return std::pair(module.named_parameters().keys(), module.named_buffers().keys());
   };
   EXPECT_EQ(names(*SyncBatchNorm(kChannels)), names(*torch::nn::BatchNorm2d(kChannels)));
 }
 
-// Several layers, so that their collectives come between buckets of one parameter each.
+// Has several layers, so that their collectives run between buckets of one parameter each.
 struct NormalizedImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) {
     x = torch::tanh(norm_a(conv_a(x)));
@@ -324,9 +325,9 @@ TEST(SyncBatchNorm, RanksLearnTheSameAsOneProcess) {
   }
 }
 
-// A layer before the normalization that some ranks skip. It is registered last, so that its buckets
-// are the first: a rank that skips it sends them before backward, and thus before the sums of the
-// normalization, the others after.
+// Has a layer before the normalization that some ranks skip. It is registered last, so its buckets
+// are the first. A rank that skips it sends them before backward, and thus before the sums of the
+// normalization; the other ranks send them after those.
 struct OptionalStartImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x, bool with_start) {
     if (with_start) x = start(x);
@@ -337,7 +338,7 @@ struct OptionalStartImpl : torch::nn::Module {
 };
 TORCH_MODULE(OptionalStart);
 
-TEST(SyncBatchNorm, BucketsMayOvertakeItOnSomeRanks) {
+TEST(SyncBatchNorm, AllowsBucketsToOvertakeItOnSomeRanks) {
   const auto weights = values({4, kChannels}, 1.1, torch::kFloat32);
   const auto loss_of = [&](const torch::Tensor& y) { return (y * weights).pow(2).mean(); };
   const auto input_of = [](int rank) {
@@ -381,7 +382,7 @@ TEST(SyncBatchNorm, OneValuePerChannelIsRefusedOnAllRanks) {
       net->norm_b->forward(torch::ones({group.rank() == 1 ? 1 : 0, 3}));
     } catch (const UsageError&) {
       ++refused;
-      group.barrier().wait();  // so that every rank reports its error
+      group.barrier().wait();  // lets every rank report its error
       throw;
     }
   });
@@ -407,7 +408,7 @@ TEST(SyncBatchNorm, LayerThatCannotBeConnectedIsNamed) {
                           HasSubstr("declare it as ddp::SyncBatchNorm")));
 }
 
-TEST(SyncBatchNorm, RankWithoutDataIsAnErrorInsteadOfAHang) {
+TEST(SyncBatchNorm, RankWithoutDataIsAnErrorNotAHang) {
   const auto text = error_of_ranks(3, [](comm::Group& group) {
     auto net = make_normalized();
     connect_sync_batch_norm(*net, group);
@@ -417,7 +418,7 @@ TEST(SyncBatchNorm, RankWithoutDataIsAnErrorInsteadOfAHang) {
   EXPECT_THAT(text, HasSubstr("1 of 3 ranks have no data left, and the model has SyncBatchNorm"));
 }
 
-TEST(SyncBatchNorm, ExceptionOnOneRankEndsTheWaitsOfOthers) {
+TEST(SyncBatchNorm, ExceptionOnOneRankReleasesTheOthers) {
   for (const bool in_backward : {false, true}) {
     const auto text = error_of_ranks(3, [&](comm::Group& group) {
       auto net = make_normalized();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Torch creates its random number generator on first use. Do that here, before there are ranks: to
-// the thread sanitizer, which does not see into torch, two ranks that use it first at the same time
-// look like a race.
+// Torch creates its random number generator on first use. This file makes that happen before there
+// are ranks. The thread sanitizer does not see into torch, so it would report two simultaneous
+// first uses as a race.
 #include <ATen/CPUGeneratorImpl.h>
 
 namespace ddp {

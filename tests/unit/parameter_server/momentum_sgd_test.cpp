@@ -10,13 +10,13 @@ namespace {
 using testing::ElementsAre;
 using Floats = std::vector<float>;
 
-// Powers of two, so that every sum is exact: v = 1/2 v + 1/4 p + g_1 + g_2, p = p - 1/8 v.
-TEST(MomentumSgd, TickAndItsGradientsEqualOneStepOfTheirSum) {
+// Uses powers of two, so that every sum is exact: v = 1/2 v + 1/4 p + g_1 + g_2, p = p - 1/8 v.
+TEST(MomentumSgd, TickWithGradientsEqualsOneStepOfTheirSum) {
   MomentumSgd sgd({8, 16}, {4, 4}, 0.5, 0.25, 1);
   sgd.tick(0.125);
   sgd.add(Floats{1, 2}, 0.125);
   sgd.add(Floats{3, -8}, 0.125);
-  // Decay applies only to the first element: v = 2 + 2 + 4 and 2 - 6.
+  // Decay applies only to the first element: the velocities are 2 + 2 + 4 and 2 - 6.
   EXPECT_THAT(sgd.velocity(), ElementsAre(8, -4));
   EXPECT_THAT(sgd.values(), ElementsAre(7, 16.5));
 }
@@ -34,7 +34,7 @@ TEST(MomentumSgd, GradientsMayArriveInAnyOrder) {
   EXPECT_EQ(one.velocity()[0], 3.5F);
 }
 
-TEST(MomentumSgd, WithoutMomentumTheLastStepIsForgotten) {
+TEST(MomentumSgd, WithoutMomentumThePreviousStepHasNoEffect) {
   MomentumSgd sgd({0}, {0}, 0, 0, 0);
   sgd.add(Floats{4}, 1);
   sgd.tick(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers and servers as threads of one process, delayed where a test wants them to be.
+// Workers and servers as threads of one process, with delays where a test needs them.
 #include "ddp_runtime/parameter_server/parameter_server.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ using Floats = std::vector<float>;
 constexpr double kRate = 0.25;
 constexpr double kMomentum = 0.9;
 
-// A gradient that depends on the parameters, the rank and the step, as real ones do.
+// A gradient that depends on the parameters, the rank and the step, as in real training.
 Floats gradient_of(const Floats& values, int rank, int ranks, std::int64_t step) {
   Floats gradient(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -57,7 +57,7 @@ struct Model {
   Floats velocity;
 };
 
-// Rank 0's model after `steps` more; `before(group, step)` runs before each of them.
+// Returns rank 0's model after `steps` more steps; `before(group, step)` runs before each of them.
 using Before = std::function<void(comm::Group&, std::int64_t)>;
 Model train(
     int ranks, std::int64_t staleness, std::int64_t steps, Model model,
@@ -76,7 +76,7 @@ Model train(
     ends[static_cast<std::size_t>(group.rank())] = mine;
   });
   for (const auto& end : ends) {
-    EXPECT_EQ(end.values, ends[0].values) << "settled: bitwise the same on all ranks";
+    EXPECT_EQ(end.values, ends[0].values) << "settle() must make all ranks bitwise the same";
     EXPECT_EQ(end.velocity, ends[0].velocity);
   }
   return ends[0];
@@ -93,7 +93,7 @@ void expect_near(const Floats& got, const Floats& wanted) {
   for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 2e-6) << i;
 }
 
-// Sizes that are not divisible by the number of shards, and fewer parameters than ranks.
+// Uses sizes that are not divisible by the number of shards, and fewer parameters than ranks.
 TEST(ParameterServer, WithoutStalenessEqualsSynchronousTraining) {
   for (const int ranks : {1, 2, 3, 4}) {
     for (const std::size_t size : {1, 2, 10, 33}) {
@@ -113,7 +113,7 @@ TEST(ParameterServer, WithoutStalenessResultDoesNotDependOnArrivalOrder) {
   for (const int slow : {1, 2}) EXPECT_EQ(delayed(slow).values, one.values) << slow;
 }
 
-// The code path of stale runs, but all ranks read after all have pushed: nothing is stale.
+// Uses the code path of stale runs, but all ranks read after all have pushed, so nothing is stale.
 TEST(ParameterServer, SettledAfterEachStepEqualsSynchronousTraining) {
   const auto model = fresh(10);
   comm::run_ranks(3, [&](comm::Group& group) {
@@ -129,10 +129,9 @@ TEST(ParameterServer, SettledAfterEachStepEqualsSynchronousTraining) {
   });
 }
 
-// Rank 1 is held in its third step until the others are as far ahead as they may be, `staleness`
-// more steps. If they could not get there the run would hang; if they got further, the largest lead
-// would show it.
-TEST(ParameterServer, OthersGetAheadOfAStragglerByAtMostTheStaleness) {
+// Rank 1 stops in its third step until the others are `staleness` steps ahead, the maximum. If they
+// could not get there, the run would hang; if they got further, the largest lead would show it.
+TEST(ParameterServer, RanksAreAheadOfAStragglerByAtMostTheStaleness) {
   constexpr int kRanks = 4;
   constexpr std::int64_t kDoneByStraggler = 2;
   for (const std::int64_t staleness : {0, 1, 5}) {
@@ -143,7 +142,7 @@ TEST(ParameterServer, OthersGetAheadOfAStragglerByAtMostTheStaleness) {
       for (int other = 0; other < kRanks; ++other) {
         while (other != 1 && done[other] < kDoneByStraggler + staleness) std::this_thread::yield();
       }
-      std::this_thread::sleep_for(20ms);  // time for them to get too far
+      std::this_thread::sleep_for(20ms);  // enough time to exceed the limit
     };
     comm::run_ranks(kRanks, [&](comm::Group& group) {
       const auto rank = static_cast<std::size_t>(group.rank());
@@ -162,11 +161,11 @@ TEST(ParameterServer, OthersGetAheadOfAStragglerByAtMostTheStaleness) {
       server.settle(values, velocity);
       told[rank] = server.lead().largest;
       server.close();
-      // All gradients exactly once, whatever the order of arrival.
+      // Every gradient must count exactly once, in any order of arrival.
       EXPECT_THAT(values, testing::Each(-20 * kRanks));
     });
     EXPECT_EQ(largest_lead, staleness);
-    EXPECT_EQ(told[0], staleness) << "as reported by the server";
+    EXPECT_EQ(told[0], staleness) << "must be the lead that the server reports";
   }
 }
 
@@ -180,8 +179,8 @@ TEST(ParameterServer, ContinuesBitwiseFromSettledState) {
   EXPECT_EQ(rest.velocity, whole.velocity);
 }
 
-// Settled twice with steps in between: a rank that continues first does not change settled values.
-TEST(ParameterServer, MaySettleRepeatedly) {
+// Settles twice with steps in between: a rank that continues first must not change settled values.
+TEST(ParameterServer, CanSettleRepeatedly) {
   comm::run_ranks(3, [](comm::Group& group) {
     Floats values(5);
     Floats velocity(5);
@@ -196,7 +195,7 @@ TEST(ParameterServer, MaySettleRepeatedly) {
   });
 }
 
-TEST(ParameterServer, AStepWithoutAGradientCounts) {
+TEST(ParameterServer, StepWithoutAGradientCounts) {
   comm::run_ranks(2, [](comm::Group& group) {
     Floats values(4);
     Floats velocity(4);
@@ -275,7 +274,7 @@ TEST(ParameterServer, MissingRankIsNamedAfterTheTimeout) {
   } catch (const BrokenCollective& e) {
     told = e.what();
   }
-  EXPECT_EQ(told, "rank 0 waited 0 s after step 5 for rank 1, which has done 2 steps");
+  EXPECT_EQ(told, "rank 0 waited 0 s after step 5 for rank 1, which has completed 2 steps");
 }
 
 }  // namespace

@@ -24,12 +24,12 @@ TEST(Shard, ReadWaitsForTheSlowest) {
   auto s = shard(3, 1);
   s.push(1, Floats{1}, 1);
   s.ask(1, 0);
-  EXPECT_THAT(answerable(s), ElementsAre(1)) << "one step ahead of ranks 0 and 2";
+  EXPECT_THAT(answerable(s), ElementsAre(1)) << "rank 1 is one step ahead of ranks 0 and 2";
   s.push(1, Floats{1}, 1);
   s.ask(1, 1);
   s.push(2, Floats{1}, 1);
   s.ask(2, 0);
-  EXPECT_THAT(answerable(s), ElementsAre(2)) << "rank 1 is two ahead of rank 0";
+  EXPECT_THAT(answerable(s), ElementsAre(2)) << "rank 1 is two steps ahead of rank 0";
   EXPECT_EQ(s.clocks().slowest_rank(), 0);
   s.push(0, Floats{1}, 1);
   s.ask(0, 0);
@@ -44,34 +44,34 @@ TEST(Shard, WithStalenessGradientIsAppliedOnArrival) {
   EXPECT_EQ(s.values()[0], -3);
 }
 
-// Next to 2^24 a single 1 is lost, but 1 + 1 is not: the order of additions shows.
+// A single 1 is lost when added to 2^24, but 1 + 1 is not, so the order of additions is visible.
 TEST(Shard, WithoutStalenessGradientsAreAppliedTogetherInRankOrder) {
   const Floats gradients[] = {{-1}, {-1}, {-16777216}};
   for (const auto& order : {std::vector{0, 1, 2}, std::vector{2, 1, 0}, std::vector{1, 2, 0}}) {
     auto s = shard(3, 0);
     for (const int rank : order) {
-      EXPECT_EQ(s.values()[0], 0) << "no rank sees a partial step";
+      EXPECT_EQ(s.values()[0], 0) << "no rank may see a partial step";
       s.push(rank, gradients[rank], 1);
     }
     EXPECT_EQ(s.values()[0], 16777218);
   }
 }
 
-// Momentum fades once per step of all ranks, not once per gradient: m = 1/2, gradients of 1.
-TEST(Shard, MomentumFadesOncePerStepOfAllRanks) {
+// Momentum decays once per step of all ranks, not once per gradient: m = 1/2, gradients of 1.
+TEST(Shard, MomentumDecaysOncePerStepOfAllRanks) {
   auto s = shard(2, 2, 0.5);
   s.push(0, Floats{1}, 1);
   s.push(0, Floats{1}, 1);
-  EXPECT_EQ(s.velocity()[0], 2) << "rank 1 has done none: still the first step";
+  EXPECT_EQ(s.velocity()[0], 2) << "rank 1 has completed no step, so there is no decay yet";
   s.push(1, Floats{1}, 1);
   EXPECT_EQ(s.velocity()[0], 3);
   s.push(1, Floats{1}, 1);
-  EXPECT_EQ(s.velocity()[0], 2.5F) << "3 / 2 and the new one";
+  EXPECT_EQ(s.velocity()[0], 2.5F) << "3 / 2 plus the new gradient";
   EXPECT_EQ(s.values()[0], -4 - 1.5F);
 }
 
 TEST(Shard, StepWithoutGradientsChangesNothing) {
-  const Floats one{1};  // outlives the step, as push() requires
+  const Floats one{1};  // must outlive the step for push()
   auto s = shard(2, 0, 0.5);
   s.push(0, one, 1);
   s.push(1, one, 1);
@@ -81,7 +81,7 @@ TEST(Shard, StepWithoutGradientsChangesNothing) {
   EXPECT_EQ(s.clocks().slowest(), 2);
   s.push(0, {}, 1);
   s.push(1, one, 1);
-  EXPECT_EQ(s.velocity()[0], 2) << "2 / 2 and 1";
+  EXPECT_EQ(s.velocity()[0], 2) << "2 / 2 plus the new gradient";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Splitting collectives into waiting and transfer, with values computed by hand.
+// Splits collectives into waiting and transfer, with values computed by hand.
 #include "ddp_runtime/profile/collective_times.h"
 
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@ Interval measured(double begin, double end) {
   return {at(begin), at(end)};
 }
 
-// Backward lasts until 3 s. The first bucket is waited for and sent during it, the second one after
-// it.
+// Backward lasts until 3 s. The first bucket is sent during backward, after a wait; the second one
+// is sent after backward.
 TEST(SplitWaiting, TimeBeyondTheShortestDurationIsWaiting) {
   const StepCollectives step{{measured(1, 3), measured(3, 7)}, measured(3, 7)};
   const std::vector<float> least{0.5F, 1};
@@ -52,11 +52,11 @@ TEST(SplitWaiting, ImpossibleTimesGiveNoNegativeValues) {
   const StepCollectives more{{measured(0, 1), measured(1, 2)}, measured(0, 2)};
   const std::vector<float> longer{7};
   EXPECT_EQ(split_waiting(more, longer).waiting, 0)
-      << "longer than the collective, and one is missing";
+      << "one time is longer than the collective, and one is missing";
   EXPECT_NEAR(split_waiting(more, longer).wire, 1, 1e-6);
 }
 
-TEST(LastCollectives, AreThoseOfTheLastStepInTheirOrder) {
+TEST(LastCollectives, BelongToTheLastStepInOrder) {
   using namespace std::chrono_literals;
   StepRecorder recorder;
   EXPECT_TRUE(last_collectives(recorder).times.empty());

@@ -17,7 +17,8 @@ TEST(Interval, CoveredSecondsCountOverlapsOnce) {
   EXPECT_DOUBLE_EQ(covered_seconds({between(5, 6), between(1, 3), between(2, 4)}), 4);
   EXPECT_DOUBLE_EQ(covered_seconds({between(1, 9), between(2, 3)}), 8);
   EXPECT_DOUBLE_EQ(covered_seconds({between(1, 2), between(2, 3)}), 2);
-  EXPECT_DOUBLE_EQ(covered_seconds({between(3, 1), between(2, 2)}), 0) << "empty ones";
+  EXPECT_DOUBLE_EQ(covered_seconds({between(3, 1), between(2, 2)}), 0)
+      << "empty intervals cover nothing";
 }
 
 TEST(Interval, MergedAreSortedAndDisjoint) {

@@ -80,7 +80,7 @@ TEST(StepRecorder, PhasesAddUpAndLateCostsBelongToTheLastStep) {
   EXPECT_DOUBLE_EQ(record.total(), before + 4);
 }
 
-TEST(StepRecorder, CommunicationUnderBackwardIsHidden) {
+TEST(StepRecorder, CommunicationDuringBackwardIsHidden) {
   StepRecorder recorder;
   recorder.begin_step();
   const auto t = Clock::now();
@@ -123,7 +123,7 @@ TEST(ChromeTrace, IsJsonWithSeparateComputeAndCommunication) {
     EXPECT_GE(event.at("ts").get<double>(), 0);
     EXPECT_EQ(event.at("tid"), event.at("name") == "forward" ? 0 : 1);
   }
-  EXPECT_EQ(events, 40) << "two events of each of the last 20 steps";
+  EXPECT_EQ(events, 40) << "each of the last 20 steps has two events";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Totals in bounded memory, compared with the summary of all steps.
+// Totals in constant memory, compared with the summary of all steps.
 #include "ddp_runtime/profile/step_totals.h"
 
 #include <gtest/gtest.h>

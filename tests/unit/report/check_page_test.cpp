@@ -29,7 +29,7 @@ json report_of(const json& measurements) {
           {"measurements", measurements}};
 }
 
-// All texts between `begin` and `end`.
+// Returns all texts between `begin` and `end`.
 std::vector<std::string> between(const std::string& page, const std::string& begin,
                                  const std::string& end) {
   std::vector<std::string> found;
@@ -60,7 +60,7 @@ TEST(CheckPage, EachTransportHasItsMap) {
               ElementsAre("TCP", "TCP over eth1", "TCP over ib0", "RDMA", "NCCL", "MPI"));
   EXPECT_THAT(between(page, "<section id=\"way", "\""), ElementsAre("1", "2", "3", "4", "5", "6"));
   EXPECT_THAT(between(page, "<title id=\"way", "-t\">"), ElementsAre("1", "2", "3", "4", "5", "6"));
-  EXPECT_EQ(between(page, "<rect", ">").size(), 6U * 6U) << "both directions of three pairs";
+  EXPECT_EQ(between(page, "<rect", ">").size(), 6U * 6U) << "three pairs have two directions each";
 }
 
 TEST(CheckPage, MissingMeasurementsHaveNoMap) {

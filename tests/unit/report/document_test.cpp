@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The content of the documents, and that they can be rendered whatever the figures are.
+// The content of the documents, and rendering with unusual figures.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -69,11 +69,11 @@ TEST(SweepDocument, SpreadIsReportedIfKnown) {
   EXPECT_THAT(document.verdict,
               HasSubstr("46.9 % efficiency (46.9 % to 50.0 % in 3 runs, the base's included)"));
   EXPECT_THAT(document.cautions, testing::ElementsAre(HasSubstr(
-                                     "With 4 ranks there are two runs: the figures are those of "
-                                     "the slower one")));
+                                     "With 4 ranks there are only two runs, and the report shows "
+                                     "the slower one; a third run")));
 }
 
-TEST(SweepDocument, CautionsAgainstComparingUnlikeRuns) {
+TEST(SweepDocument, CautionsAgainstComparingDifferentRuns) {
   auto other = run_json(4, 64, kFourRanks);
   other["device"] = "cuda";
   EXPECT_THAT(
@@ -91,11 +91,11 @@ TEST(SweepDocument, CautionsAgainstComparingUnlikeRuns) {
               Contains(HasSubstr("With 4 ranks the parts of a step do not sum")));
 }
 
-TEST(SweepDocument, RunsOfDifferentWorkHaveNoSpeedup) {
+TEST(SweepDocument, RunsWithDifferentWorkloadsHaveNoSpeedup) {
   auto other = run_json(4, 64, kFourRanks);
   other["model"] = "cnn";
   const Document document = sweep({run_json(1, 64, kOneRank), other});
-  EXPECT_EQ(document.title, "Runs of different work");
+  EXPECT_EQ(document.title, "Runs with different workloads");
   EXPECT_EQ(document.verdict, "The runs differ in model: scaling cannot be computed.");
   EXPECT_EQ(document.advice, "");
   EXPECT_THAT(document.figures, IsEmpty());
@@ -104,7 +104,7 @@ TEST(SweepDocument, RunsOfDifferentWorkHaveNoSpeedup) {
   EXPECT_THAT(ids, testing::ElementsAre("step", "runs"));
 }
 
-TEST(SweepDocument, NoisyStepsAndTimeOutsideOfThemAreReported) {
+TEST(SweepDocument, NoisyStepsAndTimeOutsideTheStepsAreReported) {
   auto noisy = run_json(4, 64, kFourRanks);
   noisy["step_seconds"]["p95"] = 1.1;
   noisy["wall_seconds"] = {{"total", 100.0},    {"startup", 20.0},   {"steps", 70.0},
@@ -114,13 +114,13 @@ TEST(SweepDocument, NoisyStepsAndTimeOutsideOfThemAreReported) {
   EXPECT_THAT(document.cautions,
               Contains("30.0 % of the wall time with 4 ranks was outside of the steps."));
   const auto& wall = section(document, "wall").table;
-  ASSERT_EQ(wall.rows.size(), 1U) << "the other run did not record it";
+  ASSERT_EQ(wall.rows.size(), 1U) << "only one run has recorded its wall time";
   double sum = 0;
   for (std::size_t i = 3; i < wall.rows[0].size(); ++i) sum += std::get<double>(wall.rows[0][i]);
   EXPECT_NEAR(sum, 1, 1e-12);
 }
 
-// 200 % kept, 25 % lost to communication: the gain is drawn below zero.
+// 200 % kept, 25 % lost to communication: the gain must be drawn below zero.
 TEST(SweepDocument, LossBarEndsAtTheIdeal) {
   const Document document =
       sweep({run_json(1, 64, kOneRank), run_json(4, 64, {0, 0.025, 0.05, 0.025, 0.025, 0, 0})});
@@ -155,7 +155,7 @@ TEST(SweepDocument, PartsOfEachBarSumToTheStep) {
   }
 }
 
-// If the phases sum to less than the step, the bar shows the remainder.
+// If the phases sum to less than the step, the bar must show the remainder.
 TEST(SweepDocument, UnaccountedTimeIsDrawn) {
   auto gap = run_json(4, 64, kFourRanks);
   gap["step_seconds"]["mean"] = 0.7;
@@ -184,7 +184,7 @@ TEST(RunDocument, UnfinishedAndResumedRunsAreReported) {
                    {"rows_missing", 0}};
   const Document document = run_document(run_of(run), "p");
   EXPECT_THAT(document.cautions,
-              Contains(HasSubstr("was asked to stop, and saved (SIGTERM came)")));
+              Contains(HasSubstr("stopped on request and saved its state (SIGTERM came)")));
   EXPECT_THAT(document.cautions, Contains(HasSubstr("steps 21 to 48")));
   EXPECT_THAT(document.facts,
               Contains(std::pair<std::string, std::string>("covers steps", "21 to 48")));
@@ -212,15 +212,15 @@ TEST(RunDocument, ManyRanksShowOnlyTheSlowest) {
   EXPECT_THAT(section(document, "ranks").paragraphs, Contains("The 64 slowest of 200 ranks."));
 }
 
-TEST(CompareDocument, ListsWhatDiffersAndByHowMuch) {
+TEST(CompareDocument, ListsDifferencesAndTheirSizes) {
   auto b = run_json(2, 64, kFourRanks);
   b["environment"]["OMP_NUM_THREADS"] = "4";
   const Document document =
       compare_document(run_of(run_json(2, 64, kOneRank), "a"), run_of(b, "b"), "ddp-report test");
-  EXPECT_EQ(
-      document.verdict,
-      "B does 128 samples per second, A 64.0: 2.00 times as many. In a step of 500 ms: -469 ms "
-      "backward, -188 ms forward.");
+  EXPECT_EQ(document.verdict,
+            "B processes 128 samples per second and A 64.0, a ratio of 2.00. In a step of 500 ms: "
+            "-469 ms "
+            "backward, -188 ms forward.");
   const auto& rows = section(document, "differences").table.rows;
   EXPECT_THAT(rows, Contains(std::vector<Cell>{"samples_per_second", 64.0, 128.0, 1.0}));
   EXPECT_THAT(rows,
@@ -229,7 +229,7 @@ TEST(CompareDocument, ListsWhatDiffersAndByHowMuch) {
   EXPECT_THAT(section(document, "differences").paragraphs.back(), HasSubstr("model, data"));
 }
 
-TEST(CompareDocument, ARunIsEqualToItself) {
+TEST(CompareDocument, RunIsEqualToItself) {
   const RunRecord run = run_of(run_json(2, 64, kOneRank));
   const Document document = compare_document(run, run, "ddp-report test");
   EXPECT_TRUE(section(document, "differences").table.rows.empty());
@@ -255,7 +255,7 @@ TEST(Render, MarkdownGolden) {
       "## Heading\n\nParagraph.\n\n| A | B |\n| --- | ---: |\n| x\\|y | 50.0 % |\n| – | – |\n\n");
 }
 
-TEST(Render, JsonHasValuesNotTexts) {
+TEST(Render, JsonHasUnformattedValues) {
   const auto written = to_json(strong_document());
   EXPECT_EQ(written["schema"], "slurm-ddp/report/1");
   EXPECT_EQ(written["kind"], "sweep");
@@ -270,7 +270,7 @@ TEST(Render, JsonHasValuesNotTexts) {
 
 constexpr const char* kHostile = "</title><script>alert(1)</script>\"'&|\n![x](http)";
 
-TEST(Render, ExternalStringsAreTextEverywhere) {
+TEST(Render, ExternalStringsAreEscapedEverywhere) {
   auto run = run_json(2, 64, kFourRanks);
   for (const char* key :
        {"model", "data", "program", "command", "backend", "device", "parameters_crc32c"}) {
@@ -292,7 +292,7 @@ TEST(Render, ExternalStringsAreTextEverywhere) {
   }
 }
 
-TEST(Render, HtmlNeedsNothingFromOutside) {
+TEST(Render, HtmlIsSelfContained) {
   const std::string html = to_html(strong_document());
   for (const char* external : {"http", "src=", "@import", "url(", "<script", "<link"}) {
     EXPECT_THAT(html, Not(HasSubstr(external)));
@@ -301,7 +301,7 @@ TEST(Render, HtmlNeedsNothingFromOutside) {
   EXPECT_THAT(html, HasSubstr("@media print"));
 }
 
-// Figures that should not occur still give a page without NaN in its drawings.
+// Figures that should not occur must still give a page without NaN in its drawings.
 TEST(Render, ImpossibleFiguresStillRender) {
   const double nan = std::nan("");
   const double infinity = std::numeric_limits<double>::infinity();

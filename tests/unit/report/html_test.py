@@ -167,7 +167,7 @@ class Reports(unittest.TestCase):
         self.assertEqual(self.status, 3)
         self.assertEqual(self.errors, "ddp-report: efficiency below 0.1: only one number of ranks\n")
 
-    def test_different_work(self):
+    def test_different_workloads(self):
         runs = [strong(1), dict(strong(2), model="cnn")]
         self.report("sweep", runs)
         self.assertEqual(self.status, 2)
@@ -221,7 +221,7 @@ class Reports(unittest.TestCase):
         self.assertEqual(done.returncode, 3)
         self.assertIn("cannot write /dev/full: writing failed: No space left on device", done.stderr)
 
-    def test_a_file_with_options_for_all_commands(self):
+    def test_config_file_with_options_for_all_commands(self):
         (self.path / "run0").mkdir()
         (self.path / "run0" / "run.json").write_text(json.dumps(strong(2)))
         (self.path / "site.toml").write_text(f'[sweep]\njson="{self.path}/of_sweep"\n'

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank makes the others wait, and that no other rank is named.
+// The rank that the others wait for is named, and no other rank is.
 #include "ddp_runtime/report/late_rank.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ json seconds_of(const std::vector<double>& parts) {
   return run_json(1, 64, parts)["step_seconds"];
 }
 
-// Rank 7's backward takes 80 ms, the others' 30 ms. In the format used before waiting was measured.
+// Rank 7's backward takes 80 ms, the others' 30 ms. In the format from before waiting was measured.
 json eight_ranks() {
   const std::vector<double> healthy{0.002, 0.02, 0.03, 0.055, 0.002, 0, 0};
   const std::vector<double> late{0.002, 0.02, 0.08, 0.005, 0.002, 0, 0};
@@ -57,13 +57,13 @@ TEST(LateRank, OneOfEightIsNamedWithItsNodeAndPhase) {
   EXPECT_EQ(cause.late->phase, Phase::backward);
   EXPECT_NEAR(cause.late->seconds, 0.05, 1e-9);
   EXPECT_EQ(sentence_of(*cause.late),
-            "Rank 7 on n7 comes 50.0 ms later than the others in a step: backward takes 50.0 ms "
-            "longer there.");
+            "Rank 7 on n7 arrives 50.0 ms later than the others in a step: backward takes 50.0 ms "
+            "longer.");
 }
 
-TEST(LateRank, VerdictAdviceAndAllFormsAgree) {
+TEST(LateRank, VerdictAdviceAndAllFormatsAgree) {
   const Document document = run_document(run_of(eight_ranks()), "p");
-  EXPECT_THAT(document.verdict, HasSubstr("Rank 7 on n7 comes 50.0 ms later"));
+  EXPECT_THAT(document.verdict, HasSubstr("Rank 7 on n7 arrives 50.0 ms later"));
   EXPECT_THAT(document.verdict, HasSubstr("goes to waiting for other ranks: 40.1 %"));
   EXPECT_THAT(document.advice, HasSubstr("Check rank 7 on n7"));
   EXPECT_THAT(document.advice, Not(HasSubstr("ddp-check net")));
@@ -73,7 +73,7 @@ TEST(LateRank, VerdictAdviceAndAllFormsAgree) {
   EXPECT_EQ(cause["late_ranks"]["phase"], "backward");
   EXPECT_TRUE(cause["shared_processors"].is_null());
   for (const auto& text : {to_markdown(document), to_html(document)}) {
-    EXPECT_THAT(text, HasSubstr("Rank 7 on n7 comes 50.0 ms later"));
+    EXPECT_THAT(text, HasSubstr("Rank 7 on n7 arrives 50.0 ms later"));
     EXPECT_THAT(text, HasSubstr("Check rank 7 on n7"));
   }
 }
@@ -96,14 +96,14 @@ TEST(LateRank, EachPhaseHasItsColumn) {
 TEST(LateRank, SweepDoesNotBlameTheNetwork) {
   const auto base = run_of(run_json(1, 64, {0.002, 0.02, 0.03, 0, 0.002, 0, 0}));
   const Document document = sweep_document(analyze({base, run_of(eight_ranks())}), "p");
-  EXPECT_THAT(document.verdict, HasSubstr("Rank 7 on n7 comes"));
+  EXPECT_THAT(document.verdict, HasSubstr("Rank 7 on n7 arrives"));
   EXPECT_THAT(document.verdict, HasSubstr("Biggest loss: waiting for other ranks"));
   EXPECT_THAT(document.advice, HasSubstr("Check rank 7 on n7"));
   EXPECT_EQ(document.summary["biggest_loss"], "waiting");
   EXPECT_EQ(document.summary["cause"]["late_ranks"]["phase"], "backward");
 }
 
-TEST(LateRank, InEachPhaseIsFound) {
+TEST(LateRank, IsFoundInEachPhase) {
   constexpr std::pair<int, Phase> kCases[] = {{0, Phase::data},       {1, Phase::forward},
                                               {2, Phase::backward},   {4, Phase::optimizer},
                                               {5, Phase::checkpoint}, {6, Phase::other}};
@@ -129,10 +129,10 @@ TEST(LateRank, LateNodeIsNamedAsAWhole) {
   }
   const auto cause = find_cause(run_of(run));
   ASSERT_TRUE(cause.late);
-  EXPECT_THAT(sentence_of(*cause.late), HasSubstr("4 ranks on slow come 50.0 ms later"));
+  EXPECT_THAT(sentence_of(*cause.late), HasSubstr("4 ranks on slow arrive 50.0 ms later"));
 }
 
-TEST(LateRank, SlowNetworkWithEqualRanksHasNone) {
+TEST(LateRank, SlowNetworkWithEqualRanksNamesNoRank) {
   EXPECT_FALSE(find_cause(run_of(run_json(8, 64, {0, 0.02, 0.03, 0.5, 0, 0, 0}))).late);
   const Document document =
       run_document(run_of(run_json(8, 64, {0, 0.02, 0.03, 0.5, 0, 0, 0})), "p");
@@ -151,10 +151,10 @@ TEST(LateRank, MeasuredWaitingIsPartOfExposedCommunication) {
   EXPECT_NEAR(record.step.part(Phase::waiting), 0.02, 1e-12);
   EXPECT_NEAR(record.step.part(Phase::exposed_comm), 0.03, 1e-12);
   EXPECT_FALSE(record.step.unaccounted());
-  EXPECT_FALSE(find_cause(record).late) << "both wait for each other in turns";
+  EXPECT_FALSE(find_cause(record).late) << "each rank waits for the other in turn";
 }
 
-// ---- made-up runs: ranks that compute with noise, and meet in one collective per step
+// ---- made-up runs: ranks that compute with noise and meet in one collective per step
 
 struct Made {
   int ranks = 4;
@@ -162,7 +162,7 @@ struct Made {
   std::function<double(std::mt19937&, int rank)> compute;
 };
 
-// `measured`: in the format of a run that has compared its steps.
+// `measured`: use the format of a run that has compared its steps.
 json make_run(const Made& made, std::mt19937& random, bool measured) {
   constexpr double kWire = 0.01;
   const auto count = static_cast<std::size_t>(made.ranks);
@@ -276,13 +276,13 @@ TEST(SharedProcessors, AreTheFirstCause) {
   EXPECT_EQ(shared_by(run), "4 ranks share 2 CPUs on node1.");
   const Document document = run_document(run_of(run), "p");
   EXPECT_THAT(document.verdict, HasSubstr("4 ranks share 2 CPUs on node1."));
-  EXPECT_THAT(document.advice, HasSubstr("Give each rank a CPU of its own"));
+  EXPECT_THAT(document.advice, HasSubstr("Give each rank its own CPU"));
   EXPECT_EQ(document.summary["cause"]["shared_processors"]["processors"], 2);
   const auto base = run_of(run_json(1, 64, {0, 0.02, 0.03, 0, 0, 0, 0}));
   const Document sweep = sweep_document(analyze({base, run_of(run)}), "p");
   EXPECT_THAT(sweep.verdict, HasSubstr("4 ranks share 2 CPUs on node1."));
   EXPECT_LT(sweep.verdict.find("share"), sweep.verdict.find("Biggest loss"));
-  EXPECT_THAT(sweep.advice, HasSubstr("Give each rank a CPU of its own"));
+  EXPECT_THAT(sweep.advice, HasSubstr("Give each rank its own CPU"));
 }
 
 TEST(SharedProcessors, AreCountedPerMaskAndNode) {

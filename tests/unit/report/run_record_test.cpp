@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A valid run.json, and everything that can be wrong with one.
+// A valid run.json, and every possible error in one.
 #include "ddp_runtime/report/run_record.h"
 
 #include <gmock/gmock.h>
@@ -146,8 +146,9 @@ INSTANTIATE_TEST_SUITE_P(
         WrongCase{"/world_size", 0, "'world_size' is not an integer of at least 1"},
         WrongCase{"/world_size", 2.5, "'world_size' is not an integer of at least 1"},
         WrongCase{"/nodes", 1e18, "'nodes' is not an integer of at least 1"},
-        WrongCase{"/model", 7, "'model' is not a text of at most 4096 bytes"},
-        WrongCase{"/model", std::string(5000, 'x'), "'model' is not a text of at most 4096 bytes"},
+        WrongCase{"/model", 7, "'model' is not a string of at most 4096 bytes"},
+        WrongCase{"/model", std::string(5000, 'x'),
+                  "'model' is not a string of at most 4096 bytes"},
         WrongCase{"/samples_per_second", "fast", "'samples_per_second' is not a number"},
         WrongCase{"/final", 3, "'final' is not an object"},
         WrongCase{"/final/train_loss", "low", "'final.train_loss' is not a number"},
@@ -171,11 +172,11 @@ INSTANTIATE_TEST_SUITE_P(
         WrongCase{"/ranks/1/late_share", 1.2, "'ranks[1].late_share' is more than 1"},
         WrongCase{"/ranks", 3, "'ranks' is not a list of at most 65536 entries"},
         WrongCase{"/ranks/1", 3, "'ranks' has an entry that is not an object"},
-        WrongCase{"/ranks/1/node", 3, "'ranks[1].node' is not a text of at most 4096 bytes"},
+        WrongCase{"/ranks/1/node", 3, "'ranks[1].node' is not a string of at most 4096 bytes"},
         WrongCase{"/ranks/0/step_seconds/forward", "x",
                   "'ranks[0].step_seconds.forward' is not a number"}));
 
-TEST(RunRecord, NewerKeysAreReadToo) {
+TEST(RunRecord, NewerKeysAreRead) {
   json run = good();
   run["outcome"] = "interrupted";
   run["outcome_reason"] = "SIGTERM";

@@ -10,8 +10,8 @@
 
 namespace ddp::report::test {
 
-// A whole run.json: `world_size` ranks, a step of `parts` seconds (data, forward, backward,
-// exposed_comm, optimizer, checkpoint, other), samples per second as batch / step.
+// A complete run.json: `world_size` ranks, a step of `parts` seconds (data, forward, backward,
+// exposed_comm, optimizer, checkpoint, other), and batch / step samples per second.
 nlohmann::json run_json(int world_size, double global_batch, const std::vector<double>& parts);
 
 RunRecord run_of(const nlohmann::json& json, const std::string& source = "run");

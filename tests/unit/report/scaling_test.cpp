@@ -23,7 +23,7 @@ Scaling strong() {
   return analyze({run_of(run_json(4, 64, kFour)), run_of(run_json(1, 64, kOne))});
 }
 
-TEST(Scaling, StrongByHand) {
+TEST(Scaling, StrongScalingMatchesHandCalculation) {
   const Scaling scaling = strong();
   EXPECT_EQ(scaling.kind, ScalingKind::strong);
   EXPECT_EQ(scaling.base, 1);
@@ -35,9 +35,10 @@ TEST(Scaling, StrongByHand) {
   EXPECT_DOUBLE_EQ(*scaling.points[1].efficiency, 0.5);
 }
 
-// The ideal step is 0.25 s: a quarter of each phase. Forward and backward reach it, the optimizer
-// takes 3/32 s more, communication 4/32 s, other 1/32 s: of 0.5 s 18.75 %, 25 % and 6.25 %.
-TEST(Scaling, LossesByHand) {
+// The ideal step is 0.25 s: a quarter of each phase. Forward and backward reach it; the optimizer
+// takes 3/32 s more, communication 4/32 s, and other 1/32 s. In a step of 0.5 s that is 18.75 %, 25
+// % and 6.25 %.
+TEST(Scaling, LossesMatchHandCalculation) {
   const Losses losses = *strong().points[1].losses;
   EXPECT_NEAR(losses.phases[index_of(Phase::forward)], 0, 1e-12);
   EXPECT_NEAR(losses.phases[index_of(Phase::backward)], 0, 1e-12);
@@ -49,8 +50,8 @@ TEST(Scaling, LossesByHand) {
   EXPECT_NEAR(total(losses), 0.5, 1e-12);
 }
 
-TEST(Scaling, WeakByHand) {
-  // Four times the batch; communication alone increases the step from 1 s to 1.25 s.
+TEST(Scaling, WeakScalingMatchesHandCalculation) {
+  // The batch is four times as large; only communication increases the step, from 1 s to 1.25 s.
   std::vector<double> four = kOne;
   four[index_of(Phase::exposed_comm)] = 0.25;
   const Scaling scaling = analyze({run_of(run_json(1, 64, kOne)), run_of(run_json(4, 256, four))});
@@ -88,7 +89,7 @@ RunRecord with_throughput(int world_size, std::optional<double> samples, const c
   return run_of(run, source);
 }
 
-TEST(Scaling, MedianOfSeveralRunsCounts) {
+TEST(Scaling, UsesTheMedianOfSeveralRuns) {
   const Scaling scaling = analyze({with_throughput(1, 100, "base"), with_throughput(2, 190, "high"),
                                    with_throughput(2, 120, "low"), with_throughput(2, 150, "mid")});
   const ScalingPoint& point = scaling.points[1];
@@ -107,24 +108,25 @@ TEST(Scaling, SpreadOfTheBaseIsPartOfTheInterval) {
   EXPECT_DOUBLE_EQ(*scaling.points[1].efficiency, 0.75);
   EXPECT_DOUBLE_EQ(*scaling.points[1].least_efficiency, 0.6);
   EXPECT_DOUBLE_EQ(*scaling.points[1].most_efficiency, 0.9375);
-  EXPECT_DOUBLE_EQ(*scaling.points[0].least_efficiency, 0.8) << "its own spread";
+  EXPECT_DOUBLE_EQ(*scaling.points[0].least_efficiency, 0.8) << "the base has a spread, too";
   EXPECT_DOUBLE_EQ(*scaling.points[0].most_efficiency, 1.25);
 }
 
-TEST(Scaling, DifferentWorkIsDetected) {
+TEST(Scaling, DifferentWorkloadIsDetected) {
   const auto differ = [](const char* key, const nlohmann::json& value) {
     auto other = run_json(2, 64, kOne);
     other[key] = value;
     return unlike(analyze({run_of(run_json(1, 64, kOne)), run_of(other)}));
   };
   EXPECT_EQ(differ("model", "mlp"), std::vector<std::string>{});
-  EXPECT_EQ(differ("model", nullptr), std::vector<std::string>{}) << "unknown is not different";
+  EXPECT_EQ(differ("model", nullptr), std::vector<std::string>{})
+      << "an unknown value is not a difference";
   EXPECT_EQ(differ("model", "cnn"), std::vector<std::string>{"model"});
   EXPECT_EQ(differ("data", "mnist"), std::vector<std::string>{"data"});
   EXPECT_EQ(differ("parameters", 99), std::vector<std::string>{"number of parameters"});
 }
 
-TEST(Scaling, OfTwoRunsTheSlowerCounts) {
+TEST(Scaling, UsesTheSlowerOfTwoRuns) {
   const Scaling scaling =
       analyze({with_throughput(2, 190, "high"), with_throughput(2, 120, "low")});
   EXPECT_EQ(scaling.points[0].median.source, "low");
@@ -160,7 +162,7 @@ TEST(Scaling, UnaccountedTimeIsASeparateLoss) {
   EXPECT_NEAR(total(*scaling.points[1].losses), 0.5, 1e-12);
 }
 
-// Kept and lost fractions always add up to 1.
+// Kept and lost fractions must always sum to 1.
 TEST(Scaling, LossesAlwaysAddUp) {
   for (const double faster : {0.1, 0.5, 1.0, 3.0}) {
     std::vector<double> parts = kFour;

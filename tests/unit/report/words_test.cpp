@@ -109,7 +109,7 @@ TEST(Escape, TerminalControlCharactersAreReplaced) {
   EXPECT_EQ(terminal_text("\u009b31m"), kReplaced + "31m");  // CSI as a single character
 }
 
-TEST(Axis, Maps) {
+TEST(Axis, MapsValuesToPixels) {
   const Axis linear(0, 10, 100, 200, false);
   EXPECT_DOUBLE_EQ(linear(0), 100);
   EXPECT_DOUBLE_EQ(linear(5), 150);
@@ -133,7 +133,7 @@ TEST(Axis, LinearTicksAreRoundAndReachTheTop) {
   }
 }
 
-TEST(Axis, BinaryTicksEnclose) {
+TEST(Axis, BinaryTicksEncloseTheRange) {
   EXPECT_EQ(binary_ticks(1, 64), (std::vector<double>{1, 2, 4, 8, 16, 32, 64}));
   EXPECT_EQ(binary_ticks(0.7, 3), (std::vector<double>{0.5, 1, 2, 4}));
   EXPECT_EQ(binary_ticks(0.98, 4.05), (std::vector<double>{1, 2, 4}));  // only slightly above

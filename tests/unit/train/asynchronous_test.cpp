@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training on the parameter server with ranks as threads: compared with synchronous training, and
-// the options and models it refuses.
+// Training on the parameter server with ranks as threads: a comparison with synchronous training,
+// and the options and models that are not supported.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -67,7 +67,7 @@ class Asynchronous : public testing::Test {
   RunResult result_;
 };
 
-// Momentum, weight decay of matrices only, accumulation, a changing rate, running means.
+// Covers momentum, weight decay of matrices only, accumulation, a changing rate, running means.
 TEST_F(Asynchronous, WithoutStalenessEqualsSynchronousTrainingExceptForRounding) {
   options_.micro_batches = 2;
   for (const int ranks : {1, 3}) {
@@ -75,14 +75,15 @@ TEST_F(Asynchronous, WithoutStalenessEqualsSynchronousTrainingExceptForRounding)
     const auto synchronous = train(ranks);
     options_.staleness = 0;
     const auto stale = train(ranks);
-    for (const auto& end : stale) EXPECT_TRUE(torch::equal(end, stale[0])) << "settled";
+    for (const auto& end : stale)
+      EXPECT_TRUE(torch::equal(end, stale[0])) << "settle() must make all ranks the same";
     EXPECT_TRUE(torch::allclose(stale[0], synchronous[0], 1e-3, 1e-4))
         << ranks << " ranks differ by " << (stale[0] - synchronous[0]).abs().max();
     EXPECT_EQ(nlohmann::json::parse(result_.report).at("asynchronous").at("largest_lead"), 0);
   }
 }
 
-TEST_F(Asynchronous, WithStalenessAllRanksEndWithOneTrainedModel) {
+TEST_F(Asynchronous, WithStalenessAllRanksEndWithTheSameTrainedModel) {
   options_.epochs = 10;
   options_.staleness = 4;
   const auto ends = train(4);
@@ -147,7 +148,7 @@ TEST(StaleSynchronous, ParameterWithoutGradientIsNamedUnlessAllowed) {
   });
 }
 
-// Each rank sees different data, so that running means diverge; after settling they are rank 0's.
+// Each rank sees different data, so running means diverge; settle() must restore rank 0's values.
 TEST(StaleSynchronous, SettlesBuffersToo) {
   comm::run_ranks(3, [](comm::Group& group) {
     torch::nn::BatchNorm1d norm(2);
@@ -164,7 +165,7 @@ TEST(StaleSynchronous, SettlesBuffersToo) {
     double of_leader = group.rank() == 0 ? before : 0;
     of_leader = group.all_reduce_value(of_leader, comm::ReduceOp::sum);
     EXPECT_EQ(mine, of_leader);
-    EXPECT_EQ(group.rank() == 0, before == of_leader) << "they had diverged";
+    EXPECT_EQ(group.rank() == 0, before == of_leader) << "the buffers must have diverged";
   });
 }
 

@@ -28,7 +28,7 @@ TEST(AutocastGuard, LowersPrecisionOnlyWithinItsScope) {
   EXPECT_EQ(product_type(), torch::kFloat32);
 }
 
-TEST(AutocastGuard, EndsWithAnException) {
+TEST(AutocastGuard, RestoresAutocastAfterAnException) {
   try {
     const AutocastGuard guard(torch::kCPU, Precision::bf16);
     throw std::runtime_error("in forward");
@@ -50,7 +50,7 @@ TEST(AutocastGuard, ParametersAndGradientsStayFloat32) {
   EXPECT_EQ(layer->weight.grad().scalar_type(), torch::kFloat32);
 }
 
-// A cached cast of a parameter that has changed since would train with old values.
+// A stale cached cast of a parameter would make training compute with old values.
 TEST(AutocastGuard, DropsCachedCastsAtItsEnd) {
   torch::nn::Linear layer(1, 1);
   const auto forward = [&] {

@@ -16,9 +16,10 @@ namespace {
 
 using testing::HasSubstr;
 
-// The scores are the inputs, so that loss and accuracy are known: samples 0 to 6, class i % 3; the
-// first four are scored right with a margin of ln 2 ... and the others wrong.
-TEST(Evaluate, IsTheMeanOverAllSamplesForAnyNumberOfRanks) {
+// The scores are the inputs, so loss and accuracy are known. Samples 0 to 6 have class i % 3; the
+// first four have the highest score for the right class, with a margin of ln 2 and more, and the
+// others do not.
+TEST(Evaluate, AveragesOverAllSamplesForAnyNumberOfRanks) {
   const std::int64_t n = 7;
   auto inputs = torch::zeros({n, 3});
   auto targets = torch::zeros({n}, torch::kInt64);
@@ -38,12 +39,12 @@ TEST(Evaluate, IsTheMeanOverAllSamplesForAnyNumberOfRanks) {
       EXPECT_EQ(result.targets, n);
       EXPECT_DOUBLE_EQ(result.accuracy, 4.0 / 7);
       EXPECT_NEAR(result.loss, (4 * right + 3 * wrong) / 7, 1e-6);
-      EXPECT_TRUE(unused->is_training()) << "evaluation leaves the module in training mode";
+      EXPECT_TRUE(unused->is_training()) << "evaluation must restore training mode";
     });
   }
 }
 
-// A head after batch normalization, whose statistics each rank changes by itself during training.
+// A head after batch normalization, whose statistics each rank changes on its own during training.
 struct NormalizedImpl : torch::nn::Module {
   NormalizedImpl() {
     register_module("norm", norm);
@@ -68,8 +69,8 @@ Evaluation evaluate_all(comm::Group& group, Normalized& net, const data::Dataset
       amp::Precision::fp32);
 }
 
-// A checkpoint holds rank 0's statistics. Evaluated with others, the loss would be that of a model
-// that is not saved anywhere.
+// A checkpoint holds rank 0's statistics. With those of another rank, the loss would be that of a
+// model that no checkpoint holds.
 TEST(Evaluate, UsesTheModelThatACheckpointHolds) {
   const auto data = seven_samples();
   const auto net_of_rank = [](int rank) {
@@ -110,7 +111,7 @@ TEST(Evaluate, RestoresEveryModuleMode) {
     evaluate_all(group, net, data);
     EXPECT_TRUE(net->is_training());
     EXPECT_TRUE(net->head->is_training());
-    EXPECT_FALSE(net->norm->is_training()) << "frozen before, so frozen after";
+    EXPECT_FALSE(net->norm->is_training()) << "a frozen module must stay frozen";
     net->eval();
     evaluate_all(group, net, data);
     EXPECT_FALSE(net->is_training());
@@ -124,10 +125,10 @@ TEST(Evaluate, RestoresEveryModuleModeIfForwardThrows) {
     Normalized net;
     net->norm->eval();
     const auto throws = [](const torch::Tensor&) -> torch::Tensor {
-      throw std::runtime_error("of the user");
+      throw std::runtime_error("thrown by the user");
     };
     EXPECT_EQ(error_of([&] { evaluate(group, *net, throws, data, 7, 2, amp::Precision::fp32); }),
-              "of the user");
+              "thrown by the user");
     EXPECT_TRUE(net->is_training());
     EXPECT_TRUE(net->head->is_training());
     EXPECT_FALSE(net->norm->is_training());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sequence of loss scales, and that it is the same on all ranks.
+// The sequence of loss scales, which must be the same on all ranks.
 #include "ddp_runtime/amp/grad_scaler.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,8 @@
 namespace ddp::amp {
 namespace {
 
-// The scales after each of `finite`, starting from 8 and growing after three good steps.
+// Returns the scale after each step of `finite`, starting from 8 and growing after three finite
+// steps.
 std::vector<float> scales(const std::vector<bool>& finite) {
   GradScaler scaler({8, 2, 0.5, 3});
   std::vector<float> result;
@@ -90,7 +91,7 @@ TEST(GradScaler, OverflowOnOneRankBacksOffOnAll) {
     DistributedDataParallel replica(*layer, group);
     GradScaler scaler({1024, 2, 0.5, 2});
     for (int i = 0; i < 4; ++i) {
-      // The derivative of the square root is infinite at 0, the value is not.
+      // The derivative of the square root is infinite at 0, but its value is not.
       const bool overflow = i == 1 && group.rank() == 1;
       auto loss = layer(torch::ones({1, 1})).sum();
       if (overflow) loss = (loss - loss.detach()).abs().sqrt();

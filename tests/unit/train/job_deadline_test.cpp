@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When SLURM will end the job, according to squeue. Here squeue is a fake, a script on PATH; the
-// output of the real one is checked in tests/cluster/preemption.bats.
+// The time limit of the job according to squeue. Here squeue is a fake, a script in PATH;
+// tests/cluster/preemption.bats checks the output of the real one.
 #include "ddp_runtime/train/job_deadline.h"
 
 #include <gtest/gtest.h>
@@ -35,10 +35,10 @@ TEST(TimeLeft, ParsesTheOutputOfSqueue) {
   }
 }
 
-TEST(TimeLeft, IsThatOfTheJobNotOfItsArray) {
+TEST(TimeLeft, BelongsToTheJobNotToItsArray) {
   const auto left = [](std::string_view lines) { return parse_time_left_of("17", lines); };
   EXPECT_EQ(left("17 1:00\n"), seconds(60));
-  // Tasks of one array: the first is still pending and has all of its time.
+  // Tasks of one array: the first is still pending and has all of its time left.
   EXPECT_EQ(left("19 1-00:00:00\n18 2:00:00\n17 1:00\n"), seconds(60));
   EXPECT_EQ(left("170 5:00\n17 1:00"), seconds(60)) << "170 is another job";
   EXPECT_EQ(left("17  1:00\n"), seconds(60));
@@ -72,7 +72,7 @@ class FakeSqueue : public testing::Test {
   }
   ~FakeSqueue() override { std::filesystem::remove_all(directory_); }
 
-  // The time left for the job, if squeue is this script.
+  // Returns the time left for the job if squeue is this script.
   std::optional<Deadline::duration> left_by(const std::string& script, const char* job = "17") {
     const auto file = directory_ / "squeue";
     std::ofstream(file) << "#!/bin/sh\n" << script << "\n";
@@ -102,7 +102,7 @@ TEST_F(FakeSqueue, IsReadToTheEndForAWholeArray) {
   EXPECT_LT(*left, hours(24));
 }
 
-TEST_F(FakeSqueue, MeansNoLimitWithoutAnAnswer) {
+TEST_F(FakeSqueue, NoAnswerMeansNoLimit) {
   EXPECT_FALSE(left_by("echo '17 UNLIMITED'"));
   EXPECT_FALSE(left_by("exit 1"));
   EXPECT_FALSE(left_by("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"));

@@ -18,7 +18,7 @@ void step(torch::nn::Linear& layer, torch::optim::Optimizer& optimizer) {
   optimizer.step();
 }
 
-// AMSGrad, which make_optimizer() does not offer, but a user's own program may.
+// AMSGrad, which make_optimizer() does not offer but a custom program may use.
 std::unique_ptr<torch::optim::Optimizer> optimizer_of(torch::nn::Linear& layer,
                                                       const std::string& name) {
   using namespace torch::optim;
@@ -33,7 +33,7 @@ std::unique_ptr<torch::optim::Optimizer> optimizer_of(torch::nn::Linear& layer,
 
 class OptimizerStates : public testing::TestWithParam<const char*> {};
 
-// Training with state moved into another process's optimizer must be bitwise the same.
+// Training that continues with another process's optimizer state must be bitwise the same.
 TEST_P(OptimizerStates, ContinuesBitwiseInANewOptimizer) {
   torch::manual_seed(1);
   torch::nn::Linear original(3, 2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a run behaves when things go wrong or stop improving: overflow, losses that are not finite,
-// early stopping, dry runs, and a world size that changes in the middle of an epoch.
+// Run policies: overflow, losses that are not finite, early stopping, dry runs, and a world size
+// that changes in the middle of an epoch.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -75,11 +75,11 @@ class Policies : public testing::Test {
     evaluation_ = std::make_shared<data::TensorDataset>(held_out.inputs, held_out.targets, 2);
   }
 
-  // Changes the scores in training, to make a loss or a gradient go wrong.
+  // Changes the scores in training, to spoil a loss or a gradient.
   using Spoil = std::function<torch::Tensor(const torch::Tensor& scores)>;
 
-  // Returns rank 0's result; printed text goes to `said_`, the ranks' parameters to `parameters_`.
-  // Rethrows an exception of any rank.
+  // Returns rank 0's result. Stores the output in `said_` and the ranks' parameters in
+  // `parameters_`. Rethrows an exception of any rank.
   RunResult run(int ranks, const TrainOptions& o, const Spoil& spoil = {}) {
     testing::internal::CaptureStdout();
     try {
@@ -171,12 +171,13 @@ TEST_F(Policies, StepWithNanLossIsSkippedOnRequest) {
   EXPECT_TRUE(std::isfinite(result.evaluation.loss));
   EXPECT_TRUE(all_ranks_agree());
   for (const auto& value : parameters_[0]) {
-    EXPECT_TRUE(value.to(torch::kFloat32).isfinite().all().item<bool>()) << "running means, too";
+    EXPECT_TRUE(value.to(torch::kFloat32).isfinite().all().item<bool>())
+        << "running means must be finite, too";
   }
 }
 
-// The derivative of the square root at 0 is infinite, its value is not.
-TEST_F(Policies, NonFiniteGradientIsSkippedToo) {
+// The derivative of the square root at 0 is infinite, but its value is not.
+TEST_F(Policies, NonFiniteGradientIsSkipped) {
   TrainOptions o;
   o.batch = 16;
   o.on_nan = OnNan::skip;
@@ -227,10 +228,11 @@ TEST_F(Policies, LossScalingIsBitwiseNeutralAndContinuesAfterAResume) {
   EXPECT_TRUE(all_ranks_agree());
   EXPECT_EQ(saved_loss_scale(overflowed.checkpoint), 512);
   o.steps = 2;
-  EXPECT_EQ(saved_loss_scale(run(2, o).checkpoint), 512) << "not the initial scale of a new run";
+  EXPECT_EQ(saved_loss_scale(run(2, o).checkpoint), 512)
+      << "must not be the initial scale of a new run";
 }
 
-// Some held-out samples have the wrong class: a model that becomes too confident gets worse.
+// Some held-out samples have the wrong class, so a model that becomes too confident gets worse.
 TEST_F(Policies, StopsEarlyAndKeepsTheBest) {
   auto wrong = points(32);
   wrong.targets.slice(0, 0, 6).bitwise_xor_(1);
@@ -246,16 +248,16 @@ TEST_F(Policies, StopsEarlyAndKeepsTheBest) {
   const auto first = run(2, o);
   EXPECT_TRUE(first.stopped_early);
   EXPECT_LT(first.step, 50);
-  EXPECT_GT(first.step, o.patience + 1) << "there was more than one best";
+  EXPECT_GT(first.step, o.patience + 1) << "the best evaluation must improve more than once";
   EXPECT_THAT(said_, HasSubstr("stopped early: no better evaluation than"));
-  // The best is three epochs before the end, and is the only one in its directory.
+  // The best checkpoint is three epochs before the end, and is the only one in its directory.
   const auto best = dir_ / "best";
   EXPECT_EQ(first.best_checkpoint, best / fmt::format("step-{:08}", first.step - o.patience));
   EXPECT_TRUE(fs::exists(first.best_checkpoint / "manifest.json"));
   EXPECT_EQ(std::count_if(fs::directory_iterator(best), {},
                           [](const auto& e) { return e.is_directory(); }),
             1);
-  // A resumed run has nothing left to do, and still knows which evaluation was the best.
+  // A resumed run has nothing left to do, but still knows which evaluation was the best.
   const auto again = run(2, o);
   EXPECT_EQ(again.step, first.step);
   EXPECT_EQ(again.parameters_crc32c, first.parameters_crc32c);
@@ -271,11 +273,12 @@ TEST_F(Policies, DryRunDoesOneStepAndWritesNothing) {
   const auto result = run(2, o);
   EXPECT_EQ(result.step, 1);
   EXPECT_EQ(result.planned_steps, 24);
-  EXPECT_EQ(result.evaluation.targets, 8) << "one batch per rank";
+  EXPECT_EQ(result.evaluation.targets, 8) << "must be one batch per rank";
   EXPECT_TRUE(fs::is_empty(dir_));
 }
 
-// 4 ranks for 3 steps, 3 for 2, 2 to the end of the epoch, with loader threads that read ahead.
+// Trains 3 steps on 4 ranks, 2 on 3 ranks, and the rest of the epoch on 2, with loader threads that
+// read ahead.
 TEST_F(Policies, EverySampleIsUsedOnceIfTheWorldSizeChangesInAnEpoch) {
   TrainOptions o;
   o.batch = 2;

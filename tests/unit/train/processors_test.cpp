@@ -12,7 +12,7 @@ TEST(Processors, ListsUseTasksetNotation) {
   EXPECT_EQ(processor_list({0, 1, 2, 5, 7, 8}), "0-2,5,7-8");
 }
 
-TEST(Processors, ThisProcessHasAtLeastOne) {
+TEST(Processors, ThisProcessHasAtLeastOneCpu) {
   EXPECT_FALSE(usable_processors().empty());
   EXPECT_GT(process_age_seconds(), 0);
   EXPECT_GE(involuntary_switches(), 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Report files: written completely, never through another user's link, and what is kept of an
+// Report files: written completely, never through another user's link, with selected lines of an
 // earlier process.
 #include "ddp_runtime/train/report_file.h"
 
@@ -69,7 +69,7 @@ TEST_F(ReportFile, IsReadOnlyUpToAMaximumSize) {
 TEST_F(ReportFile, KeptLinesComeFirst) {
   put(file_, "head\na\nb\ntorn");
   LineFile lines(file_, "new head\n", [](std::string_view line) { return line != "head"; });
-  EXPECT_EQ(contents(file_), "new head\na\nb\n") << "without the incomplete line";
+  EXPECT_EQ(contents(file_), "new head\na\nb\n") << "the incomplete line must be dropped";
   lines.append("c\nd\n");
   lines.append("e\n");
   EXPECT_EQ(contents(file_), "new head\na\nb\nc\nd\ne\n");
@@ -84,7 +84,7 @@ TEST_F(ReportFile, LongFilesAndLongLinesAreRead) {
   EXPECT_EQ(contents(file_), text);
 }
 
-// A full device, or a limit: half a line is removed again.
+// On a full device, or at a size limit, a partial line must be removed.
 TEST_F(ReportFile, LinesAreWrittenCompletelyOrNotAtAll) {
   LineFile lines(file_, "head\n", kNone);
   lines.append("first\n");
@@ -101,15 +101,15 @@ TEST_F(ReportFile, LinesAreWrittenCompletelyOrNotAtAll) {
   EXPECT_EQ(contents(file_), "head\nfirst\nthird\n");
 }
 
-TEST(KeptRows, AreThoseOfStepsThatAreNotRepeated) {
+TEST(KeptRows, BelongToStepsThatAreNotRepeated) {
   KeptRows keep(3);
   EXPECT_FALSE(keep("step,epoch,loss,learning_rate,seconds"));
   EXPECT_TRUE(keep("1,0,2.3,0.05,0.1"));
   EXPECT_TRUE(keep("2,0,2.3,0.05,0.1"));
-  EXPECT_FALSE(keep("2,0,2.3,0.05,0.1")) << "twice";
-  EXPECT_FALSE(keep("3,0,2.3")) << "torn";
+  EXPECT_FALSE(keep("2,0,2.3,0.05,0.1")) << "a repeated row must be dropped";
+  EXPECT_FALSE(keep("3,0,2.3")) << "an incomplete row must be dropped";
   EXPECT_TRUE(keep("3,0,nan,0.05,0.1"));
-  EXPECT_FALSE(keep("4,0,2.3,0.05,0.1")) << "after the checkpoint";
+  EXPECT_FALSE(keep("4,0,2.3,0.05,0.1")) << "a row after the checkpoint must be dropped";
   EXPECT_FALSE(keep("x,0,2.3,0.05,0.1"));
   EXPECT_FALSE(keep("-1,0,2.3,0.05,0.1"));
   EXPECT_FALSE(keep(""));
@@ -121,7 +121,7 @@ TEST(EarlierProcesses, AreListedInOrder) {
   EXPECT_TRUE(earlier_processes("[1]").empty());
   EXPECT_TRUE(earlier_processes("{\"covers\"").empty());
   const auto old = earlier_processes(R"({"steps": 20, "world_size": 2, "ranks": [1, 2]})");
-  ASSERT_EQ(old.size(), 1U) << "from a version that did not record its steps";
+  ASSERT_EQ(old.size(), 1U) << "a version that did not record its steps";
   EXPECT_EQ(old[0]["steps"], 20);
   EXPECT_TRUE(old[0]["last_step"].is_null());
   nlohmann::json second = {{"outcome", "interrupted"},

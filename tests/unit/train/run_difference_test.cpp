@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The differences that are reported or refused when a resumed run is not like the one that saved.
+// The differences between a resumed run and the saved one that are reported or refused.
 #include "ddp_runtime/train/run_difference.h"
 
 #include <gmock/gmock.h>
@@ -37,8 +37,8 @@ TEST(RunDifferences, EachHasALine) {
   auto now = with("momentum", 0.0);
   now["optimizer"] = "adam";
   const auto found = run_differences(kSaved, now, true);
-  EXPECT_THAT(found.lines, ElementsAre("momentum was 0.9 when it was saved and is 0.0 now",
-                                       "optimizer was sgd when it was saved and is adam now"));
+  EXPECT_THAT(found.lines, ElementsAre("momentum was 0.9 in the saved run and is 0.0 now",
+                                       "optimizer was sgd in the saved run and is adam now"));
   EXPECT_THAT(found.refusal, IsEmpty());
 }
 
@@ -81,7 +81,7 @@ void PrintTo(const Changed& changed, std::ostream* out) {
 
 class SettingDifferences : public testing::TestWithParam<Changed> {};
 
-// As text, as the manifest stores them.
+// As text, the form in which the manifest stores them.
 json settings_of(const TrainOptions& options) {
   return json::parse(run_settings(options).dump());
 }
@@ -95,7 +95,7 @@ TEST_P(SettingDifferences, EachSettingWithAnEffectHasALine) {
 }
 
 std::string line(const char* name, const char* before, const char* after) {
-  return std::string(name) + " was " + before + " when it was saved and is " + after + " now";
+  return std::string(name) + " was " + before + " in the saved run and is " + after + " now";
 }
 
 INSTANTIATE_TEST_SUITE_P(

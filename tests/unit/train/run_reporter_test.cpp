@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-// GCC 12 with a sanitizer warns of its own <regex>.
+// GCC 12 with a sanitizer warns about its own <regex>.
 #pragma GCC diagnostic push
 #ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -58,7 +58,8 @@ TEST(RunReport, PartsSumToTheMeanAndRanksAreListed) {
     EXPECT_GT(report.at("ranks").at(1).at("peak_memory_bytes").get<std::int64_t>(), 1 << 20);
     const auto& seconds = report.at("step_seconds");
     EXPECT_NEAR(seconds.at("mean").get<double>(), 0.15, 1e-9);
-    EXPECT_NEAR(seconds.at("p50").get<double>(), 0.2, 1e-9) << "that of the slowest rank";
+    EXPECT_NEAR(seconds.at("p50").get<double>(), 0.2, 1e-9)
+        << "must be the p50 of the slowest rank";
     double sum = 0;
     for (const char* part :
          {"data", "forward", "backward", "exposed_comm", "optimizer", "checkpoint", "other"}) {
@@ -97,12 +98,12 @@ namespace fs = std::filesystem;
 
 class KeptReport : public testing::Test {
  protected:
-  // A process of a run: its range of steps, and how it ends.
+  // A process of a run: its range of steps, and its end.
   struct Process {
     std::int64_t first_step = 0;
     std::int64_t steps = 0;
     double interval = 1e9;
-    // Called on each rank after the last step, with rows up to it.
+    // Called on each rank after the last step, with the rows up to that step.
     std::function<void(RunReporter&, const RunOutcome&)> end = [](RunReporter&, const auto&) {};
   };
 
@@ -176,11 +177,11 @@ TEST_F(KeptReport, SeparatesWaitingFromTheWireAndShowsTheLateRank) {
   EXPECT_NEAR(ranks[1].at("step_seconds").at("waiting").get<double>(), 0, 1e-6);
   EXPECT_NEAR(written.at("step_seconds").at("waiting").get<double>(), 0.0025, 1e-6);
   EXPECT_NEAR(written.at("step_seconds").at("exposed_comm").get<double>(), 0.0035, 1e-6)
-      << "the total, including the waiting";
+      << "must be the total, including the waiting";
   EXPECT_EQ(ranks[0].at("late_share"), 0);
   EXPECT_EQ(ranks[1].at("late_share"), 1);
   EXPECT_EQ(ranks[1].at("compared_steps"), 20);
-  // 1 MB in 1 ms, factor 1: as seen by the late rank.
+  // 1 MB in 1 ms, factor 1: the rate that the late rank sees.
   EXPECT_NEAR(written.at("comm").at("busbw_GBps").get<double>(), 1.0, 1e-3);
   for (const auto& rank : ranks) {
     EXPECT_EQ(rank.at("local_ranks"), 2);
@@ -207,8 +208,8 @@ TEST_F(KeptReport, PartsOfTheWallTimeSumToIt) {
   EXPECT_GT(wall.at("evaluation").get<double>(), 0);
 }
 
-// Nothing is called after the last step, as after SIGKILL.
-TEST_F(KeptReport, KilledRunKeepsItsLastUpdate) {
+// As after SIGKILL, nothing is called after the last step.
+TEST_F(KeptReport, KilledRunKeepsItsLastReport) {
   run({.steps = 40, .interval = 1e-9});
   const auto written = report();
   EXPECT_EQ(written.at("outcome"), "running");
@@ -242,7 +243,7 @@ TEST_F(KeptReport, ResumedRunKeepsEarlierRowsAndReportsItsSteps) {
   run({.first_step = 18, .steps = 7, .end = finish});
   EXPECT_EQ(rows(), numbers(25));
   const auto written = report();
-  EXPECT_EQ(written.at("steps"), 7) << "those of this process, as always";
+  EXPECT_EQ(written.at("steps"), 7) << "must count the steps of this process only";
   const auto& covers = written.at("covers");
   EXPECT_EQ(covers.at("first_step"), 19);
   EXPECT_EQ(covers.at("last_step"), 25);
@@ -310,7 +311,7 @@ std::set<std::string> documented_keys() {
   return keys;
 }
 
-// Stops where the table explains an object as a whole.
+// Stops at objects that the table explains as a whole.
 void add_keys(const nlohmann::json& value, const std::string& path,
               const std::set<std::string>& documented, std::set<std::string>& keys) {
   if (value.is_primitive() || documented.contains(path)) {
@@ -324,10 +325,10 @@ void add_keys(const nlohmann::json& value, const std::string& path,
   }
 }
 
-TEST_F(KeptReport, EveryKeyIsInTheTableAndNoOther) {
+TEST_F(KeptReport, TableListsExactlyTheKeys) {
   run({.steps = 25, .end = finish});
   const auto documented = documented_keys();
-  std::set<std::string> keys{"staleness", "largest_lead", "mean_lead"};  // of --staleness only
+  std::set<std::string> keys{"staleness", "largest_lead", "mean_lead"};  // only with --staleness
   add_keys(report(), "", documented, keys);
   EXPECT_EQ(keys, documented);
 }

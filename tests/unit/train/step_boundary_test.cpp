@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks agree on between two steps, and when a run stops because its time is up.
+// The agreement of ranks between two steps, and stopping before the time limit.
 #include "ddp_runtime/train/step_boundary.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ TEST(LeadTime, CoversAStepThatHasJustBegunAndASlowSave) {
   EXPECT_GT(lead_seconds(0, 0), 0);
 }
 
-TEST(StepBoundary, AllRanksLearnTheStateOfAny) {
+TEST(StepBoundary, AllRanksSeeTheStateOfEveryRank) {
   comm::run_ranks(3, [](comm::Group& group) {
     StepBoundary boundary(group);
     const auto agree = [&](bool writing) {
@@ -37,7 +37,7 @@ TEST(StepBoundary, AllRanksLearnTheStateOfAny) {
   });
   EXPECT_EQ(StopSignals::received(), SIGUSR2);
   StopSignals::forget();
-  EXPECT_EQ(StopSignals::received(), 0) << "so that other tests of this process keep training";
+  EXPECT_EQ(StopSignals::received(), 0) << "other tests in this process must not stop";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that compare their steps: waiting is separated from the wire, with a different clock on
+// Step comparison between ranks: separates waiting from time on the wire, with a different clock on
 // each rank.
 #include "ddp_runtime/train/step_exchange.h"
 
@@ -24,15 +24,15 @@ Interval span(double begin, double end) {
   return {at(begin), at(end)};
 }
 
-// Backward ends at `late` on this rank and at `latest` on the last one; two buckets are pending
-// then, and take 0.1 s each.
+// Backward ends at `late` on this rank and at `latest` on the last one. Two buckets are pending at
+// that time and take 0.1 s each.
 StepCollectives step_of(double clock, double late, double latest) {
   const double begin = clock + late;
   const double end = clock + latest + 0.1;
   return {{span(begin, end), span(end, end + 0.1)}, span(begin, end + 0.1)};
 }
 
-TEST(StepExchange, OthersWaitForTheLateRankButNotItForThem) {
+TEST(StepExchange, OnlyTheOtherRanksWaitForTheLateRank) {
   comm::run_ranks(3, [](comm::Group& group) {
     StepExchange exchange(group, 5);
     const double late = group.rank() == 1 ? 0.7 : 0.2;

@@ -114,7 +114,7 @@ TEST_F(Training, InterruptedRunEndsBitwiseTheSame) {
     o.checkpoint.directory = dir_ / optimizer;
     o.steps = 13;  // in the middle of the first epoch
     EXPECT_EQ(run(2, o).step, 13);
-    o.steps = 25;  // at its end
+    o.steps = 25;  // at the end of the first epoch
     EXPECT_EQ(run(2, o).step, 25);
     o.steps = 0;
     const auto resumed = run(2, o);
@@ -287,7 +287,7 @@ TEST_F(Training, StepsAloneRunOverAsManyEpochsAsNeeded) {
   o.checkpoint.directory.clear();
   EXPECT_EQ(resumed.parameters_crc32c, run(2, o).parameters_crc32c);
   o.epochs = 2;
-  EXPECT_EQ(run(2, o).step, 50) << "whichever comes first";
+  EXPECT_EQ(run(2, o).step, 50) << "the first limit must stop the run";
   o.epochs = 0;
   o.steps = 0;
   EXPECT_EQ(run(2, o).step, 25) << "one epoch by default";
@@ -389,7 +389,7 @@ TEST_F(Training, MinimizesACustomLoss) {
           "the loss must be one number, the mean over the batch, not a tensor of shape [8, 6]"));
 }
 
-// The arrays of a checkpoint come from several ranks.
+// A checkpoint's arrays come from several ranks, so the ranks must agree.
 TEST(TrainingState, IsNotCollectedFromRanksThatDiffer) {
   const auto error = error_of([] {
     comm::run_ranks(2, [](comm::Group& group) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program's own tensors and values: saved with the training, and restored on every rank when it
-// resumes.
+// A program's own tensors and values: saved with the training, and restored on every rank on
+// resume.
 #include "ddp_runtime/train/user_state.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-// State that a program keeps beside its model: a slow average of the weights and its number of
+// State that a program keeps next to its model: a slow average of the weights and its number of
 // updates.
 struct Teacher {
   torch::Tensor weights = torch::zeros({64, 10}).t();  // not contiguous
@@ -48,7 +48,7 @@ class UserStateTraining : public testing::Test {
   }
 
   // Trains on two ranks to step `steps`; `add` registers the values to be saved. Returns rank 1's
-  // teacher, since rank 0's is the one that was saved.
+  // teacher, because rank 0's is the one that was saved.
   template <class Add>
   Teacher train(std::int64_t steps, const Add& add) {
     options_.steps = steps;
@@ -136,7 +136,7 @@ TEST_F(UserStateTraining, MismatchIsNamed) {
                 state.add(
                     "stage", [] { return nlohmann::json(1); }, [](const auto&) {});
               }),
-              HasSubstr("(missing there: 'stage'; not expected here: 'moves')"));
+              HasSubstr("(missing in the checkpoint: 'stage'; not added by the program: 'moves')"));
   EXPECT_THAT(resume([](UserState& state, Teacher& teacher) {
                 state.add("teacher/weights", teacher.weights);
                 state.add(
@@ -144,7 +144,7 @@ TEST_F(UserStateTraining, MismatchIsNamed) {
                     [](const nlohmann::json& value) { value.get<std::string>(); });
               }),
               HasSubstr("the value 'moves' of the checkpoint cannot be restored: "));
-  EXPECT_EQ(train(4, add_all).moves, 4) << "none of the attempts changed it";
+  EXPECT_EQ(train(4, add_all).moves, 4) << "the failed attempts must not change it";
 }
 
 TEST_F(UserStateTraining, NonFiniteNumberFailsTheSave) {
@@ -191,7 +191,7 @@ TEST_F(UserStateTraining, UnsupportedTypeIsFoundBeforeTraining) {
   };
   EXPECT_THAT(error_of([&] { train(4, add); }),
               HasSubstr("'user/quantized' is of type ComplexHalf, which a checkpoint cannot hold"));
-  EXPECT_FALSE(trained) << "no save was begun";
+  EXPECT_FALSE(trained) << "training must not start";
 }
 
 }  // namespace

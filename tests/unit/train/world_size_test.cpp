@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The larger models end with the same metrics on 1, 2 and 4 ranks with the same global batch.
+// The larger models reach the same metrics on 1, 2 and 4 ranks with the same global batch.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -21,7 +21,8 @@ RunResult run(int ranks, const models::ModelOptions& model_options, const data::
   comm::run_ranks(ranks, [&](comm::Group& group) {
     std::shared_ptr<models::Model> model;
     {
-      // Threads share one generator: models are built one after another, all the same.
+      // Threads share one generator, so the models are built one after another to make them
+      // identical.
       const std::lock_guard lock(seeding);
       torch::manual_seed(1);
       model = models::make_model(model_options);
@@ -36,7 +37,7 @@ RunResult run(int ranks, const models::ModelOptions& model_options, const data::
   return result;
 }
 
-// A small gpt on a real text: this project's guide to its runtime.
+// A small gpt on a real text: the project's guide to its runtime.
 class Language : public testing::Test {
  protected:
   Language() {
@@ -70,7 +71,7 @@ class Language : public testing::Test {
   TrainOptions options_;
 };
 
-TEST_F(Language, EndsAlikeAtAnyNumberOfRanks) {
+TEST_F(Language, MetricsDoNotDependOnTheNumberOfRanks) {
   const auto one = train(1);
   EXPECT_LT(one.evaluation.loss, 4.2) << "better than the uniform guess of ln 256 = 5.5";
   for (const int ranks : {2, 4}) {
@@ -89,10 +90,11 @@ TEST_F(Language, LearnsEquallyWellInBfloat16) {
   EXPECT_NEAR(half.evaluation.loss, full.evaluation.loss, 0.02 * full.evaluation.loss);
 }
 
-// Batch normalization takes its means over one rank's micro-batch. So W ranks do the same as one
-// rank that accumulates W micro-batches, not as one with a batch W times as large; and running
-// means are those of rank 0, which sees 1/W of the data, so evaluations differ a little.
-TEST(Images, ResidualNetworksEndAlikeAtAnyNumberOfRanks) {
+// Batch normalization uses the mean over one rank's micro-batch. So W ranks compute the same as one
+// rank that accumulates W micro-batches, but not the same as one rank with a batch W times as
+// large. Running means are those of rank 0, which sees 1/W of the data, so evaluations differ a
+// little.
+TEST(Images, ResidualNetworkMetricsDoNotDependOnTheNumberOfRanks) {
   data::DataOptions making;
   making.synthetic = {{3, 16, 16}, 4, 300};
   making.augmentation = {2, true};

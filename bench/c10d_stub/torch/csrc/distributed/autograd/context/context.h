@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stub of a header that c10d/reducer.hpp includes and that Debian's libtorch-dev does not install:
-// two names of distributed autograd, which a data-parallel step never uses. On the include path
-// only where the real header is missing.
+// Stub of a header that c10d/reducer.hpp includes and that Debian's libtorch-dev does not install.
+// It declares two names of distributed autograd, which a data-parallel step never uses. It is on
+// the include path only if the real header is missing.
 #pragma once
 
 #include <ATen/core/Tensor.h>
