@@ -21,7 +21,7 @@ namespace {
   throw RuntimeError("cannot write " + path + ": " + what + ": " + std::strerror(error));
 }
 
-// mkostemp makes files that only their owner can read; reports are for others too.
+// mkostemp creates files that only their owner can read, but reports are for other users too.
 mode_t usual_mode() {
   const mode_t mask = ::umask(0);
   ::umask(mask);
@@ -50,7 +50,7 @@ void AtomicFile::write(std::string_view content) {
 }
 
 FileDescriptor AtomicFile::publish() {
-  if (::fchmod(file_.get(), usual_mode()) != 0) fail("setting its mode failed");
+  if (::fchmod(file_.get(), usual_mode()) != 0) fail("setting the file mode failed");
   if (::fsync(file_.get()) != 0) fail("flushing failed");
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail("renaming failed");
   temporary_.clear();
@@ -66,7 +66,7 @@ void replace_file(const std::string& path, std::string_view content) {
 void write_file(const std::string& path, std::string_view content) {
   struct stat existing {};
   if (::stat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode)) {
-    // /dev/stdout, a FIFO: nothing that could be replaced.
+    // /dev/stdout or a FIFO cannot be replaced by a file.
     const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
     if (!file) fail_writing(path, "opening failed");
     if (!write_all(file.get(), content)) fail_writing(path, "writing failed");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files for others to read: whole or not at all.
+// Atomic file replacement: a reader sees the old file or the complete new one.
 #pragma once
 
 #include <string>
@@ -9,34 +9,35 @@
 
 namespace ddp {
 
-// A new file of a random name beside `path`, until it takes its name: a reader never sees half a
-// file, a full disk leaves the old one, and links that a stranger planted are replaced and not
-// followed. All of it throws RuntimeError with the reason.
+// Writes a temporary file with a random name beside `path` and renames it to `path` when it is
+// complete. A reader never sees a partial file, a full disk leaves the old file in place, and a
+// symbolic link planted at `path` is replaced, not followed. All functions throw RuntimeError with
+// the reason.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
-  // Removes it if it was not published.
+  // Removes the temporary file if it was not published.
   ~AtomicFile();
 
   void write(std::string_view content);
-  // Flushes it to the device and renames it. Returns the file, open for writing at its end.
+  // Flushes the file to the device and renames it. Returns the file, open for writing at its end.
   FileDescriptor publish();
 
  private:
   [[noreturn]] void fail(const char* what) const;
 
   std::string path_;
-  std::string temporary_;  // empty once it is published
+  std::string temporary_;  // empty once the file is published
   FileDescriptor file_;
 };
 
-// Writes and publishes such a file.
+// Replaces the file at `path` with one that holds `content`.
 void replace_file(const std::string& path, std::string_view content);
 
-// The same, but what is not a regular file, as /dev/stdout or a FIFO, is written to. Not for files
-// in directories that others can write.
+// Replaces a regular file; writes directly to anything else, such as /dev/stdout or a FIFO. Not for
+// files in directories that other users can write to.
 void write_file(const std::string& path, std::string_view content);
 
 }  // namespace ddp

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two kinds of failure of a program, told apart by who can fix it and who must report it.
+// The two kinds of error. They differ in who can fix them, who must report them, and the exit code.
 #pragma once
 
 #include <stdexcept>
 
 namespace ddp {
 
-// The user asked for something impossible. The text is one sentence: what is wrong, where, and
-// what to do. Executables exit with 2.
+// The user requested something impossible. The text is one sentence: what is wrong, where, and what
+// to do. Executables exit with 2.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Something that should work did not: a file, a peer, the network. Executables exit with 1.
+// A file, a peer or the network failed, although the request was valid. Executables exit with 1.
 class RuntimeError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

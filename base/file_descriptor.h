@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owns a file descriptor.
+// An owned file descriptor, closed on destruction.
 #pragma once
 
 #include <string_view>
@@ -25,14 +25,14 @@ class FileDescriptor {
 
   int get() const noexcept { return fd_; }
   explicit operator bool() const noexcept { return fd_ >= 0; }
-  // Errors of close(2) are dropped: a file whose data must be safe is synced before.
+  // Ignores errors of close(2): code that needs the data to be safe calls fsync(2) first.
   void close() noexcept;
 
  private:
   int fd_ = -1;
 };
 
-// Writes all of it to a file, a pipe or a device; returns false, with errno, if that fails.
+// Writes all of `content` to a file, a pipe or a device. Returns false and sets errno on failure.
 bool write_all(int file, std::string_view content) noexcept;
 
 }  // namespace ddp

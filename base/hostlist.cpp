@@ -20,7 +20,7 @@ constexpr std::uint64_t kMaxNumber = 999'999'999'999'999'999;
 struct NumberRange {
   std::uint64_t first = 0;
   std::uint64_t last = 0;
-  std::size_t width = 0;  // of the first number as written: shorter numbers get leading zeros
+  std::size_t width = 0;  // digits of the first number; shorter numbers get leading zeros
 
   std::uint64_t count() const noexcept { return last - first + 1; }
 };
@@ -48,7 +48,8 @@ NumberRange parse_range(std::string_view list, std::string_view text) {
   return {*first, *last, first_text.size()};
 }
 
-// The element at the front of `rest`, up to a comma outside brackets; both are removed from it.
+// Removes the element at the front of `rest`, which ends at a comma outside brackets, and returns
+// it. `list` is the whole text, for error messages.
 std::string_view take_element(std::string_view list, std::string_view& rest) {
   bool inside = false;
   std::size_t end = 0;
@@ -77,7 +78,7 @@ std::size_t longest_name(const std::vector<Part>& parts) {
 }
 
 std::vector<Part> parse_element(std::string_view list, std::string_view element) {
-  if (element.empty()) fail(list, "there is an empty name in it");
+  if (element.empty()) fail(list, "it contains an empty name");
   std::vector<Part> parts;
   while (!element.empty()) {
     const auto open = element.find('[');
@@ -96,12 +97,12 @@ std::vector<Part> parse_element(std::string_view list, std::string_view element)
     parts.push_back(std::move(part));
     if (parts.size() > kMaxParts) fail(list, "too many brackets in one name");
   }
-  if (longest_name(parts) > kMaxNameLength) fail(list, "it holds a name that is too long");
+  if (longest_name(parts) > kMaxNameLength) fail(list, "it contains a name that is too long");
   return parts;
 }
 
-// How many names an element stands for, or kMaxHosts + 1 if they are more than that. Stepwise, so
-// that no product overflows.
+// The number of names that an element stands for, or kMaxHosts + 1 if it exceeds kMaxHosts. Checks
+// after each factor, so that no product overflows.
 std::size_t count_names(const std::vector<Part>& parts) {
   std::uint64_t names = 1;
   for (const auto& part : parts) {
@@ -143,7 +144,7 @@ struct NumberedName {
   std::uint64_t number = 0;
 };
 
-// nullopt for a name that does not end in a number of at most 9 digits.
+// Returns nullopt if the name does not end in a number of at most 9 digits.
 std::optional<NumberedName> numbered(std::string_view name) {
   const std::size_t end = name.find_last_not_of("0123456789");
   const std::size_t begin = end == std::string_view::npos ? 0 : end + 1;
@@ -159,7 +160,7 @@ bool follows(const NumberedName& one, const NumberedName& next) {
          (!zero_padded || one.digits.size() == next.digits.size());
 }
 
-// "1-3,7" of names[begin, end), which share a prefix.
+// Returns "1-3,7" for names that share a prefix.
 std::string ranges_of(const std::vector<NumberedName>& names) {
   std::string text;
   for (std::size_t i = 0; i < names.size();) {
@@ -189,7 +190,7 @@ std::vector<std::string> expand_hostlist(std::string_view text) {
     }
     append_names(parts, 0, "", names);
   }
-  if (!text.empty() && text.back() == ',') fail(text, "there is an empty name in it");
+  if (!text.empty() && text.back() == ',') fail(text, "it contains an empty name");
   return names;
 }
 

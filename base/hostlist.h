@@ -11,23 +11,24 @@
 
 namespace ddp {
 
-// Bounds on what is accepted. SLURM's own limit of nodes per cluster is 65,536 (MAX_SLURM_NODES).
+// Limits on the input. SLURM itself allows 65,536 nodes per cluster (MAX_SLURM_NODES).
 inline constexpr std::size_t kMaxHosts = 65'536;
 inline constexpr std::size_t kMaxListText = 131'072;  // one environment variable (MAX_ARG_STRLEN)
 
-// All names, in the order of the list: that is SLURM's order, and the index is a node's
-// SLURM_NODEID.
+// Returns all names in the order of the list. This is SLURM's own order, so the index of a name is
+// the SLURM_NODEID of its node.
 //
 //   list    = element {"," element}
 //   element = {literal | "[" range {"," range} "]"}    at least one of them
 //   range   = number ["-" number]                      padded with zeros to the width of the first
 //
-// The last bracket of an element varies fastest. An empty text is an empty list.
-// Throws UsageError for anything else, and for more than kMaxHosts names, before it makes them.
+// The last bracket of an element varies fastest. An empty text is an empty list. Throws UsageError
+// if the text does not match this grammar, or stands for more than kMaxHosts names, which it counts
+// before it creates them.
 std::vector<std::string> expand_hostlist(std::string_view text);
 
-// The compressed form of the names, in their order: consecutive numbers of one width behind one
-// prefix become a range, as in "n[1-3,7],login".
+// Compresses the names without reordering them: consecutive numbers with the same prefix and the
+// same width become a range, as in "n[1-3,7],login".
 std::string compress_hostlist(std::span<const std::string> names);
 
 }  // namespace ddp

@@ -24,7 +24,7 @@ FileDescriptor listening_socket(int family, std::uint16_t port) {
   } else {
     reinterpret_cast<sockaddr_in&>(any).sin_port = htons(port);
   }
-  // So that a port with connections on it can be listened on again.
+  // Allows listening again on a port that still has connections.
   set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   if (bind(socket.get(), reinterpret_cast<sockaddr*>(&any), length) != 0 ||
       listen(socket.get(), SOMAXCONN) != 0) {

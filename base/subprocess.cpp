@@ -22,8 +22,8 @@ namespace ddp {
 namespace {
 
 constexpr int kNotFound = 127;
-constexpr int kOutput = STDERR_FILENO + 1;  // of the child
-// For the kernel to take a killed process apart.
+constexpr int kOutput = STDERR_FILENO + 1;  // descriptor of the output pipe in the child
+// Time for the kernel to clean up a killed process.
 constexpr std::chrono::milliseconds kKernelTime{200};
 
 struct Pipe {
@@ -34,12 +34,12 @@ struct Pipe {
 Pipe make_pipe() {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-    throw RuntimeError(std::string("cannot make a pipe: ") + std::strerror(errno));
+    throw RuntimeError(std::string("cannot create a pipe: ") + std::strerror(errno));
   }
   return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
 
-// A system call, because older C libraries have no function for it.
+// Uses the system call directly, because older C libraries do not have close_range(2).
 void close_from(unsigned first) noexcept {
 #ifdef SYS_close_range
   if (syscall(SYS_close_range, first, ~0U, 0U) == 0) return;
@@ -48,12 +48,13 @@ void close_from(unsigned first) noexcept {
   for (int fd = static_cast<int>(first); fd < kMaxDescriptors; ++fd) close(fd);
 }
 
-// In the child, where only calls that a signal handler may make are allowed. A child that hangs for
-// good must not keep this process's files open: what reads their output would wait for the end.
+// Runs in the child, where only async-signal-safe calls are allowed. Closes the parent's
+// descriptors: a child that hangs forever would otherwise keep its pipes open, and their readers
+// would never see the end of the output.
 void settle(pid_t parent, int output, bool output_too, bool errors_too) noexcept {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);  // it died in between
-  setpgid(0, 0);                      // so that what it starts dies with it
+  if (getppid() != parent) _exit(1);  // the parent died before prctl
+  setpgid(0, 0);  // own process group, so that kill_all() also kills its children
   dup2(output, kOutput);
   const int nothing = open("/dev/null", O_RDWR);
   dup2(nothing, STDIN_FILENO);
@@ -63,7 +64,7 @@ void settle(pid_t parent, int output, bool output_too, bool errors_too) noexcept
   fcntl(kOutput, F_SETFD, FD_CLOEXEC);
 }
 
-// As execvpe(3) wants them.
+// The null-terminated form that execvpe(3) expects.
 std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   std::vector<char*> pointers;
   pointers.reserve(texts.size() + 1);
@@ -97,7 +98,7 @@ struct Program {
   pid_t parent;
 };
 
-// A handler of this process must not run in the child: what it changes would change here too.
+// After vfork, a signal handler that ran in the child would change the memory of this process.
 void drop_handlers() noexcept {
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction action {};
@@ -117,9 +118,9 @@ void drop_handlers() noexcept {
   _exit(kNotFound);
 }
 
-// The child uses this process's memory until it is the program. A copy, as fork(2) makes it, takes
-// the longer the larger the process is, and pages that a network card writes to would be lost to
-// this process in favor of the copy.
+// Uses vfork(2), so the child runs in this process's memory until it calls execvpe. The copy that
+// fork(2) makes takes longer for a larger process, and copy-on-write could move pages that a
+// network card writes to from this process to the copy.
 [[gnu::noinline]] pid_t start(const Program& program) {
   sigset_t all;
   sigset_t before;
@@ -169,7 +170,7 @@ Subprocess Subprocess::calling(const std::function<std::string()>& work) {
   const pid_t pid = fork();
   if (pid < 0) throw_no_process();
   if (pid > 0) {
-    setpgid(pid, pid);  // as the child does: the first of the two counts
+    setpgid(pid, pid);  // the child does the same; whichever comes first takes effect
     return {pid, std::move(pipe.from)};
   }
   settle(parent, pipe.to.get(), false, false);
@@ -200,7 +201,7 @@ SubprocessOutput Subprocess::wait(Deadline deadline, const OutputLimit& limit) {
   if (end == ReadEnd::end_of_output) {
     status = reap_until(std::max(deadline, Clock::now() + kKernelTime));
   }
-  // Without a status it has closed its output and stays, or was not to be waited for.
+  // Without a status, the process either closed its output and kept running, or exceeded a limit.
   const bool late = end == ReadEnd::end_of_output && !status && Clock::now() >= deadline;
   result.timed_out = end == ReadEnd::deadline || late;
   if (status && WIFEXITED(*status)) result.exit_code = WEXITSTATUS(*status);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that may hang where nothing can interrupt it, such as a driver or an untrusted program, in a
-// process of its own: it is waited for so long and no longer, and dies with this process.
+// Runs work that may hang uninterruptibly, such as a driver call or an untrusted program, in a
+// separate process. Every wait has a deadline, and the child dies with this process.
 #pragma once
 
 #include <sys/types.h>
@@ -20,29 +20,30 @@ namespace ddp {
 
 struct SubprocessOptions {
   std::map<std::string, std::string> variables = {};  // added to the environment
-  bool errors_too = true;  // standard error belongs to the output; otherwise it goes nowhere
+  bool errors_too = true;  // include standard error in the output; otherwise discard it
 };
 
 struct OutputLimit {
   std::size_t bytes = std::size_t{1} << 20;
-  bool kill_beyond = false;  // otherwise the rest is read and dropped
+  bool kill_beyond = false;  // kill a process that prints more; otherwise read and discard the rest
 };
 
 struct SubprocessOutput {
   bool timed_out = false;
   bool too_long = false;
-  int exit_code = -1;  // -1 if a signal ended it
+  int exit_code = -1;  // -1 if a signal killed the process
   std::string text;    // within the limit
 };
 
 class Subprocess {
  public:
-  // Calls `work` in a copy of this process; what it returns is the output. Only before other
-  // threads are started: locks that they hold would never be given back in the copy. Throws
-  // RuntimeError if no process can be made, here and below.
+  // Calls `work` in a forked copy of this process and takes its return value as the output. Call it
+  // before starting other threads: the copy would never release the locks that they hold. Throws
+  // RuntimeError if no process can be started.
   static Subprocess calling(const std::function<std::string()>& work);
-  // Runs a program, found in PATH, without input. One that is not there exits with 127. Must not be
-  // called where this process's SIGCHLD is ignored: then no exit code is known.
+  // Runs a program, found through PATH, without input. The exit code is 127 if the program does not
+  // exist. Do not call this in a process that ignores SIGCHLD, since the kernel then discards exit
+  // codes. Throws RuntimeError if no process can be started.
   static Subprocess running(const std::vector<std::string>& arguments,
                             const SubprocessOptions& options = {});
 
@@ -50,12 +51,12 @@ class Subprocess {
   Subprocess& operator=(Subprocess&&) = delete;
   Subprocess(const Subprocess&) = delete;
   Subprocess& operator=(const Subprocess&) = delete;
-  // Kills it, with all that it has started, if it still runs. A process that the kernel does not
-  // let go is left to die by itself.
+  // Kills the process and its children if it is still running. Does not wait for a process that is
+  // stuck in the kernel.
   ~Subprocess();
 
-  // Gathers the output until the process exits; kills it when the deadline passes first, or when
-  // the output is longer than the limit allows. Once only.
+  // Collects the output until the process exits. Kills the process if the deadline passes first, or
+  // if the output exceeds a limit with kill_beyond. Call it only once.
   SubprocessOutput wait(Deadline deadline, const OutputLimit& limit = {});
 
  private:
@@ -67,8 +68,8 @@ class Subprocess {
   FileDescriptor output_;
 };
 
-// The standard output of a program that exits with 0 within the limits; nullopt otherwise, also if
-// it cannot be started.
+// Returns the standard output of a program that exits with 0 within both limits. Returns nullopt
+// otherwise, including if the program cannot be started.
 std::optional<std::string> output_of(const std::vector<std::string>& arguments,
                                      std::chrono::milliseconds limit, std::size_t max_bytes);
 

@@ -130,7 +130,7 @@ std::string_view beginning_of(std::string_view text, std::size_t bytes) noexcept
   const auto continues = [&](std::size_t at) {
     return (static_cast<unsigned char>(text[at]) & 0xc0U) == 0x80U;
   };
-  // No character has more than three bytes that continue it; otherwise it is not UTF-8 anyway.
+  // A UTF-8 character has at most three continuation bytes; text with more is not UTF-8.
   std::size_t end = bytes;
   for (int i = 0; i < 3 && end > 0 && continues(end); ++i) --end;
   return text.substr(0, continues(end) ? bytes : end);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wakes a thread that sleeps in poll(2).
+// Wakes a thread that is blocked in poll(2).
 #pragma once
 
 #include <sys/eventfd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Units that the checks use for memory and for data rates.
+// Units for memory sizes and data rates in the checks.
 #pragma once
 
 #include <cstdint>

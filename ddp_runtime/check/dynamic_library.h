@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A vendor library, loaded by name at run time if it is installed: no build depends on it.
+// A vendor library, loaded by name at run time, so that the build does not depend on it.
 #pragma once
 
 #include <string>
 
 namespace ddp::check {
 
-// Loaded once and never unloaded: drivers run threads of their own, which outlive a dlclose().
+// Never unloaded, because drivers start threads that outlive a dlclose().
 class DynamicLibrary {
  public:
   // `name` may be a path. Throws RuntimeError with the dynamic linker's message.

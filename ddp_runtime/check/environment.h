@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Environment variables as a value, so that code that depends on them can be tested without
-// changing the environment of the process.
+// Environment variables passed as a parameter, so that tests do not change the environment of the
+// process.
 #pragma once
 
 #include <optional>

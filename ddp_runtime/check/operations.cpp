@@ -15,8 +15,8 @@ namespace {
 
 using Link = std::pair<std::string, std::string>;
 
-// Links that are bad whichever end is to blame, most severe first: a slow link costs every ring
-// that uses it, even if it is not a reason to stop the job.
+// Bad links, most severe first. The list includes slow links, which delay every ring that uses them
+// even if they are not a reason to stop the job.
 std::vector<Link> bad_links(const Verdict& verdict) {
   std::vector<Link> links;
   for (const Severity severity : {Severity::critical, Severity::warning}) {
@@ -30,7 +30,7 @@ std::vector<Link> bad_links(const Verdict& verdict) {
   return links;
 }
 
-// Escapes HTML, which Markdown passes through.
+// Escapes HTML, because Markdown passes HTML through.
 std::string without_html(std::string_view text) {
   std::string safe;
   for (const char c : text) {
@@ -43,7 +43,7 @@ std::string without_html(std::string_view text) {
   return safe;
 }
 
-// The end with more of the bad links.
+// The end that has more bad links.
 const std::string& worse_end(const Link& link, const std::vector<Link>& links) {
   const auto count = [&links](const std::string& node) {
     return std::count_if(links.begin(), links.end(), [&node](const Link& other) {
@@ -66,8 +66,8 @@ std::string in_cell(const std::string& text) {
   return without_html(safe);
 }
 
-// Quotes a text for a shell; quotes and control characters are removed, as they do not belong in
-// these texts.
+// Quotes a text for a shell. Removes quotes and control characters, which valid names and reasons
+// do not contain.
 std::string quoted(std::string text) {
   std::erase_if(text, [](char c) { return c == '\'' || static_cast<unsigned char>(c) < 0x20; });
   return fmt::format("'{}'", text);
@@ -122,7 +122,7 @@ std::string sentence_of(const NodeChoice& choice) {
                   compress_hostlist(choice.use));
   for (const auto& [one, other] : choice.bad_links) {
     text += fmt::format("; both ends of the bad link {} <-> {} are among them{}", one, other,
-                        choice.wanted > 0 ? ", as no spare is left" : "");
+                        choice.wanted > 0 ? ", because no spare is left" : "");
   }
   return text;
 }

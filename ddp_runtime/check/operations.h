@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uses of a verdict by an administrator or a job script: which nodes to run on if more were
-// allocated than wanted, how to drain the bad ones, and the findings as lines and as a page.
+// Actions on a verdict for administrators and job scripts: choose the nodes to run on if more were
+// allocated than needed, drain the bad nodes, and format the findings.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace ddp::check {
 
-// Which nodes to run on. Bad nodes are left out, and one end of each bad or slow link as long as
-// more nodes remain than wanted.
+// The nodes to run on. Excludes bad nodes, and one end of each bad or slow link as long as more
+// nodes remain than wanted.
 struct NodeChoice {
   int wanted = 0;  // 0: all good nodes
   int given = 0;
@@ -24,11 +24,11 @@ struct NodeChoice {
 };
 NodeChoice choose_nodes(const Verdict& verdict, int wanted);
 
-// "64 nodes wanted, 66 given, 2 left out: run on these 64", with the bad links among them.
+// "64 nodes wanted, 66 given, 2 left out: run on these 64", with the bad links between these nodes.
 std::string sentence_of(const NodeChoice& choice);
 
-// Why a node should be drained; starts with kReasonPrefix so that a reason given by others is not
-// taken for ours, followed by the check, because sinfo shows 20 characters.
+// The reason for draining a node. It starts with kReasonPrefix, which distinguishes it from reasons
+// that others wrote, followed by the check, because sinfo shows only 20 characters.
 inline constexpr const char* kReasonPrefix = "ddp-check:";
 struct Drain {
   std::string node;
@@ -36,13 +36,13 @@ struct Drain {
 };
 std::vector<Drain> drains_of(const Verdict& verdict);
 
-// The command that drains the node, for a shell.
+// The shell command that drains the node.
 std::string scontrol_line(const Drain& drain);
 
 // One JSON object per line: every finding, then every measured exchange.
 std::string events_of(const Verdict& verdict, double unix_time);
 
-// The report in Markdown; the headings are stable, for scripts that search for them.
+// The report in Markdown. The headings are stable, because scripts may search for them.
 std::string markdown_of(const Verdict& verdict, const NodeChoice& choice);
 
 }  // namespace ddp::check

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Name resolution with a timeout, into numeric addresses that can be compared between nodes.
+// Name resolution with a timeout. Returns numeric addresses, which can be compared between nodes.
 #pragma once
 
 #include <chrono>
@@ -22,8 +22,8 @@ bool is_address(const std::string& text);
 // Whether the address is in 127.0.0.0/8 or ::1, in numeric form.
 bool is_loopback(const std::string& address);
 
-// Whether every address is a loopback address, so that other nodes cannot use any of them. False
-// for an empty list.
+// Whether all addresses are loopback addresses, which other nodes cannot use. False for an empty
+// list.
 bool only_loopback(const std::vector<std::string>& addresses);
 
 }  // namespace ddp::check

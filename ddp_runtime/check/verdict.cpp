@@ -22,7 +22,8 @@ std::string subject_text(const Finding& finding) {
   return text;
 }
 
-// Four significant digits, but no exponent for milliseconds or MiB that people read.
+// Four significant digits, but no exponent for numbers such as milliseconds or MiB, to keep them
+// readable.
 std::string number_text(double number) {
   const bool large = std::abs(number) >= 1e4 && std::abs(number) < 1e15;
   return large ? fmt::format("{:.0f}", number) : fmt::format("{:.4g}", number);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounded waiting for calls that the kernel or a library may never finish: a dead NFS server, a
-// name server that does not answer.
+// A time limit for calls that may never return, for example because of a dead NFS server or a name
+// server that does not answer.
 #pragma once
 
 #include <chrono>
@@ -12,9 +12,10 @@
 
 namespace ddp::check {
 
-// Runs `work` on a separate thread and waits for it at most `timeout`; rethrows its exceptions.
-// Returns nullopt if it is still running: the thread is then abandoned, so `work` must own
-// everything it uses, and the process should exit with _Exit rather than run destructors beside it.
+// Runs `work` on a separate thread, waits at most `timeout` for it, and rethrows its exceptions.
+// Returns nullopt if it is still running. The thread is then abandoned, so `work` must own
+// everything it uses, and the process should exit with _Exit, because destructors would race with
+// the thread.
 template <class Work>
 auto run_within(std::chrono::milliseconds timeout, Work work)
     -> std::optional<std::invoke_result_t<Work>> {

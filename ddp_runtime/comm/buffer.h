@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Typed memory that a collective reads and writes. A Buffer owns nothing: the memory must stay
-// valid and untouched until the Work of the collective is done.
+// Typed memory that a collective reads and writes. A Buffer does not own its memory. The caller
+// must keep the memory valid and must not touch it until the Work of the collective is done.
 #pragma once
 
 #include <cstddef>

@@ -8,8 +8,8 @@
 namespace ddp::comm {
 namespace {
 
-// Enough for any job. If the hard limit is "unlimited", programs that close every descriptor up to
-// the limit would take minutes to do so.
+// Enough for any job. An unlimited soft limit would slow down programs that close every descriptor
+// up to the limit: this would take minutes.
 constexpr rlim_t kEnough = rlim_t{1} << 20;
 
 }  // namespace

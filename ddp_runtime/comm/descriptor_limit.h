@@ -4,9 +4,9 @@
 
 namespace ddp::comm {
 
-// Rank 0 has one connection to every other rank, and MPI one to each peer it talks to. The usual
-// limit of 1024 is a leftover of select(2). Raises the soft limit to the hard limit, as far as is
-// useful.
+// Raises the soft limit, if useful up to the hard limit. Rank 0 has a connection to every other
+// rank, and MPI has one to each of its peers. The usual soft limit of 1024 exists only for
+// select(2).
 void raise_descriptor_limit() noexcept;
 
 }  // namespace ddp::comm

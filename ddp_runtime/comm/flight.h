@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One direction of one message, cut into segments: tracks which are posted and which are complete.
-// Segments still in flight when it goes out of scope, because of an exception, are abandoned.
+// One direction of one message, cut into segments. Tracks which segments are posted and which are
+// complete. The destructor abandons segments that are still in flight because of an exception.
 #pragma once
 
 #include <algorithm>

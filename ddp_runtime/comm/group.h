@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Group is a set of ranks that communicate. Every rank must call the same collectives in the same
-// order; they run one after the other, in that order, in the background.
+// order. They run one after the other in the background, in that order.
 #pragma once
 
 #include <cstddef>
@@ -30,37 +30,37 @@ class Group {
   virtual int size() const noexcept = 0;
   // "mpi", "threads" or "self", for messages and reports.
   virtual std::string_view backend() const noexcept = 0;
-  // Records what this rank is doing, for when the other ranks ask why it is missing. The program
-  // adds its phase.
+  // Records the operations of this rank, for the hang analysis of other ranks. The program adds its
+  // current phase.
   virtual FlightRecorder& flight_recorder() noexcept = 0;
 
-  // Another group of the same ranks, for collectives that are ordered among themselves but not
-  // relative to this group's: in backward, a layer's own collectives come between buckets that are
-  // sent whenever they happen to be full. The first call with a name is collective, in the same
-  // order on all ranks, and blocks; later calls return the same channel. Lives as long as this
-  // group.
+  // Another group of the same ranks, for collectives that have a common order among themselves but
+  // not relative to this group's. In backward, for example, a layer's own collectives fall between
+  // gradient buckets, which are sent whenever they are full. The first call with a name is
+  // collective, in the same order on all ranks, and blocks; later calls return the same channel.
+  // The channel lives as long as this group.
   virtual Group& channel(const std::string& name) = 0;
-  // A channel between the same ranks for the caller's own messages, sent by a thread of the caller.
-  // Collective, in the same order on all ranks, and blocks; each call opens a new one. Lives as
-  // long as this group, and the caller's thread must exit before it is destroyed.
+  // A channel between the same ranks for messages that a thread of the caller sends. Collective, in
+  // the same order on all ranks, and blocks; each call opens a new channel. The channel lives as
+  // long as this group, and the caller's thread must exit before the group is destroyed.
   virtual PointToPointChannel& point_to_point_channel(const std::string& name) = 0;
 
   // A hash of the collectives that this rank has called here so far: operation, type, length and
-  // order. If it differs between ranks they are out of step, and what they receive may have the
-  // right length and still be the wrong data.
+  // order. If the hash differs between ranks, they are out of step and may receive the wrong data,
+  // even if its length is right.
   virtual std::uint64_t call_history() const = 0;
 
-  // `label` names the data ("bucket 3: fc2.weight ..") in errors; it is kept.
+  // `label` names the data ("bucket 3: fc2.weight ..") in errors; the group stores a copy.
 
-  // Zeroed memory for a buffer that is reduced again and again: if ranks share a machine, an
-  // all_reduce of it (or of a slice of it) reads the other ranks' copies directly. Collective and
-  // blocking; all ranks request the same size, in the same order, and use the same slices of it in
-  // the same collective. Lives as long as the pointer.
+  // Zeroed memory for a buffer that is reduced repeatedly. If ranks share a machine, an all_reduce
+  // of this memory (or of a slice of it) reads the other ranks' copies directly. Collective and
+  // blocking: all ranks request the same size, in the same order, and use the same slices in the
+  // same collective. The memory lives as long as the pointer.
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
 
-  // In place: every rank gets the element-wise `op` over all ranks. `keep` is held until the
-  // operation is over: for memory whose owner may be unwound by an exception while other ranks
-  // still send to it.
+  // Reduces in place: every rank gets the element-wise `op` over all ranks. The operation holds
+  // `keep` until it is over, for memory whose owner may be destroyed by an exception while other
+  // ranks still send to it.
   virtual Work all_reduce(Buffer data, ReduceOp op, std::string label = {},
                           std::shared_ptr<const void> keep = {}) = 0;
   // Rank r gets the reduced elements [r * output.count, (r + 1) * output.count) of `input`, which
@@ -69,14 +69,14 @@ class Group {
   // output.count == size() * input.count, in rank order.
   virtual Work all_gather(Buffer input, Buffer output, std::string label = {}) = 0;
   virtual Work broadcast(Buffer data, int root, std::string label = {}) = 0;
-  // Messages between two ranks arrive in the order they were sent. They are otherwise independent
-  // of each other and of collectives, so all ranks may send first and then receive. The memory is
-  // free for other operations once the work is done, not as soon as they are requested.
+  // Messages between two ranks arrive in the order in which they were sent. They are otherwise
+  // independent of each other and of collectives, so all ranks may send first and then receive. The
+  // memory may be used for other operations only after the work is done.
   virtual Work send(Buffer data, int peer, std::string label = {}) = 0;
   virtual Work receive(Buffer data, int peer, std::string label = {}) = 0;
   virtual Work barrier(std::string label = {}) = 0;
 
-  // Blocking convenience functions for small values, built on the above.
+  // Blocking convenience functions for small values, based on the collectives above.
 
   // Every rank's text, in rank order. Texts may differ in length.
   std::vector<std::string> all_gather_text(std::string_view mine);

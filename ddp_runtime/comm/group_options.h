@@ -12,8 +12,8 @@ namespace ddp::comm {
 
 struct GroupOptions {
   LinkLimits limits;
-  // Always add in rank order. The result is then bitwise the same for any transport, segment size
-  // and placement of ranks, and equals that of one process that accumulates gradients.
+  // Always add in rank order. The result is then bitwise equal for any transport, segment size and
+  // placement of ranks, and equal to that of one process that accumulates gradients.
   bool in_rank_order = false;
   // The network for which schedules are chosen. Must be the same on all ranks.
   NetworkSource network = {};

@@ -10,7 +10,7 @@
 namespace ddp::comm {
 
 // into[i] = op(into[i], other[i]). `other` has as many bytes as `into` and the same type.
-// Half-precision sums are formed in float32 and rounded to nearest even.
+// Half-precision sums are computed in float32 and rounded to nearest even.
 void reduce_into(Buffer into, std::span<const std::byte> other, ReduceOp op);
 
 }  // namespace ddp::comm

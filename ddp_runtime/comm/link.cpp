@@ -42,8 +42,9 @@ Flight Link::flight(const OneWay& way) const {
           way.cut};
 }
 
-// `take(offset, length)` returns that piece of the outgoing message, `place` the memory for that
-// piece of the incoming one; `arrived(offset, length)` is called when it has arrived.
+// `take(offset, length)` returns that piece of the outgoing message, and `place` the memory for
+// that piece of the incoming message. `arrived(offset, length)` is called when the piece has
+// arrived.
 template <class Take, class Place, class Arrived>
 void Link::exchange_at(const OneWay& out, const Take& take, const OneWay& in, const Place& place,
                        const Arrived& arrived) {
@@ -105,8 +106,8 @@ void Link::exchange(int to, const SplitMessage& out, int from, const SplitMessag
       });
 }
 
-// Pieces are retired in order, so as many slots as there may be pieces in flight are enough; a cut
-// adds one piece.
+// Pieces are retired in order, so one slot for each piece in flight is enough. A cut adds one
+// piece.
 void Link::grow_slots(std::vector<std::byte>& scratch, const OneWay& in) const {
   const std::size_t message = in.bytes + (in.cut > 0 ? limits_.segment_bytes : 0);
   const std::size_t needed = std::min(message, limits_.segment_bytes * limits_.window);
@@ -153,7 +154,7 @@ void Link::chain(int before, int after, std::span<std::byte> data, std::vector<s
     const std::size_t summed = before >= 0 ? sums_in.completed() : n;
     moved |= sums_out.post_up_to(summed, send_to(after));
     moved |= sums_out.retire(nothing);
-    // A result overwrites the sum in `data`, which must have been sent before.
+    // A result overwrites the sum in `data`, so the sum must already have been sent.
     moved |=
         results_in.post_up_to(sums_out.completed(), [&](std::size_t offset, std::size_t length) {
           return transport_.post_receive(data.subspan(offset, length), after, tag_);

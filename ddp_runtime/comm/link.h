@@ -38,8 +38,8 @@ struct SplitMessage {
 
 class Link {
  public:
-  // Called for each piece of a message as it lands, in order: byte offset and length within the
-  // message.
+  // Called for each piece of a message as it arrives, in order, with its byte offset and length
+  // within the message.
   using OnArrival = std::function<void(std::size_t offset, std::size_t length)>;
 
   Link(Transport& transport, FailureState& failures, LinkLimits limits)
@@ -51,32 +51,31 @@ class Link {
   int size() const noexcept { return transport_.size(); }
   std::size_t segment_bytes() const noexcept { return limits_.segment_bytes; }
 
-  // Sets what the thread does while nothing moves here.
+  // Sets a function that the thread calls while it waits in this link.
   void set_meanwhile(std::function<void()> meanwhile) { meanwhile_ = std::move(meanwhile); }
 
   // Starts an operation: `tag` (0 to 32767) marks its messages, `what` names it in errors
   // ("all_reduce #17 (bucket 3)").
   void begin(int tag, std::string what);
-  // The operation is over: no rank is waited for any more.
+  // Ends the operation, so that no wait is in progress.
   void end() noexcept { wait_timer_.moved(); }
 
   void send(int peer, std::span<const std::byte> data);
   void receive(int peer, std::span<std::byte> data);
-  // Sends `out` to one rank while `in` arrives from another. A peer of -1 leaves out that
-  // direction.
+  // Sends `out` to one rank while `in` arrives from another. A peer of -1 skips that direction.
   void exchange(int to, std::span<const std::byte> out, int from, std::span<std::byte> in);
-  // The same with messages in two pieces each.
+  // Exchanges messages in two pieces each.
   void exchange(int to, const SplitMessage& out, int from, const SplitMessage& in);
-  // The same, but incoming data is passed to `on_pair` piece by piece, together with the matching
-  // slice of `in`. `scratch` holds only as much incoming data as is in flight at once.
+  // Exchanges messages, but passes incoming data to `on_pair` piece by piece, together with the
+  // matching slice of `in`. `scratch` holds only the incoming data that is in flight.
   using OnPair = std::function<void(std::span<std::byte> mine, std::span<std::byte> piece)>;
   void exchange(int to, const SplitMessage& out, int from, const SplitMessage& in,
                 std::vector<std::byte>& scratch, const OnPair& on_pair);
   // The two passes of a chain, overlapped; see schedules/chain.h. Partial sums arrive from `before`
-  // (-1: this is the first rank); combine(offset, length, incoming) adds this rank's part and
-  // stores the sum in `data`, from where it is sent to `after` (-1: this is the last rank). The
-  // finished pieces come back from `after` into `data`, finished(offset, length) is called, and
-  // they are passed on to `before`.
+  // (-1: this is the first rank). combine(offset, length, incoming) adds this rank's part and
+  // stores the sum in `data`, which is then sent to `after` (-1: this is the last rank). The
+  // finished pieces return from `after` into `data`, finished(offset, length) is called, and they
+  // are passed on to `before`.
   using Combine =
       std::function<void(std::size_t offset, std::size_t length, std::span<std::byte> incoming)>;
   void chain(int before, int after, std::span<std::byte> data, std::vector<std::byte>& scratch,
@@ -84,7 +83,7 @@ class Link {
   // Forwards a message: pieces from one rank are passed to the next as they arrive.
   void relay(int from, int to, std::span<std::byte> data);
 
-  // Throws PeerFailure if a rank has failed, or BrokenCollective naming these ranks (-1: none) if
+  // Throws PeerFailure if a rank has failed. Throws BrokenCollective with these ranks (-1: none) if
   // the wait for them has taken too long.
   void check(int to, int from);
 

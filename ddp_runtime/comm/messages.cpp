@@ -11,7 +11,7 @@
 namespace ddp::comm {
 namespace {
 
-constexpr int kMessageTag = 32767;  // the largest that MPI guarantees
+constexpr int kMessageTag = 32767;  // the largest tag that MPI guarantees
 
 }  // namespace
 
@@ -24,7 +24,7 @@ struct Messages::UnderWay {
   MessageRequest request;
   Flight flight;
   WaitTimer timer;
-  std::optional<FlightRecorder::Handle> record;  // set when it is the message's turn
+  std::optional<FlightRecorder::Handle> record;  // set when the message is in flight
 };
 
 Messages::Messages(Transport& transport, FailureState& failures, const LinkLimits& limits,
@@ -51,7 +51,8 @@ bool Messages::progress() noexcept {
   return moved;
 }
 
-// Only the first message of a queue is in flight: segments of the next would be taken for its own.
+// Only the first message of a queue is in flight, because segments of the next message would be
+// taken for segments of the first.
 bool Messages::step(Queue& queue) noexcept {
   UnderWay& message = *queue.front();
   std::exception_ptr error;
@@ -108,7 +109,7 @@ bool Messages::move(UnderWay& message) {
 void Messages::finish(Queue& queue, const std::exception_ptr& error) {
   const auto state = queue.front()->request.state;
   if (const auto record = queue.front()->record) recorder_->end(*record, error != nullptr);
-  queue.pop_front();  // abandons what is in flight before the waiting caller may free the memory
+  queue.pop_front();  // abandons its segments before the waiting caller may free the memory
   Work::finish(*state, error);
 }
 

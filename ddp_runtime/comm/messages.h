@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between two ranks that run beside the collectives of a group. They are independent of
-// each other, except that those in the same direction between the same two ranks arrive in the
-// order in which they were sent: so two ranks may first send to each other and then receive.
+// Messages between two ranks that run in parallel with the collectives of a group. They are
+// independent of each other, so two ranks may first send to each other and then receive. Only
+// messages in the same direction between the same two ranks arrive in the order in which they were
+// sent.
 #pragma once
 
 #include <cstddef>
@@ -46,8 +47,8 @@ class Messages {
 
   bool empty() const noexcept { return queues_.empty(); }
   void post(MessageRequest request);
-  // Returns whether anything moved. Completes the work of a failed message with its error; never
-  // throws.
+  // Returns whether any message made progress. Completes the work of a failed message with its
+  // error; never throws.
   bool progress() noexcept;
 
  private:

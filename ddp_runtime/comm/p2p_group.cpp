@@ -18,7 +18,8 @@
 namespace ddp::comm {
 namespace {
 
-// Smaller messages are sent in as few steps as possible on any network: flags, counts, times.
+// Smaller messages, such as flags, counts and times, are sent in as few steps as possible on any
+// network.
 constexpr std::size_t kTinyMessage = 4096;
 constexpr int kCollectiveTags = 32767;  // from 0; messages between two ranks use the next tag
 
@@ -30,10 +31,10 @@ std::string describe(const Buffer& data) {
   return fmt::format("{} {}", data.count, to_string(data.type));
 }
 
-// One more step of FNV-1a.
+// Continues an FNV-1a hash.
 std::uint64_t hash_on(std::uint64_t hash, std::string_view text) {
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return (hash ^ 0xffU) * 0x100000001b3U;  // ends the text
+  return (hash ^ 0xffU) * 0x100000001b3U;  // end marker
 }
 
 LinkLimits whole_elements(LinkLimits limits) {
@@ -89,8 +90,10 @@ PointToPointChannel& P2pGroup::point_to_point_channel(const std::string& name) {
 }
 
 std::unique_ptr<Transport> P2pGroup::connect_again(const std::string& what) {
-  if (!connect_) throw std::logic_error("this group was created without a way to open channels");
-  // Connecting has no time limit and does not notice failures; this barrier has and does.
+  if (!connect_)
+    throw std::logic_error("this group was created without a function to open channels");
+  // Connecting has no time limit and does not detect failures. This barrier has a time limit and
+  // detects failures.
   barrier(fmt::format("opening of {}", what)).wait();
   return connect_();
 }
@@ -141,8 +144,8 @@ Work P2pGroup::enqueue_message(Direction direction, Buffer data, int peer,
   return work;
 }
 
-// Waits for work, unless messages are in flight. Returns whether there is a collective; `over`: no
-// further collective or message will ever come.
+// Waits for work, unless messages are in flight. Returns whether there is a collective. Sets `over`
+// if there will be no further collective or message.
 bool P2pGroup::take_queued(Operation& operation, bool& over) {
   std::unique_lock lock(mutex_);
   const auto something = [this] { return stopping_ || !queue_.empty() || !new_messages_.empty(); };
@@ -177,7 +180,7 @@ void P2pGroup::communicate() {
   }
 }
 
-// Called while a collective waits: also drives messages requested since it began.
+// Called while a collective waits. Also drives messages that were requested after it began.
 void P2pGroup::progress_messages() {
   {
     const std::lock_guard lock(mutex_);
@@ -200,7 +203,7 @@ void P2pGroup::execute(Operation& operation) {
     error = std::current_exception();
     failures_.fail({.rank = rank(), .text = e.what(), .symptom = e.symptom()});
   } catch (const std::exception& e) {
-    // From here on this rank's message order is broken: all later operations must fail too.
+    // This rank's message order is now broken, so all later operations must fail, too.
     error = std::current_exception();
     failures_.fail({rank(), e.what()});
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Group whose collectives are our own schedules over a Transport, run one after the other by a
-// communication thread, which also drives the messages between two ranks. This needs a separate
-// thread because neither MPI's non-blocking collectives nor the transports make progress unless
-// they are called, and the callers are busy computing.
+// A Group whose collectives are schedules of messages over a Transport. A communication thread runs
+// them one after the other and also drives the messages between two ranks. It is a separate thread
+// because MPI's non-blocking collectives and the transports make progress only inside their
+// functions, and the callers are busy computing.
 #pragma once
 
 #include <condition_variable>
@@ -38,7 +38,7 @@ using Connect = std::function<std::unique_ptr<Transport>()>;
 
 class P2pGroup final : public Group {
  public:
-  // `failures` outlives the group and is shared with everything that reports failures. `connect`
+  // `failures` must outlive the group and is shared with all code that reports failures. `connect`
   // creates transports for channels; without it channel() throws.
   P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures,
            const GroupOptions& options = {}, Connect connect = {});
@@ -86,8 +86,9 @@ class P2pGroup final : public Group {
   Located locate(const Buffer& data);
   void reduce(const Located& place, Buffer data, ReduceOp op);
   void spread(Buffer data, int root);
-  // The cost model for a collective of `bytes` bytes. Called by the communication thread, on all
-  // ranks for the same collective: the first large one triggers a survey of the network.
+  // The cost model for a collective of `bytes` bytes. The communication threads of all ranks call
+  // this for the same collective, because the first large collective triggers a survey of the
+  // network.
   const schedules::CostModel& costs(std::size_t bytes);
 
   Work enqueue(std::string name, std::string label, std::string signature,
@@ -106,17 +107,17 @@ class P2pGroup final : public Group {
   Connect connect_;
   std::string channel_;  // its name among the channels of a group
   std::shared_ptr<FlightRecorder>
-      recorder_;  // one for all channels: their operations belong to one timeline
+      recorder_;  // shared by all channels, because their operations belong to one timeline
   Link link_;
   Messages messages_;  // in flight
   Subgroup everyone_;
-  std::unique_ptr<NodeMemory> node_;  // from the first allocate() on
+  std::unique_ptr<NodeMemory> node_;  // created by the first allocate()
   std::map<const std::byte*, std::weak_ptr<SharedRegion>>
       regions_;  // used only by the calling thread
   schedules::Scratch scratch_;
-  std::optional<schedules::Surroundings> surroundings_;  // from the first large collective on
+  std::optional<schedules::Surroundings> surroundings_;  // set by the first large collective
   schedules::CostModel costs_;
-  std::uint64_t sequence_ = 0;  // of the next collective
+  std::uint64_t sequence_ = 0;  // number of the next collective
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

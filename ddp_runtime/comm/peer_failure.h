@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Failures that concern more than one rank: a collective that cannot complete, and the failure of
+// Errors that concern more than one rank: a collective that cannot complete, and the failure of
 // another rank.
 #pragma once
 
@@ -10,10 +10,10 @@
 
 namespace ddp {
 
-// What a rank observes when another one has failed.
+// The symptom that a rank observes when another rank has failed.
 enum class Symptom : std::uint8_t { none, long_wait, wrong_length };
 
-// A collective cannot complete; all ranks have to be asked to find the cause.
+// A collective cannot complete. The cause is known only after asking all ranks.
 class BrokenCollective : public RuntimeError {
  public:
   BrokenCollective(Symptom symptom, const std::string& text)
@@ -25,8 +25,9 @@ class BrokenCollective : public RuntimeError {
   Symptom symptom_;
 };
 
-// Another rank failed; what() returns that rank's own error message. The rank that failed prints
-// it, so the others exit without repeating it, unless it was lost and could not.
+// Another rank failed. what() returns that rank's own error message. The failed rank prints this
+// message, so the others exit without repeating it, unless the failed rank was lost and could not
+// print it.
 class PeerFailure : public RuntimeError {
  public:
   PeerFailure(int rank, const std::string& text, bool lost, bool is_usage_error = false)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between the ranks of a group that follow no common order, for a thread of the caller: a
-// server that answers any rank that sends a request cannot be written with collectives.
+// Messages between the ranks of a group in any order, for a thread of the caller. A server that
+// answers requests from any rank, for example, cannot be written with collectives.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace ddp::comm {
 
 struct PointToPointChannel {
   std::unique_ptr<Transport> transport;  // its messages cannot match any others
-  FailureState* failures = nullptr;      // the group's: every wait must look here
-  LinkLimits limits;                     // how long a wait may take
+  FailureState* failures = nullptr;      // the group's; every wait must check it
+  LinkLimits limits;                     // time limits of the waits
   // Memory into which a message may still arrive after the channel was abandoned because of a
   // failure.
   std::shared_ptr<const void> keep;

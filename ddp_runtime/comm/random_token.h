@@ -6,7 +6,8 @@
 
 namespace ddp::comm {
 
-// 128 random bits as 32 hexadecimal digits. Throws RuntimeError if the kernel provides none.
+// 128 random bits as 32 hexadecimal digits. Throws RuntimeError if the kernel provides no random
+// numbers.
 std::string random_token();
 
 }  // namespace ddp::comm

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time during which a thread actually ran. A job that is suspended (scontrol suspend, SIGSTOP, a
-// paused virtual machine) stands still while the system clock advances: a deadline on that clock
-// would have passed when the job is resumed, though no rank was late.
+// A clock that advances only while its thread runs. While a job is suspended (scontrol suspend,
+// SIGSTOP, a paused virtual machine), the system clock advances. A deadline on the system clock
+// would pass during the suspension although no rank is late.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ class RunningClock {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // The thread looks at the clock at least every `longest_gap`: a longer gap counts as
+  // The thread must look at the clock at least every `longest_gap`, because a longer gap counts as
   // `longest_gap`.
   explicit RunningClock(std::chrono::milliseconds longest_gap = std::chrono::seconds(1),
                         TimePoint start = std::chrono::steady_clock::now())

@@ -9,7 +9,7 @@
 
 namespace ddp::comm {
 
-// Name for `top -H` and debuggers, which show 15 characters of it.
+// Sets the name that `top -H` and debuggers show; they show 15 characters.
 inline void name_this_thread(const std::string& name) noexcept {
   pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
 }

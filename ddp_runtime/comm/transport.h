@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Point-to-point messages between the ranks of one group: all that a collective schedule needs
-// from a network. Used by one thread, the communication thread of the group.
+// Point-to-point messages between the ranks of one group, the only network operation that a
+// collective schedule needs. Used by one thread, the communication thread of the group.
 #pragma once
 
 #include <cstddef>
@@ -36,21 +36,23 @@ class Transport {
   virtual int rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
   virtual std::string_view name() const noexcept = 0;
-  // Ranks with the same key can share memory; ranks of one process access each other's directly.
+  // Ranks with the same key can share memory. Ranks of one process access each other's memory
+  // directly.
   virtual std::string node_key() const = 0;
   virtual bool one_process() const noexcept = 0;
 
   // The memory must stay valid until poll() returns true. A sender of bulk data cannot run far
-  // ahead: some of the sends do not complete before the receiver has posted its receive. Messages
+  // ahead, because some sends complete only after the receiver has posted its receive. Messages
   // from one rank to another with the same tag arrive in order; a message must be received with
   // exactly its length.
   virtual Ticket post_send(std::span<const std::byte> data, int peer, int tag) = 0;
   virtual Ticket post_receive(std::span<std::byte> data, int peer, int tag) = 0;
-  // Returns whether the message is complete; makes progress on all of them. Throws BrokenCollective
-  // if a message does not have the length of its receive, RuntimeError on other errors.
+  // Returns whether the message is complete, and makes progress on all messages. Throws
+  // BrokenCollective if a message does not have the length of its receive, RuntimeError on other
+  // errors.
   virtual bool poll(Ticket ticket) = 0;
-  // Called when nothing moved, with the number of such calls in a row: the place to yield the core
-  // to the ranks that compute.
+  // Called when no message made progress, with the number of such calls in a row, so that a
+  // transport can yield the core to ranks that compute.
   virtual void idle(int calls) = 0;
   // Abandons a message after a failure: its memory may be freed afterwards.
   virtual void abandon(Ticket ticket) noexcept = 0;

@@ -22,7 +22,7 @@ void WaitTimer::check(const WaitReport& report, TimePoint now) {
   const auto before = clock_.now();
   const auto counted = clock_.look(now);
   if (!waiting_) {
-    // Time before the first check() was work: it does not count.
+    // Time before the first check() does not count, because the thread was working.
     waiting_ = true;
     deadline_ += counted - before;
     still_since_ = counted;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures how long one thread waits for other ranks: after a while it reports a slow wait, and in
-// the end it gives up. Only time in which the thread ran and nothing moved counts, so a job that is
-// suspended for an hour continues when it is resumed.
+// Measures how long one thread waits for other ranks. It reports a slow wait after a while, and
+// fails after a timeout. It counts only time in which the thread runs without progress, so a job
+// that is suspended for an hour continues when it is resumed.
 #pragma once
 
 #include <chrono>
@@ -19,8 +19,8 @@ class WaitTimer {
   // Describes which rank waits for which, and for how long.
   using WaitReport = std::function<std::string(std::chrono::milliseconds waited)>;
 
-  // Reports a slow wait each time nothing has moved for `report_after`; gives up when the waits of
-  // one operation add up to `timeout`.
+  // Reports a slow wait after each `report_after` without progress. Fails when the waits of one
+  // operation add up to `timeout`.
   WaitTimer(FailureState& failures, std::chrono::milliseconds timeout,
             std::chrono::milliseconds report_after)
       : failures_(failures), timeout_(timeout), report_after_(report_after) {}
@@ -30,10 +30,10 @@ class WaitTimer {
 
   // An operation starts.
   void begin(TimePoint now = std::chrono::steady_clock::now());
-  // Something arrived or left, or the operation is over.
+  // Data arrived or was sent, or the operation is over.
   void moved() noexcept;
-  // Called repeatedly while nothing moves, at least every second. Throws PeerFailure if a rank has
-  // failed, BrokenCollective with the report after the timeout.
+  // Called repeatedly, at least every second, while there is no progress. Throws PeerFailure if a
+  // rank has failed, and BrokenCollective with the report after the timeout.
   void check(const WaitReport& report, TimePoint now = std::chrono::steady_clock::now());
 
  private:
@@ -42,10 +42,10 @@ class WaitTimer {
   std::chrono::milliseconds report_after_;
   RunningClock clock_;
   TimePoint deadline_;
-  TimePoint still_since_;  // since when nothing has moved
+  TimePoint still_since_;  // time of the last progress
   TimePoint next_report_;
-  bool waiting_ = false;  // the last call was check()
-  bool stalled_ = false;  // and has reported it
+  bool waiting_ = false;  // whether the last call was check()
+  bool stalled_ = false;  // whether a slow wait was reported
 };
 
 }  // namespace ddp::comm

@@ -11,7 +11,8 @@ namespace ddp::comm {
 
 using Clock = std::chrono::steady_clock;
 
-// When a collective was requested, when the communication thread began it, when it ended.
+// The times when a collective was requested, when the communication thread began it, and when it
+// ended.
 struct WorkTimes {
   Clock::time_point queued;
   Clock::time_point started;
@@ -20,13 +21,13 @@ struct WorkTimes {
 
 class Work {
  public:
-  Work() = default;  // already done
+  Work() = default;  // a finished collective
 
-  // Blocks without using the CPU until the collective is done on this rank. Throws the error that
-  // made it fail: PeerFailure when another rank failed, RuntimeError otherwise.
+  // Blocks without using the CPU until the collective is done on this rank. Throws the error if it
+  // failed: PeerFailure if another rank failed, RuntimeError otherwise.
   void wait() const;
   bool done() const;
-  // Valid once done.
+  // Valid after the collective is done.
   WorkTimes times() const;
 
   // The communication thread's side.

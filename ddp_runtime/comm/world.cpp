@@ -48,7 +48,8 @@ struct Announced {
 };
 
 Announced announced_ranks() {
-  // mpirun inside a SLURM step starts its daemons with srun, so its own variable is checked first.
+  // Checks the variable of mpirun first, because mpirun inside a SLURM step starts its daemons with
+  // srun.
   for (const char* name :
        {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE", "WORLD_SIZE"}) {
     if (const auto ranks = integer_from_environment(name)) return {name, *ranks};
@@ -56,8 +57,8 @@ Announced announced_ranks() {
   return {};
 }
 
-// A step without PMIx gives every task its own MPI world: N trainings that overwrite each other's
-// files, each believing it is the only one. Refusing to run is better.
+// Refuses to run in a step without PMIx, where every task has its own MPI world: N trainings would
+// overwrite each other's files.
 void require_agreement(const Announced& announced, int joined) {
   if (announced.by == nullptr || announced.ranks == joined) return;
   throw UsageError(fmt::format(
@@ -66,8 +67,8 @@ void require_agreement(const Announced& announced, int joined) {
       announced.by, announced.ranks, joined, joined == 1 ? "" : "s", announced.by));
 }
 
-// Drawn by the plugin or by mpirun, known only to the processes of this user; nullopt without
-// either. MUNGE is not used: it would make the training depend on another daemon.
+// Returns the key that the plugin or mpirun drew and that only processes of this user know; nullopt
+// if there is none. Does not use MUNGE, which would make the training depend on another daemon.
 std::optional<Key> key_of_step() {
   const auto variable = [](const std::string& name) -> std::optional<std::string> {
     const char* value = std::getenv(name.c_str());
@@ -76,7 +77,7 @@ std::optional<Key> key_of_step() {
   const auto no_munge = [](const std::string&) { return std::optional<Munge>(); };
   const auto job = variable("SLURM_JOB_ID");
   const auto number = variable("SLURM_STEP_ID");
-  // mpirun's ranks are in different steps, or not in a step.
+  // The ranks of mpirun are in different steps or not in a step.
   for (const std::string& step : {job.value_or("") + "." + number.value_or(""), std::string()}) {
     const auto secret = find_secret({.step = step}, variable, no_munge);
     if (secret && (secret.source() == KeySource::plugin || step.empty())) return secret.key();
@@ -93,7 +94,7 @@ void print_failure(const std::string& program, int rank, int size, const char* t
   std::fflush(stderr);
 }
 
-// Nothing else ends a process that is blocked in an MPI call, waiting for a rank that is gone.
+// Terminates a process that is blocked in an MPI call, where it would wait forever for a lost rank.
 [[noreturn]] void end_stuck_process(std::chrono::milliseconds limit, bool end_job) {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
@@ -106,10 +107,10 @@ void print_failure(const std::string& program, int rank, int size, const char* t
   std::_Exit(1);
 }
 
-// The type of what was thrown, for `throw 42`.
+// The type of the current exception, for programs that `throw 42`.
 std::string name_of_current_exception() {
   const std::type_info* type = abi::__cxa_current_exception_type();
-  if (type == nullptr) return "something unknown";
+  if (type == nullptr) return "a value of unknown type";
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> name(
       abi::__cxa_demangle(type->name(), nullptr, nullptr, &status), &std::free);
@@ -152,7 +153,7 @@ World::World(const WorldOptions& options) : failures_(std::make_unique<FailureSt
   };
   try {
     group_ = std::make_unique<P2pGroup>(connect(), *failures_, options.group, connect);
-    deadline.reset();  // from here on every wait has its own limit
+    deadline.reset();  // all later waits have their own limits
     const bool is_leader = group_->rank() == 0;
     errors_ = std::make_unique<ErrorChannel>(
         *group_, *failures_,
@@ -169,9 +170,9 @@ World::World(const WorldOptions& options) : failures_(std::make_unique<FailureSt
 World::~World() {
   if (!failures_->failed()) {
     try {
-      group_->barrier("end of the job").wait();  // no rank leaves while another still needs it
+      group_->barrier("end of the job").wait();  // no rank exits while another still needs it
     } catch (const std::exception&) {
-      // Reported by the rank that failed; the destructors below check failures_->
+      // The rank that failed reports the error, and the destructors below check failures_.
     }
   }
   errors_.reset();
@@ -196,8 +197,8 @@ void World::kill_remaining(int exit_code) {
 
 namespace {
 
-// Each failure is printed once: by the rank that failed, or, if that rank cannot or does not report
-// it, by one of the others.
+// Prints each failure once, on the rank that failed. If that rank cannot or does not report it,
+// another rank prints it.
 void print_once(const std::string& program, World& world, const Failure& failure) {
   const int speaker = world.speaker_for(failure.rank);
   if (!failure.lost && world.rank() == failure.rank) {
@@ -207,8 +208,8 @@ void print_once(const std::string& program, World& world, const Failure& failure
   }
 }
 
-// PyTorch's errors end in some twenty lines of stack frames, which do not help a user who made a
-// mistake; PyTorch's own variable enables them.
+// PyTorch's errors end in about twenty lines of stack frames, which do not help a user who made a
+// mistake. They stay if PyTorch's own variable requests them.
 std::string without_stack_frames(std::string text) {
   const char* const wanted = std::getenv("TORCH_SHOW_CPP_STACKTRACES");
   if (wanted != nullptr && std::string_view(wanted) == "1") return text;
@@ -225,7 +226,7 @@ int end_after_failure(const std::string& program, World& world, const std::strin
 }
 
 int end_after_peer(const std::string& program, World& world, const PeerFailure& failure) {
-  // The failure may be this rank's own: what a later collective reports after an earlier one timed
+  // This may be a failure of this rank: a later collective fails after an earlier one has timed
   // out.
   print_once(program, world,
              world.fail({.rank = failure.rank(), .text = failure.what(), .lost = failure.lost()}));

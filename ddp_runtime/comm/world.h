@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All ranks of the job: how a program joins them, and how it exits when one of them fails.
+// The world of all ranks of a job. A program joins it, and exits when one of its ranks fails.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ class MpiEnvironment;
 
 enum class Backend : std::uint8_t { automatic, mpi, nccl };
 
-// Throws UsageError listing the available backends.
+// Throws UsageError with the list of available backends.
 Backend parse_backend(const std::string& name);
 
 struct WorldOptions {
@@ -31,16 +31,16 @@ struct WorldOptions {
   std::string failure_dump;
   // Limits for detecting ranks that are stopped or whose machine is gone.
   LivenessLimits liveness;
-  // How long MPI may take to connect all processes of the job; after that this one exits with code
-  // 1.
+  // Time limit for MPI to connect all processes of the job. After that, this process exits with
+  // code 1.
   std::chrono::milliseconds start_timeout = std::chrono::minutes(10);
 };
 
 class World {
  public:
-  // Collective over the job. Started alone, without mpirun or srun, it is a world of one. Throws
-  // UsageError if the launcher and MPI disagree on the number of processes, and PeerFailure if a
-  // rank cannot connect to rank 0 or is lost meanwhile.
+  // Collective over the job. A process started without mpirun or srun is a world of one rank.
+  // Throws UsageError if the launcher and MPI disagree on the number of processes, and PeerFailure
+  // if a rank cannot connect to rank 0 or is lost meanwhile.
   explicit World(const WorldOptions& options = {});
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -52,14 +52,14 @@ class World {
   bool is_leader() const noexcept { return rank() == 0; }
   Group& group() noexcept { return *group_; }
 
-  // Reports a failure of this rank, or one it was notified of, to the other ranks if they do not
-  // know it yet. Returns the failure that all ranks are notified of: this one, or the one that came
-  // before or caused it.
+  // Reports a failure to the other ranks, unless they already know it: a failure of this rank, or
+  // one that this rank was notified of. Returns the failure that all ranks report: this one, or an
+  // earlier one that may have caused it.
   Failure fail(const Failure& failure);
-  // The rank that reports the failure of rank `lost`, which cannot report it itself.
+  // The rank that reports the failure of the lost rank `lost`.
   int speaker_for(int lost) const noexcept;
-  // On rank 0 after a failure: terminates processes that are still running (stopped or
-  // unresponsive) after a while.
+  // On rank 0 after a failure: waits a while, then terminates processes that are still running
+  // because they are stopped or unresponsive.
   void kill_remaining(int exit_code);
 
  private:
@@ -70,7 +70,7 @@ class World {
 };
 
 // Runs `body` in the world and turns the outcome into an exit code: 0, 1 after a failure, 2 after a
-// UsageError. An error on one rank ends all of them within seconds; its text is printed once, on
+// UsageError. An error on one rank ends all ranks within seconds. Its text is printed once, on
 // stderr, as "<program>: rank 3 on node2: <text>".
 int run(const std::string& program, const WorldOptions& options,
         const std::function<void(World&)>& body) noexcept;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddp-report: turns the run.json of one or many runs into answers: where the time went, whether the
-// runs scale, and how they differ.
+// ddp-report: analyzes the run.json of one or more runs. It reports where the time went, whether
+// the runs scale, and how they differ.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -34,7 +34,8 @@ std::string program_name() {
   return fmt::format("ddp-report {}", kVersion);
 }
 
-// Each command has its own options: a --config file sets options of all, whichever is run.
+// Each command stores its outputs separately, because a --config file sets the options of all
+// commands.
 struct Outputs {
   std::string json;
   std::string markdown;
@@ -67,7 +68,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   add_outputs(run, arguments.run_outputs);
 
   CLI::App& sweep = *app.add_subcommand(
-      "sweep", "Show how runs with different numbers of ranks scaled, and what cost them time");
+      "sweep", "Show how runs with different numbers of ranks scaled, and where they lost time");
   sweep.add_option("DIR", arguments.sweep, "The --report-dir of each run")->required()->take_all();
   add_outputs(sweep, arguments.sweep_outputs);
   sweep
@@ -79,7 +80,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
         return number && value > 0 && value <= 1 ? "" : "give a fraction, as in 0.8";
       });
   sweep.add_flag("--mixed", arguments.mixed,
-                 "Accept runs of different models or data; scaling is then not judged");
+                 "Accept runs of different models or data, without evaluating their scaling");
 
   CLI::App& compare = *app.add_subcommand("compare", "Compare two runs");
   compare.add_option("A", arguments.a, "The --report-dir of the first run")->required();
@@ -98,7 +99,7 @@ void write_outputs(const report::Document& document, const Outputs& outputs) {
   }
 }
 
-// The terminal gets the summary; the tables go to the files, or to the terminal if no file was
+// Prints the summary. Writes the tables to the requested files, or prints them if no file was
 // requested.
 void print(const report::Document& document, const Outputs& outputs) {
   const bool files = !outputs.html.empty() || !outputs.json.empty() || !outputs.markdown.empty();
@@ -153,7 +154,7 @@ int gate(const report::Scaling& scaling, const Arguments& arguments) {
   return known ? kTooSlow : kCannotTell;
 }
 
-// The runs of a sweep, each once.
+// Reads the runs of a sweep, each of which must be given only once.
 std::vector<report::RunRecord> read_sweep(const std::vector<std::string>& directories) {
   std::set<std::filesystem::path> seen;
   std::vector<report::RunRecord> runs;
@@ -209,7 +210,7 @@ constexpr const char* kDescription =
     "  ddp-report run report/\n"
     "      phases of a step, rank by rank, on the terminal\n"
     "  ddp-report sweep ranks-1/ ranks-2/ ranks-4/ --html scaling.html\n"
-    "      speedup, efficiency and the causes of lost time, in one file that can be mailed;\n"
+    "      speedup, efficiency and the causes of lost time, in one self-contained file;\n"
     "      repeated runs with the same number of ranks give the spread\n"
     "  ddp-report sweep runs/* --min-efficiency 0.8 --json scaling.json\n"
     "      a gate for automated tests: exits with 1 below 80 %\n"
@@ -218,9 +219,8 @@ constexpr const char* kDescription =
 
 constexpr const char* kFooter =
     "\nWithout --html, --json or --markdown the whole report is printed as Markdown.\n"
-    "Exit codes: 0 fine, 1 the efficiency is too low, 2 usage error, 3 a run cannot be read, a "
-    "file "
-    "cannot be written, or the efficiency is not known.";
+    "Exit codes: 0 success, 1 the efficiency is too low, 2 usage error, 3 a run cannot be read, a "
+    "file cannot be written, or the efficiency is not known.";
 
 int run(int argc, char** argv) {
   CLI::App app(kDescription, "ddp-report");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddp-train: trains one of the models that come with the project, on one rank or on many.
+// ddp-train: trains one of the project's models on one or more ranks.
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -42,8 +42,7 @@ void print_dry_run(const ddp::train::RunResult& result) {
   const double seconds = result.median_step_seconds;
   fmt::print(
       "dry run: one step took {:.3g} s, memory {:.0f} MiB per rank; the run would have {} steps "
-      "and "
-      "take about {}; the first step is slower than the others\n",
+      "and take about {}; the first step is slower than the others\n",
       seconds, peak_memory_mib(result), result.planned_steps,
       ddp::train::duration_text(seconds * static_cast<double>(result.planned_steps)));
 }
@@ -61,7 +60,7 @@ void print_end(const ddp::train::RunResult& result) {
   if (!result.report_file.empty()) fmt::print("report: {}\n", result.report_file.string());
 }
 
-// EX_TEMPFAIL of sysexits.h: try again, as jobscripts/preemptible.sbatch does.
+// EX_TEMPFAIL of sysexits.h, which means try again; jobscripts/preemptible.sbatch does so.
 constexpr int kInterrupted = 75;
 
 void print_interrupted(const ddp::train::RunResult& result) {

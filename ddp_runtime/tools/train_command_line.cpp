@@ -34,7 +34,7 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
   auto& t = c.train;
   app.option_defaults()->group("Training");
   app.add_option("--epochs", t.epochs,
-                 "Epochs to train [with --steps: as many as those take; else 1]")
+                 "Epochs to train [with --steps, as many as needed; otherwise 1]")
       ->check(positive());
   app.add_option("--steps", t.steps, "Stop after this many optimizer steps; 0 means no limit")
       ->check(not_negative())
@@ -81,7 +81,7 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
       ->check(not_negative())
       ->capture_default_str();
   app.add_option("--on-nan", c.on_nan,
-                 "What to do if a loss or gradient is not finite: stop, or skip that update")
+                 "Action if a loss or gradient is not finite: stop, or skip the update")
       ->capture_default_str();
   app.add_option("--patience", t.patience,
                  "Stop after this many epochs without a better evaluation; 0 means never")
@@ -135,8 +135,8 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
       ->check(positive())
       ->capture_default_str();
   app.add_option("--silence", c.silence_seconds,
-                 "Seconds without a sign of life before a rank that others wait for is declared "
-                 "lost; if a debugger stops a rank, raise this and --timeout")
+                 "Seconds of silence before a rank that others wait for is declared lost; if a "
+                 "debugger stops a rank, raise this and --timeout")
       ->check(at_least_one())
       ->capture_default_str();
   app.add_option("--threads", c.threads, "Compute threads per rank; 0 means OMP_NUM_THREADS")
@@ -208,7 +208,7 @@ void add_model_options(CLI::App& app, TrainCommandLine& c) {
                "gpt: recompute the activations of a block in backward instead of storing them");
 }
 
-// Synthetic samples of the shape that the model expects.
+// Synthetic samples with the shape that the model expects.
 data::SyntheticShape synthetic_shape(const models::ModelOptions& model) {
   data::SyntheticShape shape;
   if (model.name == "mlp" && model.width > 0) shape.input = {model.width};
@@ -250,8 +250,8 @@ void interpret(TrainCommandLine& c) {
   }
 }
 
-// Created before anything can fail, so that there is a place for failure.json. The trainer reports
-// to all ranks if it could not be created.
+// Creates the directory before anything can fail, so that failure.json can be written there. If
+// this fails, the trainer reports it to all ranks.
 void make_report_directory(const std::filesystem::path& directory) {
   std::error_code ignored;
   std::filesystem::create_directories(directory, ignored);
@@ -284,7 +284,7 @@ std::optional<int> parse_train_command_line(int argc, char** argv, TrainCommandL
   app.footer(kExamples);
   app.set_version_flag("--version", fmt::format("ddp-train {}", kVersion));
   app.set_config("--config", "", "Read options from a file (name=value lines)");
-  // A job script can give defaults, and its user can override them.
+  // The last of repeated options counts, so that users can override the defaults of a job script.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_model_options(app, c);
   add_training_options(app, c);

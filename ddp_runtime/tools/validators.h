@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Validators of option values with readable messages; CLI11's own print the limits of double.
+// Validators of option values with readable messages; the validators of CLI11 print the limits of
+// double.
 #pragma once
 
 #include <CLI/CLI.hpp>

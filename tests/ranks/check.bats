@@ -117,7 +117,7 @@ task() {
   [ "$(findings mpi.data)" = "n1 n3 CRITICAL" ]
   [ ! -s exclude.txt ]
   run -3 net 2 --inject slow:n1+elsewhere:0.5
-  [[ $output == *"names the node 'elsewhere', which this step does not have"* ]]
+  [[ $output == *"names the node 'elsewhere', which is not a node of this step"* ]]
 }
 
 @test "corrupt data between two nodes blames the link, and excludes neither" {

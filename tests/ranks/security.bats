@@ -58,7 +58,7 @@ peak() { sed -n 's/^peak MiB //p' "$1/said.0"; }
   can_be_alone
   DEADLINE=3 attacked_check leader
   [ "$(cat leader/exit.0 leader/exit.1 | paste -sd' ')" = "2 2" ] || { cat leader/said.*; false; }
-  grep -q 'the process that answers does not know the key of this step' leader/said.1 || { cat leader/said.1; false; }
+  grep -q 'the answering process does not have the key of this step' leader/said.1 || { cat leader/said.1; false; }
 }
 
 @test "a step without a key does not drain anything" {

@@ -48,7 +48,7 @@ void CollectiveStage::add(std::vector<Finding> findings) {
   std::move(findings.begin(), findings.end(), std::back_inserter(account_.findings));
 }
 
-// Whether all of them completed.
+// Returns whether all collectives completed.
 bool CollectiveStage::measure_speeds() {
   for (const Collective collective : kCollectives) {
     const bool first = collective == Collective::all_reduce;
@@ -70,7 +70,7 @@ bool CollectiveStage::measure_speeds() {
 
 void CollectiveStage::measure_latency() {
   const auto little = measure(Collective::all_reduce, kSmallElements, kSmallIterations);
-  if (sums_right_) add(evaluate_collective_data(little));  // otherwise already known
+  if (sums_right_) add(evaluate_collective_data(little));  // else wrong data is already reported
   const auto latency = bus_bandwidth(little);
   if (!latency) return;
   add(evaluate_collective_latency(little, options_.pairs));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives over all tasks of the step, run by MPI; every result is verified.
+// Runs collectives over all tasks of the step with MPI and verifies every result.
 #pragma once
 
 #include <chrono>
@@ -19,8 +19,8 @@ namespace ddp::check {
 
 struct CollectiveStageOptions {
   int ranks = 0;
-  std::uint64_t seed = 1;             // of the test data
-  std::chrono::milliseconds limit{};  // for one collective
+  std::uint64_t seed = 1;             // seed of the test data
+  std::chrono::milliseconds limit{};  // time limit for one collective
   std::optional<double>
       fewest_per_second;  // bus bandwidth, in bytes per second, that all-reduce must reach
   PairBasis pairs;        // results of the pairs over MPI

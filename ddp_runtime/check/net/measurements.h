@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The measurements, as written to verdict.json: nodes by name, speeds in GB/s.
+// Converts the measurements to the JSON of verdict.json: nodes by name, speeds in GB/s.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -16,7 +16,7 @@ inline constexpr double kMicrosecond = 1e-6;  // in seconds; unit of reported la
 // `names`: names of the nodes, indexed by the numbers in the results.
 nlohmann::json to_json(const std::vector<PairResult>& results,
                        const std::vector<std::string>& names);
-// `rule`: the rule by which each retest cleared its suspect or did not.
+// `rule`: the rule that decided the outcome of each retest.
 nlohmann::json to_json(const std::vector<Retest>& retests, const std::vector<std::string>& names,
                        const PeerRule& rule);
 

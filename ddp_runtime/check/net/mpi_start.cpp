@@ -49,7 +49,7 @@ std::vector<Finding> start_mpi(Leader& leader, std::chrono::milliseconds limit,
         std::chrono::duration<double>(limit).count());
   }
   std::vector<Finding> findings;
-  // A task that was lost meanwhile has a finding of its own.
+  // A task that was lost during the start has its own finding.
   if (leader.all_reachable() || !error.empty()) findings.push_back(finding);
   findings.push_back(mpi_not_run("not run: MPI did not start"));
   return findings;

@@ -11,12 +11,12 @@
 
 namespace ddp::check {
 
-// UNKNOWN: what MPI would have measured, and why it was not.
+// An UNKNOWN finding with the reason why MPI was not measured.
 Finding mpi_not_run(const std::string& why);
 
-// All tasks must be reachable. If there are no findings, every task is in one MPI world; otherwise
-// MPI must not be used any more. `limit`: time for MPI_Init and for joining the world; `timeout`:
-// how long a task waits for a message from another one once MPI runs.
+// All tasks must be reachable. If there are no findings, all tasks are in one MPI world; otherwise
+// MPI must not be used afterwards. `limit`: time limit for MPI_Init and for joining the world.
+// `timeout`: time limit for receiving a message after MPI has started.
 std::vector<Finding> start_mpi(Leader& leader, std::chrono::milliseconds limit,
                                std::chrono::milliseconds timeout);
 

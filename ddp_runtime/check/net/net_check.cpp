@@ -25,7 +25,7 @@ namespace {
 
 using nlohmann::json;
 
-// Limit on the names that every node resolves; more would burden the name servers.
+// Limit on the names that every node resolves, to limit the load on the name servers.
 constexpr std::size_t kMaxNames = 64;
 constexpr std::chrono::milliseconds kNameTimeout{5000};
 constexpr std::uint64_t kExchangesOfAWay = 1'000'000;
@@ -60,12 +60,12 @@ class NetCheck {
   }
 
  private:
-  // One way of measuring the pairs.
+  // One configuration for measuring the pairs.
   struct PathConfig {
     TransportKind stage = TransportKind::tcp;
     std::string kind;   // "tcp", "tcp_eth1", "mpi": used in figures and measurements
     std::string title;  // for people
-    std::string rail;   // the interface to use; empty leaves it to the kernel
+    std::string rail;   // the interface to use; empty: chosen by the kernel
   };
 
   void call_roll();
@@ -94,8 +94,8 @@ class NetCheck {
   const NetOptions& options_;
   std::vector<NodeEntry> nodes_;
   Verdict verdict_;
-  std::string summary_;             // in words
-  std::uint64_t first_of_way_ = 0;  // next path's first exchange: numbers are unique
+  std::string summary_;             // text for the verdict line
+  std::uint64_t first_of_way_ = 0;  // number of the next path's first exchange; numbers are unique
   PairBasis mpi_pairs_;             // basis for judging the collectives
   std::map<std::string, std::set<std::string>> used_;  // devices that carried data, by node
 };
@@ -168,7 +168,7 @@ void NetCheck::final_checks() {
   verdict_.findings.add(evaluate_clocks(offsets, leader_.present()));
 }
 
-// Adds everything that is known at any time.
+// Returns the verdict from the results so far.
 Verdict NetCheck::concluded() const {
   Verdict verdict = verdict_;
   verdict.findings.add(evaluate_drift(leader_.present()));
@@ -178,8 +178,8 @@ Verdict NetCheck::concluded() const {
   return verdict;
 }
 
-// MPI libraries terminate the process, and SLURM the whole step, when a node vanishes while MPI
-// starts or runs. Results up to that point must not be lost with this process.
+// If a node vanishes while MPI starts or runs, MPI libraries terminate the process, and SLURM
+// terminates the whole step. The results up to that point must not be lost with this process.
 void NetCheck::write_partial_verdict() {
   Verdict verdict = concluded();
   verdict.finished = false;
@@ -230,7 +230,7 @@ void NetCheck::report_transport(const PathConfig& way,
       evaluate_transport(way.stage == TransportKind::tcp ? "tcp" : way.kind, transports, way.rail));
 }
 
-// Returns why it stopped early; empty if it did not.
+// Returns the reason for an early stop; empty if the stage completed.
 std::string NetCheck::measure_pairs(const PathConfig& way) {
   const std::string& kind = way.kind;
   const PairStageOptions stage{way.stage,
@@ -256,7 +256,7 @@ std::string NetCheck::measure_pairs(const PathConfig& way) {
   for (const auto& node : nodes_) {
     const bool answers = !node.ranks.empty() && leader_.reachable(node.ranks.front()) &&
                          has_way(leader_.present().at(node.ranks.front()), stage);
-    // If the stage was cut short, nodes that were not measured are not findings of their own.
+    // If the stage stopped early, unmeasured nodes do not get their own findings.
     measured.already_flagged.push_back(!answers || !pairs.broken().empty());
     measured.link_rate.push_back(answers ? link_rate(node.ranks.front(), way) : std::nullopt);
   }
@@ -277,8 +277,8 @@ std::string NetCheck::measure_pairs(const PathConfig& way) {
   return pairs.broken();
 }
 
-// The interfaces to measure one by one. "auto" selects physical ports that all nodes have under the
-// same name and at the same speed: a slower one is for management.
+// The interfaces to measure separately. "auto" selects physical ports that all nodes have under the
+// same name and at the same speed, because a slower port is for management.
 std::vector<std::string> NetCheck::rails() const {
   if (options_.rails != std::vector<std::string>{"auto"}) return options_.rails;
   return alike_rails(leader_.present());
@@ -294,7 +294,8 @@ void NetCheck::measure_devices(TransportKind stage, const DevicePlan& plan) {
   if (plan.nodes >= 2) measure_pairs({stage, name_of(stage), title_of(stage), ""});
 }
 
-// The rate the user gave, else that of the TCP connection's interface; MPI may use another one.
+// The rate that the user gave, else the rate of the TCP connection's interface. MPI may use another
+// interface, whose rate is unknown.
 std::optional<double> NetCheck::link_rate(int rank, const PathConfig& way) const {
   if (options_.link_bytes_per_second) return options_.link_bytes_per_second;
   if (way.stage != TransportKind::tcp) return std::nullopt;
@@ -313,7 +314,7 @@ void NetCheck::add_figures(const PathConfig& way, const std::vector<PairResult>&
                           summary.median_per_second / kGB, summary.lowest_per_second / kGB);
 }
 
-// Adds how much an OK of this path is worth.
+// Adds the smallest slowdown that the check would have found on this path.
 void NetCheck::report_limit(const PathConfig& way, const PairsMeasured& measured) {
   const auto limit = detection_limit_of(measured, options_.rules.peers);
   if (!limit) return;
@@ -329,8 +330,8 @@ void NetCheck::report_limit(const PathConfig& way, const PairsMeasured& measured
   }
 }
 
-// Only nodes with the same link rate are compared. If the user gave one rate for all links, all are
-// alike.
+// Only nodes with the same link rate are compared. If the user gave one rate for all links, all
+// nodes are in one class.
 Classes NetCheck::classes_of(const PathConfig& way) const {
   if (options_.link_bytes_per_second) return {};
   std::vector<std::optional<double>> rates;
@@ -384,12 +385,12 @@ std::string NetCheck::summary_line() const {
   std::string text = fmt::format("{}, {}{}", counted(nodes_.size(), "node"),
                                  counted(leader_.present().size(), "task"), summary_);
   if (nodes_.size() == 1) {
-    return text + "; a job of one node uses no network between nodes, so none was measured";
+    return text + "; a job of one node uses no network between nodes, so no network was measured";
   }
   if (nodes_.size() < kMinPeers) {
     text += fmt::format(
         "; {} nodes are too few to compare with each other: reachability and data were checked, "
-        "speed was not; slow nodes can be found with at least {} nodes, or with --expect-gbps",
+        "but speed was not; slow nodes can be found with at least {} nodes, or with --expect-gbps",
         nodes_.size(), kMinPeers);
   }
   return text;

@@ -134,8 +134,8 @@ std::string PairStage::failure_of(const Pair& pair, const ByRank& answers) const
   return failure;
 }
 
-// Returns nullopt if the exchange says nothing about the two nodes: one end was lost, which is a
-// finding of its own, or MPI failed elsewhere.
+// Returns nullopt if the exchange provides no information about the two nodes: one end was lost,
+// which has its own finding, or MPI failed elsewhere.
 std::optional<PairResult> PairStage::result_of(const Pair& pair, const ByRank& answers) {
   const int a = nodes_[static_cast<std::size_t>(pair.a)].ranks.front();
   const int b = nodes_[static_cast<std::size_t>(pair.b)].ranks.front();
@@ -160,7 +160,7 @@ std::optional<PairResult> PairStage::result_of(const Pair& pair, const ByRank& a
     result.latency_seconds = at_a.latency_seconds;
     result.lost = std::max(at_a.lost, at_b.lost);
   } catch (const nlohmann::json::exception&) {
-    result.failure = "an answer could not be understood";
+    result.failure = "an answer was invalid";
   }
   return result;
 }

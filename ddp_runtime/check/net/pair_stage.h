@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the rounds of exchanges that PairSession plans between the nodes, over TCP, RDMA, NCCL or
-// MPI.
+// Runs the exchanges that PairSession plans, over TCP, RDMA, NCCL or MPI.
 #pragma once
 
 #include <chrono>
@@ -20,29 +19,28 @@ namespace ddp::check {
 
 struct PairStageOptions {
   TransportKind stage = TransportKind::tcp;
-  std::size_t bytes = 0;            // of one exchange, in each direction
-  std::chrono::milliseconds limit;  // for one exchange
+  std::size_t bytes = 0;            // size of one exchange in each direction
+  std::chrono::milliseconds limit;  // time limit for one exchange
   std::chrono::milliseconds grace;  // time for command and answer, on top of the limit
   std::uint64_t seed = 0;           // seed of the plan, and first number of the exchanges
-  PeerRule rule;                    // what counts as slow
-  int rounds = 0;                   // rounds of the tournament; 0 leaves it to PairSession
-  std::string rail = {};            // the interface to use; empty leaves it to the kernel
+  PeerRule rule;                    // thresholds for slow nodes
+  int rounds = 0;                   // rounds of the tournament; 0: chosen by PairSession
+  std::string rail = {};            // the interface to use; empty: chosen by the kernel
   Classes classes = {};             // classes of the nodes, by link rate
 };
 
-// The address at which `caller` reaches `called`. Tasks on the leader's node may know only a
-// loopback address of theirs; others reach them where they reached the leader.
+// The address at which `caller` reaches `called`. A task on the leader's node may know only its
+// loopback address; tasks on other nodes then use the address at which they reached the leader.
 std::string address_for(const Hello& caller, const Hello& called);
 
-// Whether a task can take part: it has an address on the rail, or what RDMA or NCCL needs.
+// Whether a task can take part: it has an address on the rail, or a device for RDMA or NCCL.
 bool has_way(const Hello& task, const PairStageOptions& options);
 
 class PairStage {
  public:
   PairStage(Leader& leader, const std::vector<NodeEntry>& nodes, const PairStageOptions& options);
 
-  // Runs all planned rounds, then the retests of suspects. Nodes that are lost meanwhile are left
-  // out of later rounds.
+  // Runs all planned rounds, then the retests of suspects. Later rounds omit nodes that were lost.
   void run(const Leader::Progress& progress);
 
   // The results of the rounds.

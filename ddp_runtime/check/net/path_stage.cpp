@@ -26,7 +26,8 @@ class PathStage {
       const Hello& a = speaker(pair.a);
       const Hello& b = speaker(pair.b);
       if (!a.mtu || !b.mtu) continue;
-      const std::uint64_t token = comm::random_number();  // marks our datagrams; unguessable
+      const std::uint64_t token =
+          comm::random_number();  // marks this probe's datagrams; unguessable
       commands[node(pair.a).ranks.front()] = order_for(a, b, token);
       commands[node(pair.b).ranks.front()] = order_for(b, a, token);
       asked.push_back({pair, *a.mtu, *b.mtu, 0, 0});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the largest packets that nodes can exchange, in the rounds of the pairs.
+// Finds the largest packets that pairs of nodes can exchange.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 namespace ddp::check {
 
 // The first task of each node sends and receives datagrams that must not be fragmented; a pair that
-// loses one is probed a second time. Pairs with a missing answer or an unknown MTU are left out.
-// `seed` selects the rounds, and distinguishes this run's datagrams from others.
+// loses one is probed a second time. The results omit pairs with a missing answer or an unknown
+// MTU. `seed` selects the rounds and distinguishes the datagrams of this run from others.
 std::vector<PathResult> probe_paths(Leader& leader, const std::vector<NodeEntry>& nodes,
                                     std::uint64_t seed);
 

@@ -22,12 +22,12 @@ bool all_have(const std::string& name, const Rail& one, const std::map<int, Hell
 
 // A task's device of one kind.
 struct NodeDevice {
-  std::string name;  // empty if it has none
+  std::string name;  // empty if there is no device
   bool measurable = false;
   std::string problem;  // why the device cannot be measured
 };
 
-// `lacking` and `unmeasurable` are findings without node and severity.
+// `lacking` and `unmeasurable` are templates: findings without node and severity.
 template <class DeviceOf>
 DevicePlan plan_devices(const std::map<int, Hello>& present, const Finding& lacking,
                         const Finding& unmeasurable, const DeviceOf& device_of) {

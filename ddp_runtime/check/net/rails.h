@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Additional paths between the nodes of a step: interfaces that are measured one by one, RDMA
+// Additional paths between the nodes of a step: interfaces that are measured separately, RDMA
 // ports, and GPUs.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace ddp::check {
 
-// Physical ports that all tasks' nodes have under the same name and at the same speed; empty if
-// only one would remain.
+// Physical ports that all nodes have under the same name and at the same speed; empty if there is
+// only one.
 std::vector<std::string> alike_rails(const std::map<int, Hello>& present);
 
 // Names the nodes without an address on the rail; OK if all have one.

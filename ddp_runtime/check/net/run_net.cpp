@@ -17,7 +17,7 @@
 namespace ddp::check {
 namespace {
 
-// An agent may have to wait for a whole stage between two messages of the leader.
+// Added to the longest stage, because an agent may wait for a whole stage between two messages.
 constexpr std::chrono::seconds kSilenceMargin{30};
 
 void require_known_nodes(const NetOptions& options) {
@@ -31,10 +31,9 @@ void require_known_nodes(const NetOptions& options) {
   for (const auto& name : names) {
     const auto is_it = [&name](const ExpectedNode& node) { return node.name == name; };
     if (std::any_of(nodes.begin(), nodes.end(), is_it)) continue;
-    throw UsageError(
-        fmt::format("--inject names the node '{}', which this step does not have; its first node "
-                    "is '{}'",
-                    name, nodes.front().name));
+    throw UsageError(fmt::format(
+        "--inject names the node '{}', which is not a node of this step; the first node is '{}'",
+        name, nodes.front().name));
   }
 }
 
@@ -54,8 +53,8 @@ AgentOptions agent_options(const NetOptions& options, std::uint16_t leader_port)
   return agent;
 }
 
-// An injected missing node: it reports to no one, and exits when the check has finished. It must
-// not exit earlier, because launchers terminate the whole step with its first task.
+// Simulates a missing node: the task does not report, and exits when the check has finished. It
+// must not exit earlier, because launchers terminate the whole step when its first task exits.
 void stay_away(const NetOptions& options) {
   std::this_thread::sleep_for(options.deadline);
   const Deadline end = Clock::now() + agent_options(options, 0).silence;

@@ -6,7 +6,7 @@
 namespace ddp::check {
 
 ClockFacts read_clock() noexcept {
-  timex query{};  // modes = 0: only read
+  timex query{};  // modes = 0: read only
   const int state = adjtimex(&query);
   if (state < 0) return {};
   return {true, state != TIME_ERROR && (query.status & STA_UNSYNC) == 0, query.maxerror};

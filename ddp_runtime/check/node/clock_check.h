@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the node's clock is synchronized. Wrong clocks make logs and traces of different nodes
-// impossible to compare and break Kerberos and munge.
+// Checks that the node's clock is synchronized. Wrong clocks make the logs and traces of different
+// nodes incomparable and break Kerberos and MUNGE.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxCounters = 4096;
 constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{1} << 20;
-// Dropped packets are not included: a full queue drops packets that TCP then retransmits.
+// Counters of dropped packets are not included, because a full queue drops packets that TCP then
+// retransmits.
 constexpr std::array kOfInterfaces{"rx_errors", "tx_errors", "rx_crc_errors", "rx_frame_errors",
                                    "tx_carrier_errors"};
 constexpr std::array kOfPorts{
@@ -50,7 +51,7 @@ std::optional<Counters> read_kept(const std::string& file) {
   std::error_code error;
   if (!fs::exists(file, error)) return std::nullopt;
   if (fs::file_size(file, error) > kMaxFileBytes || error)
-    throw RuntimeError("it is not a file of counters");
+    throw RuntimeError("it is not a counter file");
   std::ifstream stream(file);
   const auto json = nlohmann::json::parse(stream, nullptr, false);
   try {
@@ -60,8 +61,8 @@ std::optional<Counters> read_kept(const std::string& file) {
   }
 }
 
-// This may run as root in a directory that belongs to another user: symbolic links are not
-// followed.
+// Does not follow symbolic links, because this may run as root in a directory that belongs to
+// another user.
 void keep(const std::string& file, const Counters& counters) {
   replace_file(file, nlohmann::json(counters).dump(1) + "\n");
 }

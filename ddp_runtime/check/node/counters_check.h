@@ -23,15 +23,15 @@ Counters read_counters(const std::filesystem::path& sys);
 // The counters of some devices, or of all devices if none is named.
 Counters counters_of(const Counters& counters, const std::set<std::string>& devices);
 
-// One finding for each counter that increased, with `check` as its name and `when` in its evidence
-// ("since the last check"); one OK finding if none did. A counter that decreased was reset: its
-// current value counts.
+// Returns one finding for each counter that increased, with the name `check` and with `when`
+// ("since the last check") in its evidence, or one OK finding if none increased. A counter that
+// decreased was reset, so its current value is the increase.
 std::vector<Finding> evaluate_counters(const Counters& before, const Counters& now,
                                        const std::string& check, const std::string& when);
 
 // `ddp-check node --counters FILE`: compares with the values in the file and stores the new ones.
-// Without a file there is no baseline yet; a file that cannot be read is UNKNOWN, and is replaced.
-// Throws RuntimeError if it cannot be written.
+// If the file does not exist, there is no baseline yet. An unreadable file is UNKNOWN and is
+// replaced. Throws RuntimeError if the file cannot be written.
 std::vector<Finding> compare_with_kept_counters(const std::string& file, const Counters& now);
 
 }  // namespace ddp::check

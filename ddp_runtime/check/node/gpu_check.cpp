@@ -20,8 +20,8 @@
 namespace ddp::check {
 namespace {
 
-// Memory in use beyond this is reported if no visible process holds it. The driver keeps some for
-// itself.
+// A larger fraction of used memory is reported if no visible process uses the GPU. The driver
+// itself uses some memory.
 constexpr double kMaxOrphans = 0.05;
 
 struct Reason {
@@ -29,7 +29,8 @@ struct Reason {
   Severity severity;
   const char* words;
 };
-// The throttle reasons that indicate a fault: not idling, and not a power limit set on purpose.
+// The throttle reasons that indicate a fault. Idle clocks and an intentional power limit are not
+// faults.
 constexpr std::array<Reason, 4> kReasons{
     {{0x08, Severity::critical, "hardware slowdown"},
      {0x40, Severity::critical, "too hot, slowed by the hardware"},
@@ -40,7 +41,7 @@ Finding about(const GpuFacts& gpu, const char* check, const char* rule) {
   return {.check = check, .severity = Severity::ok, .device = gpu.bus_address, .rule = rule};
 }
 
-// A reading that failed; nullopt if it succeeded or does not apply.
+// A finding for a failed reading; no findings if it succeeded or does not apply.
 std::vector<Finding> unknown(const GpuFacts& gpu, const char* check, const GpuReading& reading) {
   if (reading.trouble.empty()) return {};
   Finding finding = about(gpu, check, "the driver's readings are available");
@@ -79,7 +80,7 @@ std::vector<Finding> evaluate_rows(const GpuFacts& gpu) {
   } else if (gpu.rows_pending.value.value_or(0) > 0 || gpu.pages_pending.value.value_or(0) > 0) {
     finding.severity = Severity::warning;
     finding.value = "bad memory in use";
-    finding.evidence = "it is remapped at the next reset";
+    finding.evidence = "it will be remapped at the next reset";
     finding.action = "reset the GPU when it is idle";
   }
   return {finding};
@@ -98,7 +99,7 @@ std::vector<Finding> evaluate_throttle(const GpuFacts& gpu) {
   return {finding};
 }
 
-// Connected GPUs all have the same number of links; a lone GPU has all of its links or none.
+// Connected GPUs all have the same number of links. A single GPU has all of its links up or none.
 std::vector<Finding> evaluate_links(const GpuFacts& gpu, std::uint64_t most) {
   if (!gpu.links_up.value || !gpu.links_down.value) return unknown(gpu, "gpu.nvlink", gpu.links_up);
   if (most == 0) return {};
@@ -114,7 +115,7 @@ std::vector<Finding> evaluate_links(const GpuFacts& gpu, std::uint64_t most) {
 }
 
 std::vector<Finding> evaluate_memory_use(const GpuFacts& gpu, const GpuExpectations& expected) {
-  if (!expected.wanted) return {};  // jobs on this node may compute on it
+  if (!expected.wanted) return {};  // jobs may be using the GPUs of this node
   for (const auto* reading : {&gpu.processes_known, &gpu.memory_used}) {
     auto findings = unknown(gpu, "gpu.memory", *reading);
     if (!findings.empty()) return findings;
@@ -140,8 +141,8 @@ std::vector<Finding> evaluate_memory_use(const GpuFacts& gpu, const GpuExpectati
   return {finding};
 }
 
-// The largest number of active links on any GPU here; for a lone GPU, links that are down count
-// too.
+// The largest number of active links on any GPU of this node; for a single GPU, links that are down
+// count, too.
 std::uint64_t most_links(const NvmlFacts& facts) {
   std::uint64_t most = 0;
   for (const auto& gpu : facts.gpus) most = std::max(most, gpu.links_up.value.value_or(0));
@@ -190,7 +191,7 @@ Finding count_finding(const NvmlFacts& facts, const GpuExpectations& expected) {
   finding.evidence = expected.wanted.value_or(0) == wanted
                          ? "by SLURM_GPUS_ON_NODE; " +
                                (facts.trouble.empty() ? "no other GPU answers" : facts.trouble)
-                         : fmt::format("the kernel gave {} to the driver", wanted);
+                         : fmt::format("the kernel assigned {} to the driver", wanted);
   finding.action = "check nvidia-smi and the kernel log on this node";
   return finding;
 }
@@ -198,15 +199,14 @@ Finding count_finding(const NvmlFacts& facts, const GpuExpectations& expected) {
 Finding cannot_ask(const std::string& why) {
   return {.check = "gpu.health",
           .severity = Severity::unknown,
-          .rule = "the GPUs' own counters can be read",
+          .rule = "the GPUs' counters can be read",
           .evidence = why,
           .action =
               "install the driver's management library (libnvidia-ml.so.1), or check this node by "
               "hand"};
 }
 
-// Xids that report a fault of the GPU, its memory, its links or its firmware, whatever program
-// runs.
+// Xids that report a fault of the GPU, its memory, its links or its firmware, and not of a program.
 const std::map<int, const char*>& failures() {
   static const std::map<int, const char*> kFailures{{48, "uncorrectable memory error"},
                                                     {61, "firmware halted"},
@@ -244,7 +244,7 @@ std::vector<Finding> evaluate_gpus(const NvmlFacts& facts, const GpuExpectations
   const bool nvidia_concerned = expected.nvidia_in_kernel > 0 || in_kernel == 0;
   if (!answers && nvidia_concerned) findings.push_back(cannot_ask(facts.trouble));
   if (expected.wanted && expected.others_in_kernel > 0) {
-    findings.push_back(cannot_ask("GPUs of other vendors than NVIDIA are only counted"));
+    findings.push_back(cannot_ask("GPUs of vendors other than NVIDIA are only counted"));
   }
   const std::uint64_t links = most_links(facts);
   for (const auto& gpu : facts.gpus) add(findings, evaluate_gpu(gpu, links, expected));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs: as many as the step requested, none with a fault known to its driver, and none in use by
-// another job.
+// Checks the GPUs: the node has as many as the step requested, the driver reports no faults, and no
+// other job uses them.
 #pragma once
 
 #include <functional>
@@ -16,25 +16,26 @@
 namespace ddp::check {
 
 struct GpuExpectations {
-  std::optional<int> wanted;  // by the step; empty for a step without GPUs
+  std::optional<int> wanted;  // number requested by the step; empty for a step without GPUs
   int nvidia_in_kernel = 0;   // GPUs bound to NVIDIA's kernel driver
   int others_in_kernel = 0;   // GPUs bound to other vendors' drivers
   bool all_visible = false;   // no job's limits hide GPUs from this process
-  std::function<bool(int pid)> is_own = [](int) { return false; };  // a process of this job
+  // Whether a process belongs to this job.
+  std::function<bool(int pid)> is_own = [](int) { return false; };
 };
 
-// The GPUs that SLURM allocated to the step on this node or, for a task bound to some of them, to
-// the task. nullopt if there are none.
+// The number of GPUs that SLURM allocated to the step on this node, or to the task if it is bound
+// to some of them. Returns nullopt if there are none.
 std::optional<int> gpus_wanted(const Environment& environment);
 
 // No findings for a node without GPUs if the step does not request any.
 std::vector<Finding> evaluate_gpus(const NvmlFacts& facts, const GpuExpectations& expected);
 
-// The GPUs that failed according to the kernel log; not those whose program was at fault. `log` is
-// read from /dev/kmsg; a line is "NVRM: Xid (PCI:0000:1b:00): 79, ..".
+// The GPUs that failed according to the kernel log, without errors caused by programs. `log` is the
+// content of /dev/kmsg, with lines such as "NVRM: Xid (PCI:0000:1b:00): 79, ..".
 std::vector<Finding> evaluate_xids(std::string_view log);
 
-// Reads at most 4 MiB, without waiting for more; nullopt if it is not readable.
+// Reads at most 4 MiB without waiting for new messages. Returns nullopt if the log is not readable.
 std::optional<std::string> read_kernel_log(const std::string& file);
 
 // Whether the process belongs to the same SLURM job as this one; false if that cannot be

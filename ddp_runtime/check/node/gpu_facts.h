@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NVIDIA's management library reports about a node's GPUs, as values.
+// The state of a node's GPUs as reported by NVIDIA's management library (NVML).
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace ddp::check {
 
-// One reading. Neither value nor trouble: the reading does not apply to this GPU.
+// One reading. If both `value` and `trouble` are empty, the reading does not apply to this GPU.
 struct GpuReading {
   std::optional<std::uint64_t> value = {};
   std::string trouble = {};  // why there is no value
@@ -39,8 +39,8 @@ struct NvmlFacts {
   std::vector<GpuFacts> gpus;
 };
 
-// Serialization, to send the facts out of the process that queries the GPUs. The second function
-// throws nlohmann::json::exception.
+// Serialization, because a separate process queries the GPUs. The second function throws
+// nlohmann::json::exception.
 std::string to_text(const NvmlFacts& facts);
 NvmlFacts nvml_facts_from(const std::string& text);
 

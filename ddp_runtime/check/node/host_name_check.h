@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the node's own name resolves to on the node: Gloo and others announce that address.
+// Checks the addresses to which the node resolves its own name: Gloo and other libraries announce
+// that address to their peers.
 #pragma once
 
 #include "ddp_runtime/check/finding.h"

@@ -10,7 +10,7 @@
 namespace ddp::check {
 namespace {
 
-// Unused huge pages above this fraction of the memory are a loss for the job.
+// A larger fraction of memory in unused huge pages is reported, because the job cannot use it.
 constexpr double kMaxIdle = 0.1;
 
 std::optional<std::uint64_t> number_behind(std::string_view text, std::string_view key) {

@@ -18,14 +18,14 @@ Finding about(const InfinibandPort& port, const char* check, const char* rule) {
   return {.check = check, .severity = Severity::ok, .device = name_of(port), .rule = rule};
 }
 
-// A port that has a link but is not active is waiting for a subnet manager, which concerns the
-// fabric; a port without a link may be a spare, unless it is the node's only port.
+// A port with a link that is not active waits for a subnet manager, which is a fault of the fabric.
+// A port without a link may be a spare, unless no port of the node is active.
 Finding state_finding(const InfinibandPort& port, bool any_active) {
   Finding finding = about(port, "infiniband.state", "a port is ACTIVE with LinkUp");
   finding.expected = "ACTIVE";
   if (port.state.empty()) {
     finding.severity = Severity::unknown;
-    finding.evidence = "the kernel does not show the port's state";
+    finding.evidence = "the kernel does not report the port's state";
     finding.action = "check that /sys is visible";
     return finding;
   }
@@ -59,8 +59,8 @@ std::vector<Finding> lid_findings(const InfinibandPort& port) {
   return {finding};
 }
 
-// Active ports of the same link layer: RoCE storage ports are slower than an InfiniBand compute
-// fabric by design.
+// Rates of the active ports with the same link layer, because RoCE storage ports are slower than an
+// InfiniBand compute fabric by design.
 std::vector<double> rates_beside(Ports ports, const InfinibandPort& port) {
   std::vector<double> rates;
   for (const auto& other : ports) {
@@ -76,7 +76,7 @@ Finding rate_finding(Ports ports, const InfinibandPort& port) {
   finding.unit = "Gb/s";
   if (!port.rate_gbps) {
     finding.severity = Severity::unknown;
-    finding.evidence = fmt::format("the kernel shows the rate as '{}'", port.rate_text);
+    finding.evidence = fmt::format("the kernel reports the rate as '{}'", port.rate_text);
     finding.action = "check that /sys is visible";
     return finding;
   }
@@ -84,7 +84,7 @@ Finding rate_finding(Ports ports, const InfinibandPort& port) {
   const std::vector<double> rates = rates_beside(ports, port);
   const double fastest = *std::max_element(rates.begin(), rates.end());
   if (*port.rate_gbps >= fastest) return finding;
-  // One slow port among several fast ones is broken; of two ports that differ, either may be
+  // One slow port among several fast ones is faulty. If only two ports differ, either speed may be
   // intended.
   const auto fast = std::count(rates.begin(), rates.end(), fastest);
   const bool odd_one_out = 2 * fast > static_cast<std::ptrdiff_t>(rates.size());
@@ -96,16 +96,16 @@ Finding rate_finding(Ports ports, const InfinibandPort& port) {
   return finding;
 }
 
-// RDMA between nodes needs an address that routers and peers know. Only a warning: the port may
-// carry plain Ethernet, or nothing.
+// RDMA between nodes needs an address that routers and peers know. The finding is only a warning,
+// because the port may carry plain Ethernet or be unused.
 std::vector<Finding> gid_findings(const InfinibandPort& port) {
   if (port.link_layer != "InfiniBand" && port.link_layer != "Ethernet") return {};
   Finding finding = about(port, "infiniband.gid", "an active port has an address for RDMA");
   const bool roce = port.link_layer == "Ethernet";
   if (port.gids.empty() || (roce && !fabric::shows_gid_types(port))) {
     finding.severity = Severity::unknown;
-    finding.evidence = port.gids.empty() ? "the kernel shows no GID of the port"
-                                         : "the kernel does not show the types of its GIDs";
+    finding.evidence = port.gids.empty() ? "the kernel reports no GID for the port"
+                                         : "the kernel does not report the types of its GIDs";
     finding.action = "check that /sys is visible, and run show_gids";
     return {finding};
   }
@@ -117,7 +117,8 @@ std::vector<Finding> gid_findings(const InfinibandPort& port) {
   finding.expected = "RoCE v2 with an IPv4 address";
   finding.evidence = chosen ? "its only routable address is IPv6, which few sites use"
                             : "no RoCE v2 address that reaches other nodes";
-  finding.action = "give its interface an IPv4 address, or keep jobs off it (NCCL_IB_HCA)";
+  finding.action =
+      "give its interface an IPv4 address, or exclude the port from jobs (NCCL_IB_HCA)";
   return {finding};
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// InfiniBand and RoCE ports that are not active, not configured by a subnet manager, or slower than
-// the node's other ports.
+// Finds InfiniBand and RoCE ports that are not active, not configured by a subnet manager, or
+// slower than the node's other ports.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace ddp::check {
 
-// No findings for a node without such ports.
+// Returns no findings for a node without ports.
 std::vector<Finding> evaluate_infiniband(std::span<const fabric::InfinibandPort> ports);
 
 }  // namespace ddp::check

@@ -42,7 +42,7 @@ Finding a_way_out(Interfaces interfaces) {
   return finding;
 }
 
-// An interface that the administrator enabled should have a link; a disabled one is off on purpose.
+// An enabled interface should have a link; a disabled interface is off on purpose.
 Finding link_finding(const NetworkInterface& interface) {
   Finding finding{.check = "interface.link",
                   .severity = Severity::ok,
@@ -71,8 +71,8 @@ int fastest_sibling(Interfaces interfaces, const NetworkInterface& interface) {
   return fastest;
 }
 
-// No findings if neither the driver nor the administrator gives a speed: there is nothing to
-// compare.
+// No findings if neither the driver nor the administrator provides a speed, because there is
+// nothing to compare.
 std::vector<Finding> speed_findings(Interfaces interfaces, const NetworkInterface& interface,
                                     const InterfaceExpectations& expected) {
   if (!interface.speed_mbps && !expected.speed_mbps) return {};
@@ -95,7 +95,7 @@ std::vector<Finding> speed_findings(Interfaces interfaces, const NetworkInterfac
   finding.value = static_cast<double>(*interface.speed_mbps);
   if (*interface.speed_mbps < wanted) {
     finding.severity = 2 * *interface.speed_mbps <= wanted ? Severity::critical : Severity::warning;
-    finding.evidence = "the link negotiated less";
+    finding.evidence = "the link negotiated a lower speed";
     finding.action = "check the cable, the transceiver and `ethtool " + interface.name + "`";
   } else if (interface.full_duplex == false) {
     finding.severity = Severity::warning;
@@ -124,7 +124,7 @@ std::vector<Finding> mtu_findings(Interfaces interfaces, const NetworkInterface&
   if (below != nullptr && below->mtu && *interface.mtu > *below->mtu) {
     finding.severity = Severity::critical;
     finding.expected = fmt::format("at most {} bytes, the MTU of {}", *below->mtu, below->name);
-    finding.evidence = "its large packets do not fit the underlying interface";
+    finding.evidence = "its large packets do not fit into those of the underlying interface";
     finding.action = "make the two MTUs agree";
   }
   return {finding};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Network interfaces: links that are down, ports that negotiated less than they should, and MTUs
+// Checks network interfaces: links that are down, ports with a lower speed than expected, and MTUs
 // that do not match.
 #pragma once
 
@@ -13,8 +13,8 @@
 namespace ddp::check {
 
 struct InterfaceExpectations {
-  std::optional<int> mtu = {};         // bytes; for every running physical interface
-  std::optional<int> speed_mbps = {};  // minimum; for every running physical interface
+  std::optional<int> mtu = {};         // required of every running physical interface, in bytes
+  std::optional<int> speed_mbps = {};  // minimum for every running physical interface
 };
 
 std::vector<Finding> evaluate_interfaces(std::span<const fabric::NetworkInterface> interfaces,

@@ -18,7 +18,7 @@ struct Limit {
   std::uint64_t hard = 0;
 };
 
-// Empty where the kernel did not answer.
+// A limit is empty if the kernel did not report it.
 struct Limits {
   std::optional<Limit> locked_memory;  // bytes
   std::optional<Limit> open_files;

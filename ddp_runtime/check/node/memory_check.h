@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that is left before the kernel's OOM killer strikes.
+// Checks the available memory, before the kernel's OOM killer strikes.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct MemoryFacts {
   std::optional<std::uint64_t> available_bytes;
 };
 
-// From the text of /proc/meminfo.
+// Parses the text of /proc/meminfo.
 MemoryFacts parse_meminfo(std::string_view text);
 
 Finding evaluate_memory(const MemoryFacts& facts);

@@ -13,10 +13,10 @@
 namespace ddp::check {
 namespace {
 
-// The part of NVML's binary interface that is used here, according to its documentation.
+// The part of NVML's binary interface that this file uses, according to its documentation.
 using Code = int;
 constexpr Code kSuccess = 0;
-constexpr Code kInvalidArgument = 2;  // also for a link that this model does not have
+constexpr Code kInvalidArgument = 2;  // also returned for a link that this model does not have
 constexpr Code kNotSupported = 3;
 constexpr Code kInsufficientSize = 7;
 constexpr int kUncorrected = 1;
@@ -40,7 +40,7 @@ struct Process {
   unsigned gpu_instance, compute_instance;
 };
 
-// A function of the library; a function that this version lacks answers "not supported".
+// A function of the library. Returns "not supported" if this version does not have the function.
 template <class... Arguments>
 class Function {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queries NVIDIA's management library, loaded at run time if installed: no build needs it, and a
-// node without GPUs does not have it.
+// Queries NVIDIA's management library (NVML). It is loaded at run time, because the build machine
+// and nodes without GPUs do not have it.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace ddp::check {
 
 inline constexpr const char* kNvmlLibrary = "libnvidia-ml.so.1";
 
-// Loads `library`, a name or a path, and reads all GPUs, at most 64. May hang in the driver: call
-// it where that does no harm, as in Subprocess.
+// Loads `library`, a name or a path, and reads at most 64 GPUs. May hang in the driver, so call it
+// in a process that can be killed, such as Subprocess.
 NvmlFacts read_nvml(const std::string& library);
 
 }  // namespace ddp::check

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPUs this process may run on, compared with what SLURM promised the task.
+// Compares the CPUs that this process may use with the number that SLURM promised the task.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@
 namespace ddp::check {
 
 struct ProcessorFacts {
-  std::optional<int> usable;    // in the affinity mask
-  std::optional<int> online;    // online in the machine
+  std::optional<int> usable;    // CPUs in the affinity mask
+  std::optional<int> online;    // CPUs online in the machine
   std::optional<int> promised;  // SLURM_CPUS_PER_TASK, if set
 };
 

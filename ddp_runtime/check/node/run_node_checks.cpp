@@ -55,7 +55,7 @@ std::vector<StorageRule> storage_rules(const std::vector<std::string>& directori
 
 using Check = std::function<std::vector<Finding>()>;
 
-// A check that fails must report it: silence would read as health.
+// A check that fails to run must produce a finding, because no finding would mean a healthy node.
 std::vector<Finding> guarded(const std::string& name, const Check& check) {
   try {
     return check();
@@ -67,7 +67,7 @@ std::vector<Finding> guarded(const std::string& name, const Check& check) {
   }
 }
 
-// The slow checks run in parallel, so that their timeout is spent only once.
+// The slow checks run in parallel, so that they take one timeout in total.
 std::vector<Finding> slow_checks(const NodeOptions& options, bool& left_behind) {
   const std::string name = host_name();
   auto resolution = std::async(std::launch::async, resolve, name, options.timeout);
@@ -87,7 +87,7 @@ std::vector<Finding> slow_checks(const NodeOptions& options, bool& left_behind) 
   return findings;
 }
 
-// Without this error a node would seem to have no interfaces, which is a different fault.
+// Without this error, the node would seem to have no interfaces, which is a different fault.
 void require_readable(const std::filesystem::path& dir) {
   std::error_code error;
   const std::filesystem::directory_iterator entries(dir, error);
@@ -102,7 +102,7 @@ void require_readable_if_there(const std::filesystem::path& dir) {
   }
 }
 
-// The output of the driver's library, or why there is none.
+// Returns the output of the driver's library, or the reason why there is none.
 NvmlFacts gather(Subprocess& asked, Deadline deadline) {
   const SubprocessOutput output = asked.wait(deadline);
   NvmlFacts facts;
@@ -166,7 +166,7 @@ std::string host_name() {
 NodeOutcome run_node_checks(const NodeOptions& options, const Environment& environment) {
   NodeOutcome outcome;
   std::vector<Finding> findings;
-  // First, while this process does not have other threads.
+  // Starts first, while this process does not have other threads.
   const auto gpu_deadline = Clock::now() + options.gpu_timeout;
   Subprocess gpus =
       Subprocess::calling([&options] { return to_text(read_nvml(options.nvml_library)); });

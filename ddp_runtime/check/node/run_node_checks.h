@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ddp-check node`: everything that can be checked on one node without using its network, in less
-// than two seconds, so that it can run as SLURM's HealthCheckProgram.
+// `ddp-check node`: all checks of one node that do not use the network. They take less than two
+// seconds, so that they can run as SLURM's HealthCheckProgram.
 #pragma once
 
 #include <chrono>
@@ -17,15 +17,15 @@ namespace ddp::check {
 
 struct NodeOptions {
   std::string node;                    // its name in findings
-  std::filesystem::path root = "/";    // a different root is for tests
-  std::filesystem::path sys = "/sys";  // also for tests
+  std::filesystem::path root = "/";    // tests use a different root
+  std::filesystem::path sys = "/sys";  // tests use a different directory
   std::string nvml_library = kNvmlLibrary;
   std::string kernel_log = "/dev/kmsg";
   std::vector<std::string> directories;  // besides /dev/shm and /tmp
   InterfaceExpectations interfaces;
   std::string counters_file;  // keeps error counters between runs; empty: not compared
-  // Timeout of each operation that may hang: a file system, the name service, a driver. They run in
-  // parallel.
+  // Timeout of each operation that may hang, such as a file system or the name service. These
+  // operations run in parallel.
   std::chrono::milliseconds timeout{1000};
   // Timeout of NVIDIA's driver, which may have to start the GPUs first.
   std::chrono::milliseconds gpu_timeout{5000};

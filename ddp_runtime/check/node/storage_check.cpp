@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::size_t kProbeBytes = std::size_t{1} << 20;
 
-// O_TMPFILE if the file system supports it, otherwise a file that is unlinked immediately.
+// Uses O_TMPFILE if the file system supports it, otherwise unlinks the file immediately.
 FileDescriptor open_nameless(const std::string& directory) {
   FileDescriptor file(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (file || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return file;
@@ -43,7 +43,7 @@ constexpr std::array<std::string_view, 19> kShared{
     "cifs",  "smb3", "afs",      "panfs",    "wekafs",    "glusterfs", "fuse.glusterfs",
     "pvfs2", "9p",   "virtiofs", "orangefs", "fuse.sshfs"};
 
-// Mountinfo writes blanks as "\\040".
+// Mountinfo writes spaces as "\\040".
 std::string unescaped(std::string_view text) {
   std::string result;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -137,7 +137,7 @@ std::string server_of(std::string_view mountinfo, const std::string& path) {
     std::string source;
     if (!(words >> type >> source) || !is_below(path, dir)) continue;
     if (dir.size() < deepest.size())
-      continue;  // of equal paths, the later mount covers the earlier
+      continue;  // for equal paths, the later mount covers the earlier one
     deepest = dir;
     const bool shared = std::find(kShared.begin(), kShared.end(), type) != kShared.end();
     server = shared ? type + " " + unescaped(source) : "";
@@ -178,7 +178,7 @@ Finding evaluate_storage(const StorageFacts& facts, const StorageRule& rule) {
       finding.check = "storage.shared";
       finding.severity = Severity::unknown;
       finding.evidence = fmt::format("{}, on {}", facts.error, facts.server);
-      finding.action = "first check the server, and whether other nodes report the same";
+      finding.action = "check the server first, and whether other nodes report the same error";
       return finding;
     }
     finding.action = facts.timed_out ? "check the server behind this file system"
@@ -188,7 +188,7 @@ Finding evaluate_storage(const StorageFacts& facts, const StorageRule& rule) {
   if (!facts.sizes_known) {
     finding.severity = Severity::unknown;
     finding.evidence = "writable, but its size is unknown";
-    finding.action = "check it by hand";
+    finding.action = "check it manually";
     return finding;
   }
   if (facts.free_bytes >= rule.warn_below) {

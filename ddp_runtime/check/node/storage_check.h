@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Directories that training writes to: whether they exist, have free space, and are writable. It
-// actually writes a file, because a full or read-only file system and a dead server look healthy
-// until then.
+// Checks that the directories to which training writes exist, have free space, and are writable.
+// The check writes a file, because a full or read-only file system and a dead server look healthy
+// until the first write.
 #pragma once
 
 #include <chrono>
@@ -17,19 +17,19 @@ struct StorageFacts {
   std::uint64_t total_bytes = 0;
   std::uint64_t free_bytes = 0;  // for an unprivileged user
   bool sizes_known = false;
-  std::string error;        // of the write test; empty if all bytes were read back as written
+  std::string error;        // error of the write test; empty on success
   bool timed_out = false;   // the file system did not respond at all
-  double seconds = 0;       // time for writing and flushing
+  double seconds = 0;       // time to write and flush the file
   std::string server = {};  // "nfs4 files:/export"; empty on a local disk
 };
 
-// The server behind the file system of an absolute path, from the text of /proc/self/mountinfo;
-// empty if the file system is not shared between nodes. Does not access the file system itself,
-// because a dead one would not answer.
+// The server of the file system that contains an absolute path, from the text of
+// /proc/self/mountinfo; empty if the file system is not shared between nodes. Does not access the
+// file system, because a dead server would not answer.
 std::string server_of(std::string_view mountinfo, const std::string& path);
 
-// Writes 1 MiB to an unnamed file (nothing is left behind, whatever happens), flushes it to the
-// device, reads it back and compares.
+// Writes 1 MiB to an unnamed file, so that no file remains after a crash, flushes it to the device,
+// reads it back and compares.
 StorageFacts probe_storage(const std::string& directory, std::chrono::milliseconds timeout);
 
 struct StorageRule {
@@ -40,9 +40,9 @@ struct StorageRule {
   std::string why;
 };
 
-// A directory that is not writable is CRITICAL or, on a file server, UNKNOWN under the name
-// storage.shared: one node alone cannot determine whether it or the server is to blame, and all
-// nodes see the same.
+// A directory that is not writable is CRITICAL. On a file server, it is UNKNOWN under the name
+// storage.shared, because all nodes see the same error and one node cannot determine whether it or
+// the server is to blame.
 Finding evaluate_storage(const StorageFacts& facts, const StorageRule& rule);
 
 }  // namespace ddp::check

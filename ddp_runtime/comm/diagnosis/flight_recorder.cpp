@@ -108,13 +108,13 @@ FlightRecorder::Handle FlightRecorder::begin(std::optional<std::uint64_t> number
   const std::lock_guard lock(mutex_);
   if (number) collectives_begun_[channel] = *number + 1;
   if (entries_.size() >= kKept) {
-    // Keep an operation that is still running while another channel is busy: it is the one that
-    // will be asked about.
+    // Removes a finished operation first. An operation that is still running while another channel
+    // is busy is the one that the hang analysis needs.
     const auto over = std::find_if(entries_.begin(), entries_.end(),
                                    [](const Entry& entry) { return entry.ended.has_value(); });
     if (over != entries_.end()) entries_.erase(over);
   }
-  // Bounded, so that a snapshot always fits into one message.
+  // Texts are shortened, so that a snapshot always fits into one message.
   entries_.push_back({next_, shortened(channel), number, shortened(std::move(what)),
                       shortened(std::move(signature)), Clock::now(), std::nullopt, false});
   return next_++;
@@ -142,7 +142,7 @@ RankSnapshot FlightRecorder::snapshot() const {
   snapshot.collectives_begun = collectives_begun_;
   snapshot.phase = phase_;
   snapshot.phase_ago = seconds_between(phase_since_, now);
-  // More than kKept entries remain only if more than that are running at once.
+  // More than kKept entries remain only if more operations than that run at once.
   const auto newest =
       entries_.end() - static_cast<std::ptrdiff_t>(std::min(entries_.size(), kKept));
   for (auto entry = newest; entry != entries_.end(); ++entry) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A flight recorder: what this rank is doing and did last, so that the other ranks can find out why
-// it is missing from a collective. Always on, a few strings, read only when an operation takes too
-// long or has failed.
+// The flight recorder keeps this rank's current and latest operations, so that the other ranks can
+// find out why it is missing from a collective. It is always on, because it costs only a few
+// strings, and is read only when an operation takes too long or has failed.
 #pragma once
 
 #include <chrono>
@@ -19,15 +19,15 @@
 
 namespace ddp::comm {
 
-// Channel name of a group's own collectives; the others belong to one of its channels, see
-// Group::channel.
+// Channel name of a group's own collectives. Other collectives belong to a channel of the group;
+// see Group::channel.
 constexpr char kMainChannel[] = "main";
 
 // One operation, as reported to other ranks.
 struct OperationRecord {
   std::string channel = kMainChannel;
-  // Collectives of a channel are numbered from 0, the same on all ranks that call the same ones;
-  // nullopt for messages between two ranks.
+  // Each rank numbers the collectives of a channel from 0, so the same collective has the same
+  // number on all ranks. Messages between two ranks have no number.
   std::optional<std::uint64_t> number;
   std::string what;       // "all_reduce #17 (bucket 3: fc2.weight to fc2.bias)"
   std::string signature;  // must be the same on all ranks: "all_reduce: sum of 1024 float32"
@@ -38,20 +38,22 @@ struct OperationRecord {
 
 // A snapshot of one rank.
 struct RankSnapshot {
-  std::map<std::string, std::uint64_t> collectives_begun;  // by channel
+  std::map<std::string, std::uint64_t>
+      collectives_begun;                // number of collectives begun, by channel
   std::string phase;                    // the program's current phase: "epoch 2, step 117: forward"
   double phase_ago = 0;                 // seconds since the phase began
   std::vector<OperationRecord> recent;  // oldest first
 
-  // For each channel, the oldest operation since the last one that succeeded: the one that the rank
-  // is waiting in, or that it waited in until it failed and everything queued behind it failed too.
+  // For each channel, the oldest operation after the last successful one. The rank is waiting in
+  // this operation, or was waiting in it until it failed together with all operations queued behind
+  // it.
   std::vector<const OperationRecord*> stuck_in() const;
   const OperationRecord* stuck_in(const std::string& channel) const noexcept;
   std::uint64_t begun_in(const std::string& channel) const;
   const OperationRecord* last_completed() const noexcept;
 };
 
-// Parsing throws RuntimeError if the text is malformed: it comes over the network.
+// Parsing throws RuntimeError if the text, which comes over the network, is malformed.
 nlohmann::json to_json(const RankSnapshot& snapshot);
 RankSnapshot snapshot_from_json(const nlohmann::json& json);
 

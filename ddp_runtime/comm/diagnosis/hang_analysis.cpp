@@ -49,7 +49,8 @@ std::string state_of(const RankSnapshot& snapshot, std::string_view subject) {
 }
 
 Failure blame(const RankStatus& culprit, FailureKind kind, std::string text) {
-  // The rank does not know that it is the cause, or cannot report it: another rank reports for it.
+  // Another rank reports the failure, because this rank does not know that it is the cause, or
+  // cannot report it.
   return {.rank = culprit.rank, .text = std::move(text), .lost = true, .kind = kind};
 }
 
@@ -110,8 +111,8 @@ bool more_suspicious(const Witnesses& a, const Witnesses& b) {
   return a.front()->rank > b.front()->rank;
 }
 
-// Ranks that wait for each other in different channels: one of them skipped a collective of one
-// channel and waits in the next one it reached.
+// Finds ranks that wait for each other in different channels: one of them skipped a collective of
+// one channel and now waits in the next collective.
 std::optional<Failure> find_elsewhere(std::span<const RankStatus> statuses, const Failure& report) {
   std::map<std::string, Witnesses> behind;
   for (const auto& channel : channels_of(statuses)) {
@@ -133,7 +134,7 @@ std::optional<Failure> find_elsewhere(std::span<const RankStatus> statuses, cons
 }  // namespace
 
 std::optional<Failure> find_disagreement(std::span<const RankStatus> statuses) {
-  // A collective of one channel and number: what was called, and by which ranks.
+  // The calls under one channel and number: the collective, and the ranks that called it.
   struct Call {
     const RankStatus* by;
     const OperationRecord* what;
@@ -142,7 +143,8 @@ std::optional<Failure> find_disagreement(std::span<const RankStatus> statuses) {
   std::map<Place, std::map<std::string, std::vector<Call>>> calls;
   for (const auto& w : statuses) {
     if (!w.snapshot) continue;
-    // Finished operations count too: a rank whose message was too short for another may not notice.
+    // Includes finished operations, because a rank that sent a message of the wrong length may not
+    // notice it.
     for (const auto& call : w.snapshot->recent) {
       if (call.number) calls[{call.channel, *call.number}][call.signature].push_back({&w, &call});
     }
@@ -170,7 +172,7 @@ std::optional<Failure> find_disagreement(std::span<const RankStatus> statuses) {
 
 Failure find_cause(std::span<const RankStatus> statuses, const Failure& report) {
   if (auto failure = find_disagreement(statuses)) return *failure;
-  // This is not a wait: late or silent ranks have nothing to do with it.
+  // A wrong length is not a wait, so late or silent ranks are not the cause.
   if (report.symptom == Symptom::wrong_length) {
     return {
         .rank = report.rank, .text = report.text, .lost = true, .kind = FailureKind::disagreement};
@@ -178,14 +180,12 @@ Failure find_cause(std::span<const RankStatus> statuses, const Failure& report) 
   if (auto failure = find_silent(statuses, report)) return *failure;
   if (auto failure = find_absent(statuses, report)) return *failure;
   if (auto failure = find_elsewhere(statuses, report)) return *failure;
-  return {
-      .rank = report.rank,
-      .text =
-          report.text +
-          "; all ranks joined the collective, so the network between them does not deliver: check "
-          "it with ddp-check net",
-      .lost = true,
-      .kind = FailureKind::network};
+  return {.rank = report.rank,
+          .text = report.text +
+                  "; all ranks joined the collective, so the network between them does not deliver "
+                  "messages: check it with ddp-check net",
+          .lost = true,
+          .kind = FailureKind::network};
 }
 
 nlohmann::json failure_record(std::span<const RankStatus> statuses, const Failure& failure,

@@ -39,7 +39,7 @@ void ChannelEnd::end_if_stuck() {
   if (!options_.end_process || !failures_.failed()) return;
   if (!failed_at_) failed_at_ = clock_.now();
   if (clock_.now() < *failed_at_ + options_.liveness.exit) return;
-  failed_at_ = clock_.now();  // called rarely even if it returns, as in a test
+  failed_at_ = clock_.now();  // limits the calls if end_process() returns, as in tests
   options_.end_process();
 }
 

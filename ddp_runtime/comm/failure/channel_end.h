@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Common part of the two ends of the error channel: the verdict on which failure came first, and
-// terminating a process that does not exit by itself.
+// Base class of the two ends of the error channel. It keeps the verdict, which names the first
+// failure, and terminates a process that does not exit by itself.
 #pragma once
 
 #include <chrono>
@@ -20,14 +20,14 @@
 namespace ddp::comm {
 
 struct ChannelOptions {
-  // File in which rank 0 records a failure; empty for none.
+  // File in which rank 0 records a failure; empty: no file.
   std::string dump = {};
   LivenessLimits liveness = {};
-  // The step's key, if this process has one. The channel's key is derived from it if all ranks have
-  // the same one.
+  // The step's key, if this process has one. If all ranks have the same step key, the channel's key
+  // is derived from it.
   std::optional<Key> step_key = {};
-  // Terminates this process, from the channel's thread, if it is still running `liveness.exit`
-  // after a failure. If empty, nothing terminates it.
+  // Terminates this process. The channel's thread calls it if the process is still running
+  // `liveness.exit` after a failure. May be empty.
   std::function<void()> end_process = {};
 };
 
@@ -55,7 +55,8 @@ class ChannelEnd {
     changed_.notify_all();
   }
 
-  // Reports of slow waits on this rank wake the thread; the last one is kept until it is taken.
+  // Makes reports of slow waits on this rank wake the thread. Keeps the latest report until it is
+  // taken.
   void listen_for_slow_waits() {
     failures_.on_slow_wait([this](const std::string& report) {
       {
@@ -70,11 +71,11 @@ class ChannelEnd {
     return std::exchange(slow_wait_, std::nullopt);
   }
 
-  // Used only by the thread of the channel end:
+  // Used only by the channel's thread:
 
-  // How long the thread may sleep: it runs its checks several times per heartbeat.
+  // The longest sleep of the thread, which runs its checks several times per heartbeat.
   std::chrono::milliseconds tick() const;
-  // Whether it is time for the next round of checks, or for the next heartbeat.
+  // Whether the next round of checks, or the next heartbeat, is due.
   bool tick_is_due();
   bool heartbeat_is_due();
   // See ChannelOptions::end_process.
@@ -83,7 +84,7 @@ class ChannelEnd {
   FailureState& failures_;
   ChannelOptions options_;
   RunningClock clock_;    // used only by the thread
-  WakeEvent wake_event_;  // notified when there is something to send, or it is time to leave
+  WakeEvent wake_event_;  // notified when there is a message to send or the thread must exit
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by the mutex:
@@ -99,9 +100,9 @@ class ChannelEnd {
 };
 
 FailureKind kind_of(LossKind kind);
-// "node2, process 4711": how other ranks' messages identify this process.
+// "node2, process 4711": the name of this process in messages of other ranks.
 std::string process_name();
-// The failure reported on behalf of a process that can no longer report one.
+// The failure reported on behalf of a process that exited without a goodbye.
 Failure exited_unexpectedly(int rank, const std::string& who);
 
 }  // namespace ddp::comm

@@ -26,11 +26,11 @@ namespace ddp::comm {
 namespace {
 
 constexpr auto kResolveWithin = std::chrono::seconds(10);
-// A peer that does not read is sent no more than this.
+// Limit on the unsent data for a peer that does not read.
 constexpr std::size_t kMaxUnsent = std::size_t{1} << 20;
 
-// A name server that does not answer is asked for minutes, and nothing can interrupt that: the
-// question is left to a thread of its own.
+// Runs the lookup on a separate thread. If the name server does not answer, the lookup takes
+// minutes and cannot be interrupted.
 AddressList resolve(const std::string& host, std::uint16_t port) {
   if (auto number = find_addresses(host, port, AI_NUMERICHOST)) return number;
   std::packaged_task<AddressList()> task([host, port] { return find_addresses(host, port, 0); });
@@ -98,7 +98,8 @@ bool Connection::flush() {
     } else if (errno == EAGAIN) {
       break;
     } else if (errno != EINTR) {
-      // That the peer is gone is for fill() to say: its last words may be there to be read.
+      // Only fill() reports the end of the connection, because the peer's last messages may still
+      // have to be read.
       outbox_.clear();
       if (state_after(errno) == StreamState::broken) state_ = StreamState::broken;
       return false;
@@ -204,7 +205,7 @@ std::vector<std::string> own_addresses() {
     for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
       if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != family) continue;
       const std::string number = numeric_address(i->ifa_addr);
-      // An address with a zone (fe80::1%eth0) means something on this machine alone.
+      // An address with a zone (fe80::1%eth0) is valid only on this machine.
       if (!number.empty() && number.find('%') == std::string::npos) add(number);
     }
   }

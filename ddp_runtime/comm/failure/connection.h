@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TCP for the error channel: few, small messages, never waiting for a peer that does not read.
+// TCP connections for the error channel: a few small messages, and no waiting for a peer that does
+// not read.
 #pragma once
 
 #include <chrono>
@@ -15,8 +16,8 @@
 
 namespace ddp::comm {
 
-// What is known of the process at the other end. Only FIN and RST come from the other machine: any
-// other error is one of the network, and the process may be well.
+// State of the connection. `ended`: the other machine sent FIN or RST, so the process has exited.
+// `broken`: any other error comes from the network, and the process may still be running.
 enum class StreamState : std::uint8_t { open, ended, broken };
 StreamState state_after(int error) noexcept;
 
@@ -25,7 +26,7 @@ class Connection {
   Connection() = default;
   explicit Connection(FileDescriptor socket);
 
-  // Tries the names and addresses one after the other until one of them accepts within `each`.
+  // Tries the names and addresses in turn, each for at most `each`, until one accepts.
   static std::optional<Connection> open(const std::vector<std::string>& hosts, std::uint16_t port,
                                         std::chrono::milliseconds each);
 
@@ -33,31 +34,31 @@ class Connection {
   explicit operator bool() const noexcept { return static_cast<bool>(socket_); }
   StreamState state() const noexcept { return state_; }
 
-  // Sends what the kernel takes at once; the rest goes with later calls and with flush(). Returns
-  // false if the connection is over.
+  // Sends as much as the kernel accepts immediately; later calls and flush() send the rest. Returns
+  // false if the connection has closed.
   bool send(const Message& message);
   bool flush();
   // See Decoder.
   void accept_at_most(std::size_t text) noexcept { decoder_.accept_at_most(text); }
-  // From the next message on, in both directions.
+  // Seals all further messages in both directions.
   void seal(const Key& sending, const Key& receiving);
   bool unsent() const noexcept { return !outbox_.empty(); }
-  // Waits until all is sent.
+  // Waits until everything is sent.
   bool flush_within(std::chrono::milliseconds timeout);
 
-  // Reads what is there; returns false if the connection is over.
+  // Reads the data that has arrived. Returns false if the connection has closed.
   bool fill();
   std::optional<Message> next() { return decoder_.next(); }
-  // Reads as soon as something is there; false if nothing comes until then or the connection is
-  // over.
+  // Waits for data and reads it. Returns false if no data arrives before the deadline, or if the
+  // connection has closed.
   bool fill_before(Deadline deadline);
-  // Waits for one message.
+  // Waits for the next message.
   std::optional<Message> await(std::chrono::milliseconds timeout);
 
-  // Whether the other kernel has acknowledged all that was sent, or something so recently: it takes
-  // its time for an answer.
+  // Whether the other kernel has acknowledged all data, or has acknowledged some data within
+  // `recently`, because an acknowledgment takes time to arrive.
   bool acknowledged(std::chrono::milliseconds recently) const noexcept;
-  // The other end as a number and a port; nullopt if it is not known any more.
+  // Numeric address and port of the other end; nullopt if they are no longer known.
   struct Endpoint {
     std::string host;
     std::uint16_t port = 0;
@@ -70,20 +71,21 @@ class Connection {
   FileDescriptor socket_;
   Decoder decoder_;
   std::string outbox_;
-  std::optional<Seal> seal_;  // of what is sent
+  std::optional<Seal> seal_;  // for outgoing messages
   StreamState state_ = StreamState::open;
 };
 
 // Listens on a port that the kernel chooses. Throws RuntimeError.
 Listener listen_anywhere();
-// Listens on this port again, after its listener was closed; nullopt if another process has it now.
+// Listens on this port again after its listener was closed. Returns nullopt if another process uses
+// the port now.
 std::optional<Listener> listen_again(std::uint16_t port);
 
-// The hosts that are numeric addresses, which need no name lookup.
+// Returns the hosts that are numeric addresses and do not need a name lookup.
 std::vector<std::string> numeric(const std::vector<std::string>& hosts);
 
-// Under what this machine may be reached, most trusted first: MASTER_ADDR when this is rank 0's
-// host, the host name, then the addresses of all interfaces.
+// The names and addresses of this machine, most trusted first: MASTER_ADDR if it is rank 0's host,
+// the host name, then the addresses of all interfaces.
 std::vector<std::string> own_addresses();
 
 }  // namespace ddp::comm

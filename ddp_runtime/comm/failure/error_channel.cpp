@@ -20,7 +20,7 @@
 namespace ddp::comm {
 namespace {
 
-// 63 bits, compared across the ranks: it reveals nothing about the key, and 0 stands for no key.
+// A 63-bit hash that the ranks compare. It reveals nothing about the key; 0 means no key.
 std::int64_t fingerprint(const std::optional<Key>& key) {
   if (!key) return 0;
   const Key digest = hmac_sha256(*key, "fingerprint");
@@ -30,8 +30,8 @@ std::int64_t fingerprint(const std::optional<Key>& key) {
 }
 
 // The secret that the hub and the ranks prove to each other. `token` is sent over the data path,
-// where any listener on the network can read it; a key derived from the step's key, which was
-// never sent there, cannot be read.
+// where any listener on the network can read it. If all ranks have the same step key, which was
+// never sent there, the secret is derived from it.
 Key channel_key(Group& group, const std::optional<Key>& step_key, const std::string& token) {
   const std::int64_t mine = fingerprint(step_key);
   std::vector<std::int64_t> least{mine, -mine};
@@ -45,14 +45,15 @@ HubAddress hub_address(const nlohmann::json& json) {
   return {json.at("hosts"), json.at("port"), json.at("who")};
 }
 
-// Rank 0's machine may be busy with thousands of connections.
+// The limits grow with the number of ranks, because rank 0 may have to handle thousands of
+// connections.
 SearchLimits search_limits(int ranks) {
   const auto for_all = ranks * std::chrono::milliseconds(10);
   return {.each = std::chrono::seconds(5) + for_all, .in_all = std::chrono::seconds(15) + for_all};
 }
 
-// What all ranks must know about each other before any of them relies on the channel. They exchange
-// it over the data path, which still works at this point.
+// The facts that all ranks need before they rely on the channel. They exchange them over the data
+// path, which still works at this point.
 struct Agreement {
   int unreachable;  // the lowest rank without a connection to rank 0; size() if there is none
   int elsewhere;    // the lowest rank on another node than rank 0; size() if there is none
@@ -65,8 +66,8 @@ Agreement agree(Group& group, bool reached, bool elsewhere) {
     group.all_reduce(buffer_of(std::span(lowest)), ReduceOp::min, "error channel").wait();
   } catch (const RuntimeError&) {
     if (!reached) throw;
-    // Another rank has finished this step and has failed since, or was lost on the way. This end of
-    // the channel will report that, and so will the next operation.
+    // Another rank has failed or was lost, possibly after it finished this step. This end of the
+    // channel and the next operation both report that failure.
     return {group.size(), group.size()};
   }
   return {static_cast<int>(lowest[0]), static_cast<int>(lowest[1])};
@@ -108,7 +109,8 @@ ErrorChannel::ErrorChannel(Group& group, FailureState& failures, ChannelOptions 
   const auto all = agree(group, end_ != nullptr, node_of(process_name()) != node_of(hub.who));
   if (all.elsewhere < group.size()) deputy_ = all.elsewhere;
   if (all.unreachable == group.size()) return;
-  // Thrown on all ranks; the unreachable rank prints it, since its own view is the most detailed.
+  // Thrown on all ranks. The unreachable rank prints it, because its own message has the most
+  // details.
   throw PeerFailure(all.unreachable, why_unreachable(hub, reached), /*lost=*/false);
 }
 

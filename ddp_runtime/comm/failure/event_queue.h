@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports which of many file descriptors are ready: epoll(7). A wait costs the same for ten
+// Reports which of many file descriptors are ready, with epoll(7): a wait costs the same for ten
 // descriptors as for ten thousand.
 #pragma once
 

@@ -36,7 +36,8 @@ bool FailureState::fail(Failure failure) {
   if (failure_) return false;
   failure_ = std::move(failure);
   failed_.store(true, std::memory_order_release);
-  // Called under the lock, so that once the observer has been replaced it is no longer running.
+  // The lock is held during the call, so that an observer is no longer running after it has been
+  // replaced.
   if (observer_) observer_(*failure_);
   return true;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether any rank has failed. Every wait on every rank checks it, so that one rank's error ends
-// all of them within one poll instead of after a timeout.
+// Whether any rank has failed. Every wait on every rank checks this state, so that one rank's error
+// ends all waits within one poll instead of after a timeout.
 #pragma once
 
 #include <atomic>
@@ -15,12 +15,12 @@ namespace ddp::comm {
 
 class FailureState {
  public:
-  // The first failure is the cause and stays; later ones are its consequences and are dropped.
-  // Returns whether this one was the first.
+  // Records the first failure, which is the cause, and ignores later failures, which are its
+  // consequences. Returns whether this failure was the first.
   bool fail(Failure failure);
-  // `observer` is called once, with the first failure, on the thread that reports it. It must be
-  // short and must not call back into this object. Setting another observer (or none) waits for a
-  // call in progress.
+  // Sets the observer, which is called once, with the first failure, on the thread that reports it.
+  // The observer must be short and must not call back into this object. Setting another observer
+  // (or none) waits for a call in progress.
   void on_first_failure(std::function<void(const Failure&)> observer);
 
   // Reports a slow wait, so that the observer can ask the other ranks whether it can still
@@ -28,8 +28,8 @@ class FailureState {
   void report_slow_wait(const std::string& report);
   // Sets the observer of slow waits, which may be reported repeatedly.
   void on_slow_wait(std::function<void(const std::string&)> observer);
-  // Counts the waits of this rank that have become long and are still going: if there are none, the
-  // data path works or is not needed at the moment.
+  // Count this rank's current waits that have become long. If there are none, the data path works
+  // or is not in use.
   void begin_stall() noexcept { stalls_.fetch_add(1, std::memory_order_relaxed); }
   void end_stall() noexcept { stalls_.fetch_sub(1, std::memory_order_relaxed); }
   bool stalled() const noexcept { return stalls_.load(std::memory_order_relaxed) > 0; }

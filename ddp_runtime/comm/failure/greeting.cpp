@@ -65,7 +65,7 @@ RankGreeting::State RankGreeting::advance(Connection& connection) {
       const auto message = connection.next();
       if (!message) break;
       if (state_ == State::answered) {
-        // The message is sealed: only the hub can have sent it.
+        // The message is sealed, so only the hub can have sent it.
         state_ = message->kind == MessageKind::welcome ? State::welcome : State::stranger;
       } else if (meet(*message)) {
         connection.send(
@@ -78,12 +78,12 @@ RankGreeting::State RankGreeting::advance(Connection& connection) {
       }
     }
   } catch (const RuntimeError&) {
-    state_ = State::stranger;  // not our protocol
+    state_ = State::stranger;  // another protocol
   }
   return state_;
 }
 
-// Whether the hub has proved itself.
+// Whether the hub has authenticated.
 bool RankGreeting::meet(const Message& message) {
   const auto words = two_words(message.text);
   if (message.kind != MessageKind::welcome || message.rank != 0 || !words) return false;

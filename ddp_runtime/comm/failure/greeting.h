@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The handshake on a connection of the error channel. Both ends prove that they know the channel's
-// key (secret/proof.h), which is never sent over the connection: a rank that is directed to another
-// program's port reveals nothing, and another program that reaches rank 0's port is not accepted as
-// a rank.
+// key (secret/proof.h), which is never sent over the connection. So a rank that connects to another
+// program's port reveals no secret, and rank 0 does not accept another program as a rank.
 //
 //   rank -> hub   hello     the rank's nonce and description
 //   hub  -> rank  welcome   the hub's nonce and proof
 //   rank -> hub   hello     the rank's proof
 //   hub  -> rank  welcome   if accepted; this and all later messages are sealed (wire.h)
 //
-// Neither class blocks: the owner of the connection passes in the messages as they arrive.
+// Neither class blocks. The owner of the connection passes in the messages as they arrive.
 #pragma once
 
 #include <chrono>
@@ -28,7 +27,7 @@ namespace ddp::comm {
 // Upper limit on the length of every message before the proofs.
 inline constexpr std::size_t kMaxGreeting = 512;
 
-// The keys with which the two ends seal their messages once both have proved themselves.
+// The keys with which the two ends seal their messages after both have authenticated.
 struct SessionKeys {
   Key of_rank{};
   Key of_hub{};
@@ -37,13 +36,14 @@ struct SessionKeys {
 // The hub's side of one connection.
 class HubGreeting {
  public:
-  // The answer to the rank's first message; nullopt if that is not a valid hello.
+  // Returns the answer to the rank's first message, or nullopt if that message is not a valid
+  // hello.
   std::optional<Message> challenge(const Message& hello, const Key& key);
   // Whether this second message proves that the rank knows the key.
   bool accepts(const Message& proof, const Key& key) const;
 
   bool challenged() const noexcept { return !meeting_.listeners_nonce.empty(); }
-  // What the rank said about itself; only to be trusted once it has proved itself.
+  // The rank's own description of itself, which can be trusted only after it has authenticated.
   int rank() const noexcept { return meeting_.rank; }
   const std::string& who() const noexcept { return who_; }
   SessionKeys session(const Key& key) const;
@@ -58,7 +58,7 @@ class RankGreeting {
  public:
   enum class State : std::uint8_t {
     asked,     // waiting for the hub's proof
-    answered,  // the hub has proved itself; waiting to be accepted
+    answered,  // the hub has authenticated; waiting to be accepted
     welcome,
     stranger,  // the other end does not know the key
   };
@@ -85,7 +85,7 @@ enum class Greeted : std::uint8_t {
   stranger,  // the other end does not know the key
 };
 
-// The rank's side for a thread that may block, for at most `timeout` in total.
+// The rank's side for a thread that may block. Takes at most `timeout` in total.
 Greeted greet(Connection& connection, RankGreeting greeting, std::chrono::milliseconds timeout);
 
 }  // namespace ddp::comm

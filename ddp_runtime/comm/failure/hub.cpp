@@ -16,18 +16,18 @@
 namespace ddp::comm {
 namespace {
 
-// A live process answers within milliseconds, whatever its other threads do.
+// A live process answers within milliseconds, even if its other threads are busy.
 constexpr auto kAnswerWithin = std::chrono::seconds(2);
-// Ranks that die together are reported together: how long the other ranks of their node may take to
-// answer that they are alive.
+// Time for the other ranks of a lost rank's node to answer that they are alive, so that ranks that
+// die together are reported together.
 constexpr auto kLossWindow = std::chrono::milliseconds(500);
-// After a failure, how long to wait for the other ranks' status reports.
+// Time to wait for the other ranks' status reports after a failure.
 constexpr auto kDumpAfter = std::chrono::milliseconds(500);
 
 // Event keys: ranks are numbered from 1; the keys of the reception come after them.
 constexpr std::uint64_t kWakeEvent = std::uint64_t{1} << 62;
 
-// A malformed answer is still an answer: the rank is alive.
+// Accepts a malformed answer, because even that proves that the rank is alive.
 RankSnapshot account_in(const std::string& text) {
   try {
     return snapshot_from_json(nlohmann::json::parse(text, nullptr, false));
@@ -87,7 +87,7 @@ void Hub::serve() noexcept {
         const std::lock_guard lock(mutex_);
         over = leaving_;
       }
-      // One more turn before the thread exits, for a failure that came just before.
+      // Runs one more turn before the thread exits, in case a failure occurred just before.
       turn(over ? 0 : wait_milliseconds());
       const std::lock_guard lock(mutex_);
       if (dump_at_ && (leaving_ || awaited_ == 0 || clock_.now() >= *dump_at_)) write_dump();
@@ -137,15 +137,15 @@ void Hub::handle(std::uint64_t key) {
   }
 }
 
-// A rank that is still missing, or the same process reconnecting after it lost its connection.
+// Accepts a rank that has not joined, or the same process when it reconnects.
 bool Hub::may_join(int number, const std::string& who) const {
   if (number < 1 || static_cast<std::size_t>(number) >= peers_.size()) return false;
   const Peer& rank = peers_[static_cast<std::size_t>(number)];
   return !rank.gone && (!rank.joined || rank.who == who);
 }
 
-// The rank knows that it was accepted. Before that, it may drop this connection and try another
-// one, which must not look like its death.
+// Called when the rank knows that it was accepted. Before that, it may close this connection and
+// try another one, which must not look like a lost rank.
 void Hub::join(Reception::Arrival arrival) {
   if (!may_join(arrival.rank, arrival.who)) return;
   Peer& rank = peer(arrival.rank);
@@ -194,7 +194,7 @@ void Hub::handle_messages(int number) {
     }
     if (rank.connection.unsent()) rank.connection.flush();
   } catch (const std::exception&) {
-    open = false;  // not our protocol
+    open = false;  // another protocol
     rank.connection.close();
   }
   if (!open && rank.connection.state() == StreamState::broken) {
@@ -213,7 +213,8 @@ bool Hub::act_on(int number, const Message& message) {
   switch (message.kind) {
     case MessageKind::failure:
     case MessageKind::usage_error:
-      // What other ranks report about their waits for the lost ones is not the cause.
+      // Ignores reports of ranks that wait for the lost ones, because these waits are not the
+      // cause.
       if (pending_losses_) return true;
       failures_.fail({.rank = number,
                       .text = message.text,
@@ -283,7 +284,7 @@ void Hub::stop_awaiting(Peer& rank) {
 
 void Hub::send_heartbeats() {
   for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
-    // A connection whose data is stuck gets no more heartbeats.
+    // Sends no heartbeats on a connection that still has unsent data.
     if (!peers_[rank].connection.unsent()) {
       send(static_cast<int>(rank), heartbeat(failures_.stalled()));
     }
@@ -313,10 +314,10 @@ void Hub::check_liveness() {
   for (auto& loss : find_lost(signs, stalled(), options_.liveness)) record_loss(std::move(loss));
 }
 
-// Asks the other ranks of the lost rank's node for their status: an answer or the end of their
-// connection comes within milliseconds.
+// Asks the other ranks of the lost rank's node for their status. Within milliseconds, each of them
+// answers or its connection closes.
 void Hub::record_loss(Loss loss) {
-  if (is_lost(loss.rank)) return;  // silent before, and now its connection has closed
+  if (is_lost(loss.rank)) return;  // was lost by silence before its connection closed
   losses_.push_back(loss);
   if (reported_) return;
   const bool first = !pending_losses_;
@@ -367,7 +368,7 @@ void Hub::process_failures() {
 void Hub::begin_diagnosis(Failure report) {
   if (reported_ || pending_losses_) return;
   if (diagnosis_) {
-    // A failure must lead to a verdict even if the diagnosis began because of a slow wait.
+    // A failure must lead to a verdict even if a slow wait started the diagnosis.
     if (diagnosis_->report.symptom == Symptom::none) diagnosis_->report = std::move(report);
     return;
   }
@@ -387,7 +388,7 @@ void Hub::diagnose_hang() {
   if (const auto failure = find_disagreement(statuses())) announce(*failure);
 }
 
-// The failure reported to all ranks; from here on nothing else becomes the cause.
+// Reports the failure to all ranks. No later failure can become the cause.
 void Hub::announce(const Failure& failure) {
   reported_ = failure;
   diagnosis_.reset();
@@ -417,7 +418,7 @@ std::vector<RankStatus> Hub::statuses() const {
   return all;
 }
 
-// A dump that cannot be written is not reported: the failure itself is more important.
+// Does not report that the dump cannot be written, because the failure itself is more important.
 void Hub::write_dump() {
   dump_at_.reset();
   try {

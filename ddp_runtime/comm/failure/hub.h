@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank 0's end of the error channel: accepts the other ranks (reception.h), listens to all of them,
-// passes the first failure on to them, finds lost ranks, and asks all ranks for their status when a
-// wait takes too long.
+// Rank 0's end of the error channel. It accepts the other ranks (reception.h), receives their
+// messages, passes on the first failure, finds lost ranks, and asks all ranks for their status when
+// a wait takes too long.
 //
-// One thread, which never waits for any single rank: messages that a connection cannot take at once
-// are queued for it. The work per event does not depend on the number of ranks.
+// One thread serves all ranks and never waits for a single one: it queues the messages that a
+// connection cannot take immediately. The work per event does not depend on the number of ranks.
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,7 @@ class Hub final : public ChannelEnd {
   // If no rank has failed, waits a few seconds for the goodbyes of the others.
   ~Hub() override;
 
-  // Does not wait for ranks already found to be lost.
+  // See ErrorChannel.
   bool wait_for_peer_exit(std::chrono::milliseconds timeout) override;
 
  private:
@@ -40,17 +40,17 @@ class Hub final : public ChannelEnd {
   // Another rank.
   struct Peer {
     bool joined = false;
-    bool gone = false;     // it said goodbye, or its connection closed
+    bool gone = false;     // the rank sent a goodbye, or its connection closed
     bool awaited = true;   // whether to wait for its goodbye
-    bool sending = false;  // the event queue reports when it can take more data
+    bool sending = false;  // the event queue reports when the connection can take more data
     Connection connection;
     std::string who;
     TimePoint heard;
-    bool stalled = false;                 // it is waiting and nothing moves
-    std::optional<RankSnapshot> account;  // its latest status
+    bool stalled = false;                 // the rank is waiting without progress
+    std::optional<RankSnapshot> account;  // the rank's latest status
     bool asked = false;                   // status requested and not answered yet
   };
-  // Lost ranks, held back until it is known which others were lost with them.
+  // Lost ranks, reported only after the hub knows which other ranks were lost with them.
   struct PendingLosses {
     std::vector<Loss> losses;
     TimePoint until;
@@ -74,7 +74,7 @@ class Hub final : public ChannelEnd {
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   bool present(const Peer& peer) const { return peer.joined && !peer.gone; }
   void handle_messages(int rank);
-  bool act_on(int rank, const Message& message);  // false: it said goodbye
+  bool act_on(int rank, const Message& message);  // false if the message is a goodbye
   void send(int rank, const Message& message);
   void ask(int rank);
   void leave(int rank);
@@ -104,14 +104,14 @@ class Hub final : public ChannelEnd {
   std::vector<Peer> peers_;  // by rank; element 0 is unused
   std::size_t missing_;      // ranks that have not joined
   Reception reception_;
-  std::vector<Loss> losses_;  // all so far, for the failure record
+  std::vector<Loss> losses_;  // all losses so far, for the failure record
   std::optional<PendingLosses> pending_losses_;
   std::optional<Diagnosis> diagnosis_;
   std::string last_slow_wait_;
   std::optional<Failure> reported_;
   std::optional<TimePoint> dump_at_;
   // Guarded by the mutex:
-  std::size_t awaited_;  // ranks whose goodbye has not arrived and is worth waiting for
+  std::size_t awaited_;  // ranks whose goodbye the hub still waits for
   std::size_t gone_ = 0;
 
   std::thread thread_;

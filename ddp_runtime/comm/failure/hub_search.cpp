@@ -54,8 +54,7 @@ std::string why_unreachable(const HubAddress& hub, const Reached& reached) {
   if (reached.stranger) return fmt::format("{}: {}", rank_0, describe_stranger(*reached.stranger));
   if (reached.silent) {
     return fmt::format(
-        "{}: at {} a connection is accepted, but there is no answer; another program has that "
-        "port, or "
+        "{}: {} accepts the connection but does not answer; another program uses that port, or "
         "rank 0's machine is overloaded",
         rank_0, reached.silent->host);
   }
@@ -66,8 +65,8 @@ std::string why_unreachable(const HubAddress& hub, const Reached& reached) {
 
 std::string describe_stranger(const Connection::Endpoint& at) {
   return fmt::format(
-      "the program at {}, port {}, is not rank 0 of this job, since it does not know the job's "
-      "key: another program has that port, or the address belongs to another machine here",
+      "the program at {}, port {}, is not rank 0 of this job, because it does not have the job's "
+      "key: another program uses that port, or the address belongs to another machine",
       at.host, at.port);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a rank finds rank 0 when the job starts, given a list of addresses some of which may belong
-// to other machines.
+// Finds rank 0 when the job starts, from a list of addresses. Some of these addresses may belong to
+// other machines.
 #pragma once
 
 #include <chrono>
@@ -37,16 +37,16 @@ struct Searcher {
 
 // Outcome of the search.
 struct Reached {
-  std::optional<Connection> connection;          // rank 0 has accepted this rank on it
+  std::optional<Connection> connection;          // a connection that rank 0 has accepted
   std::optional<Connection::Endpoint> stranger;  // another program answered here
-  std::optional<Connection::Endpoint> silent;  // a connection was accepted, but there was no answer
+  std::optional<Connection::Endpoint> silent;    // accepted a connection but did not answer
 };
 
-// Tries one address after the other, repeatedly, until the time is up or a rank has failed.
+// Tries the addresses in turn, repeatedly, until the time is up or a rank has failed.
 Reached reach_hub(const HubAddress& hub, const Searcher& rank, const SearchLimits& limits,
                   const FailureState& failures);
 
-// One sentence explaining why there is no connection.
+// One sentence that explains why there is no connection.
 std::string why_unreachable(const HubAddress& hub, const Reached& reached);
 // "the program at 10.0.0.1, port 4711, is not rank 0 of this job: ..."
 std::string describe_stranger(const Connection::Endpoint& at);

@@ -30,8 +30,8 @@ std::string what_happened(LossKind kind, bool several, std::chrono::milliseconds
   switch (kind) {
     case LossKind::killed:
       return fmt::format(
-          "exited unexpectedly: {} killed or crashed; see {} last output lines, the kernel log "
-          "(out of memory?) or whether the job was canceled",
+          "exited unexpectedly: {} killed or crashed; check {} last output lines, the kernel log "
+          "(out of memory?) and whether the job was canceled",
           several ? "they were" : "it was", several ? "their" : "its");
     case LossKind::stopped:
       return fmt::format(

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds lost ranks that produce no error: a stopped process and a machine that has vanished do not
-// close their connections. Pure.
+// Finds lost ranks that cause no error: a stopped process and a vanished machine do not close their
+// connections. Pure.
 //
-// How a lost rank is told apart from a live one:
+// The hub distinguishes lost ranks from live ones as follows:
 // - A connection that the other kernel closed or reset (FIN, RST) belongs to a process that has
-//   exited. That is certain and known at once; it is not decided here.
-// - Both ends send a heartbeat every second, from a thread that never computes. A rank from which
-//   nothing has been received for `silence` is silent. Other errors of the connection (it timed
-//   out, no route) mean no more than that: the rank reconnects as soon as the network lets it.
+//   exited. That is certain and known immediately, so this file does not decide it.
+// - Both ends send a heartbeat every second, from a thread that never computes. A rank is silent if
+//   nothing has been received from it for `silence`. Other errors of the connection (timeout, no
+//   route) only count as silence: the rank reconnects as soon as the network works again.
 // - A silent rank is lost only if the data path stalls, too: some rank that can be heard has waited
-//   for `LinkLimits::report_after` without anything moving. While all ranks make progress with each
-//   other, so does the silent one, and only the management network is down; while all of them
-//   compute, no rank is affected.
-// - If the silent rank's kernel acknowledges what is sent to it, network and machine are up and the
-//   process is stopped. Otherwise the machine is down or cut off.
+//   for `LinkLimits::report_after` without progress. While all ranks make progress with each other,
+//   the silent rank does too, and only the management network is down. While all ranks compute, no
+//   rank is affected.
+// - If the silent rank's kernel acknowledges the data sent to it, the network and the machine are
+//   up and the process is stopped. Otherwise the machine is down or cut off.
 //
-// So with the default limits a stopped process or a vanished machine is reported within 10 s. A
-// stop of a few seconds is tolerated, and so is an outage of any length of a network that carries
-// no data. If one network carries both, an outage longer than `silence` ends the job.
+// With the default limits, a stopped process or a vanished machine is reported within 10 s. A stop
+// of a few seconds is tolerated, and so is an outage of any length if the network carries only the
+// error channel. If one network carries the error channel and the data, an outage longer than
+// `silence` ends the job.
 //
 // All times are from a RunningClock: a job that is suspended as a whole continues when it is
 // resumed.
@@ -33,10 +34,10 @@
 
 namespace ddp::comm {
 
-// The limits for another `silence`, scaled so that the same number of heartbeats and reconnection
-// attempts fit into it.
+// Scales all limits to another `silence`, so that it has room for the same number of heartbeats and
+// reconnection attempts.
 LivenessLimits limits_for(std::chrono::milliseconds silence);
-// Limits for a world of `ranks` ranks: rank 0 should spend at most a few percent of a core on
+// Limits for a world of `ranks` ranks, so that rank 0 spends at most a few percent of a core on
 // heartbeats.
 LivenessLimits scaled(LivenessLimits limits, int ranks);
 
@@ -54,7 +55,7 @@ struct Loss {
   LossKind kind = LossKind::killed;
 };
 
-// What is known about a rank that has not said goodbye.
+// The state of a rank that has not sent a goodbye.
 struct SignsOfLife {
   int rank = 0;
   std::string who;
@@ -62,13 +63,13 @@ struct SignsOfLife {
   bool acknowledges = false;            // its kernel has acknowledged everything sent to it
 };
 
-// The lost ranks; empty if none is certain to be lost. `stalled`: some rank that can be heard is
-// waiting. Ranks that are about to be silent for as long are counted too: a machine takes all of
-// its ranks down with it, and their last heartbeats were not sent at the same moment.
+// Returns the lost ranks; empty if no rank is certain to be lost. `stalled`: some rank that can be
+// heard is waiting. Includes ranks that will soon have been silent for as long: a machine takes
+// down all of its ranks together, but they did not send their last heartbeats at the same moment.
 std::vector<Loss> find_lost(std::span<const SignsOfLife> ranks, bool stalled,
                             const LivenessLimits& limits);
 
-// One sentence on all of them, grouped by node and kind. `silence`: see LivenessLimits.
+// One sentence about all losses, grouped by node and kind. `silence`: see LivenessLimits.
 std::string describe(std::span<const Loss> losses, std::chrono::milliseconds silence);
 
 // Returns "node2" for "node2, process 4711".

@@ -9,9 +9,9 @@ namespace ddp::comm {
 struct LivenessLimits {
   std::chrono::milliseconds heartbeat = std::chrono::seconds(1);
   std::chrono::milliseconds silence = std::chrono::seconds(8);
-  // Silence after which a rank reconnects, if the peer's kernel is silent, too.
+  // A rank reconnects after this long a silence if the peer's kernel is silent, too.
   std::chrono::milliseconds reconnect = std::chrono::seconds(3);
-  // A process that is still running this long after a failure (blocked in MPI, for example) is
+  // A process that is still running this long after a failure, for example blocked in MPI, is
   // terminated.
   std::chrono::milliseconds exit = std::chrono::minutes(1);
 };

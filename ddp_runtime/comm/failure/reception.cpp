@@ -11,12 +11,13 @@
 namespace ddp::comm {
 namespace {
 
-// This many connections more than there are missing ranks may be pending at the port.
+// Limit on pending connections beyond the number of missing ranks.
 constexpr std::size_t kMaxPendingConnections = 256;
 constexpr auto kHelloWithin = std::chrono::seconds(2);
-// The machine of a rank may be busy, and a rank that is dropped reconnects.
+// Generous, because the machine of a rank may be busy. A rank whose connection is closed
+// reconnects.
 constexpr auto kProofWithin = std::chrono::seconds(10);
-// Accepted per turn, so that the pending connections get their turns, too.
+// Limit on connections accepted per turn, so that pending connections are served, too.
 constexpr int kMaxAccepted = 64;
 
 }  // namespace
@@ -39,7 +40,7 @@ bool Reception::accept(TimePoint now, std::size_t missing) {
     if (!socket) {
       const bool full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
       if (!full || drop_one()) return true;
-      // accept(2) would fail again at once, as long as a connection is waiting.
+      // As long as a connection is waiting, accept(2) would fail again immediately.
       listener_.socket.close();
       listen_at_ = now + std::chrono::seconds(1);
       return false;
@@ -50,7 +51,7 @@ bool Reception::accept(TimePoint now, std::size_t missing) {
     auto& stranger =
         strangers_.emplace(key, Stranger{Connection(std::move(socket)), now, {}}).first->second;
     stranger.connection.accept_at_most(kMaxGreeting);
-    hear(key);  // most have already sent their hello
+    hear(key);  // most ranks have already sent their hello
   }
   return true;
 }
@@ -66,9 +67,9 @@ void Reception::hear(std::uint64_t key) {
     while (keep && (message = stranger.connection.next()) && !stranger.welcomed) {
       keep = greet(stranger, *message);
     }
-    if (stranger.connection.unsent()) keep = false;  // it does not even read the answer
+    if (stranger.connection.unsent()) keep = false;  // it does not read the answer
   } catch (const std::exception&) {
-    keep = false;  // not our protocol
+    keep = false;  // another protocol
   }
   if (keep && !message) return;
   if (keep) {
@@ -95,7 +96,7 @@ bool Reception::greet(Stranger& stranger, const Message& message) {
 }
 
 void Reception::look_after(TimePoint now, bool open) {
-  // A rank that has been accepted may be about to rely on its connection.
+  // Keeps connections of accepted ranks, which may be about to use them.
   std::erase_if(strangers_, [&](const auto& entry) {
     const Stranger& stranger = entry.second;
     const auto timeout = stranger.greeting.challenged() ? kProofWithin : kHelloWithin;
@@ -118,8 +119,8 @@ void Reception::tell_the_welcomed(const Message& message) {
   }
 }
 
-// Drops the oldest of the connections that have sent the least: it has had the most time. Returns
-// false if there is none.
+// Among the connections that have sent the least, closes the oldest one, which has had the most
+// time. Returns false if there is none.
 bool Reception::drop_one() {
   const auto oldest = [this](const auto& condition) {
     return std::find_if(strangers_.begin(), strangers_.end(),

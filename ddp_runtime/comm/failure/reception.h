@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank 0's port: handles each connection until the other end has proved that it is a rank of this
+// Rank 0's port. Handles each connection until the other end has proved that it is a rank of this
 // job.
 //
-// Anything that reaches the port may connect. None of these connections is waited for; each may
-// send only a little and must do so soon; and if there are too many, the oldest that has sent
-// nothing is dropped first. So other programs cannot take the place of a rank.
+// Any program that reaches the port may connect. The hub never waits for such a connection, limits
+// the amount of data and the time of its handshake, and, if there are too many connections, first
+// closes the oldest one that has sent no data. So other programs cannot keep a rank out.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,8 @@ class Reception {
  public:
   using TimePoint = RunningClock::TimePoint;
 
-  // A rank that has proved itself and knows that it was accepted, since it has sent more.
+  // A rank that has authenticated and knows that it was accepted, because it has sent another
+  // message.
   struct Arrival {
     int rank = 0;
     std::string who;
@@ -32,22 +33,23 @@ class Reception {
     Message first;
   };
   struct Guest {
-    // Decides whether a rank that has proved itself is accepted.
+    // Decides whether to accept a rank that has authenticated.
     std::function<bool(int rank, const std::string& who)> may_join;
     std::function<void(Arrival)> join;
   };
 
-  // Event keys from kFirstKey on belong to this class; all keys below are free.
+  // Event keys from kFirstKey on belong to this class; the caller may use all smaller keys.
   static constexpr std::uint64_t kFirstKey = std::uint64_t{1} << 32;
 
   Reception(EventQueue& events, Listener listener, const Key& key, Guest guest);
 
-  // Handles an event of this key. `missing`: ranks still to come. Returns false if no file
-  // descriptor is left for a waiting connection; the port is then closed for a second.
+  // Handles an event with this key. `missing`: the number of ranks that have not joined. Returns
+  // false if no file descriptor is left for a waiting connection; the port is then closed for a
+  // second.
   bool handle(std::uint64_t key, TimePoint now, std::size_t missing);
-  // To be called regularly: drops connections that are too slow, and opens or closes the port.
+  // Closes connections that are too slow, and opens or closes the port. Call it regularly.
   void look_after(TimePoint now, bool open);
-  // Sends the message to ranks that were accepted and have not sent anything since.
+  // Sends the message to ranks that were accepted but have not sent another message yet.
   void tell_the_welcomed(const Message& message);
 
  private:
@@ -68,7 +70,7 @@ class Reception {
   Listener listener_;
   Key key_;
   Guest guest_;
-  TimePoint listen_at_;  // no earlier than this
+  TimePoint listen_at_;  // earliest time to listen again
   Strangers strangers_;
   std::uint64_t next_ = kFirstKey + 1;
 };

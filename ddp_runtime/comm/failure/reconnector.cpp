@@ -8,7 +8,7 @@
 namespace ddp::comm {
 namespace {
 
-// An address that does not answer must leave time for the others.
+// Limited, so that an address that does not answer leaves time for the others.
 constexpr auto kWelcomeWithin = std::chrono::seconds(3);
 
 }  // namespace

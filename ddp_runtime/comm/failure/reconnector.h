@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a rank finds rank 0 again when its connection has fallen silent: it tries each of rank 0's
-// addresses in turn, since the network that is down need not be the only one between the two.
+// Finds rank 0 again after a rank's connection has fallen silent. Tries each of rank 0's addresses
+// in turn, because another network between the two machines may still work.
 //
-// Split into steps, because the calling thread cannot stop its other work to wait for an answer.
+// The search is split into steps, because the calling thread cannot stop its other work to wait for
+// an answer.
 #pragma once
 
 #include <chrono>
@@ -20,8 +21,8 @@ class Reconnector {
  public:
   Reconnector(std::vector<Connection::Endpoint> addresses, const Key& key, int rank);
 
-  // Returns a connection that rank 0 has accepted, as soon as there is one. Blocks only while
-  // connecting to one address, for at most `timeout`.
+  // Returns a connection once rank 0 has accepted it. Blocks only while connecting to one address,
+  // for at most `timeout`.
   std::optional<Connection> step(std::chrono::milliseconds timeout);
   // The last address at which a program other than rank 0 answered.
   const std::optional<Connection::Endpoint>& stranger() const noexcept { return stranger_; }

@@ -56,7 +56,7 @@ Spoke::Spoke(FailureState& failures, const FlightRecorder& recorder, Connection 
       thread_([this] { listen(); }) {
   failures_.on_first_failure([this](const Failure&) { wake_event_.notify(); });
   listen_for_slow_waits();
-  wake_event_.notify();  // there may be a failure already
+  wake_event_.notify();  // a failure may have occurred already
 }
 
 Spoke::~Spoke() {
@@ -83,7 +83,7 @@ void Spoke::listen() noexcept {
     if (leaving_) break;
   }
   if (over_) return;
-  send_failure();  // one that came after the last turn had looked
+  send_failure();  // one that occurred after the last turn
   connection_.send({MessageKind::goodbye, who_.rank, {}});
   connection_.flush_within(kGoodbyeWithin);
 }
@@ -133,7 +133,7 @@ void Spoke::act_on(const Message& message) {
   const bool lost = message.kind == MessageKind::loss;
   const bool mistake = message.kind == MessageKind::usage_error;
   if (message.kind != MessageKind::failure && !lost && !mistake) return;
-  // Sent before this rank's own operations fail because of it: what it was doing.
+  // Sends the status before this rank's own operations fail because of the failure.
   send_status();
   const Failure failure{
       .rank = message.rank, .text = message.text, .lost = lost, .is_usage_error = mistake};
@@ -153,14 +153,15 @@ void Spoke::handle_hub_messages() {
     }
     if (connection_.unsent()) connection_.flush();
   } catch (const RuntimeError&) {
-    ours = false;  // not our protocol
+    ours = false;  // another protocol
   }
   if (!ours || (!open && connection_.state() == StreamState::ended)) {
     lose_hub(exited_unexpectedly(0, who_.hub));
   }
 }
 
-// See liveness.h. The hub hears more ranks than this one does, so its verdict comes first.
+// See liveness.h. The hub's verdict has priority, because the hub hears all ranks and this rank
+// hears only the hub.
 void Spoke::check_liveness() {
   const auto silent = std::chrono::duration_cast<std::chrono::milliseconds>(clock_.now() - heard_);
   if (silent < options_.liveness.reconnect) return;
@@ -177,8 +178,7 @@ void Spoke::check_liveness() {
   if (auto fresh = reconnector_.step(tick())) use(*std::move(fresh));
 }
 
-// Messages that were sent and not delivered are sent again: a failure must not be lost with a
-// connection.
+// Resends messages that were not delivered, so that a failure is not lost with a connection.
 void Spoke::use(Connection fresh) {
   connection_ = std::move(fresh);
   clock_.look();

@@ -19,7 +19,7 @@ class Spoke final : public ChannelEnd {
     int rank = 0;     // this rank
     Key key{};        // the channel's key, to reconnect
     std::string hub;  // description of rank 0, in case it exits without a goodbye
-    // Addresses of rank 0, besides the other end of the connection.
+    // Other addresses of rank 0, besides the one that the connection uses.
     std::vector<Connection::Endpoint> addresses = {};
   };
   // `recorder` is this rank's own, used to answer the hub's status requests; it must outlive the

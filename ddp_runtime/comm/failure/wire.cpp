@@ -63,7 +63,7 @@ std::optional<Message> Decoder::next() {
   const auto kind = static_cast<std::uint8_t>(buffer_[0]);
   const std::size_t length = read_u32(buffer_.data() + 5);
   if (kind < 1 || kind > 12 || length > most_text_) {
-    throw RuntimeError("the error channel received bytes that are not its own");
+    throw RuntimeError("the error channel received a malformed message");
   }
   const std::size_t encoded = kHeader + length;
   const std::size_t whole = encoded + (seal_ ? kKeyBytes : 0);
@@ -71,7 +71,7 @@ std::optional<Message> Decoder::next() {
   const std::string_view bytes = buffer_;
   if (seal_ && !equal_in_constant_time(text_of(seal_->next(bytes.substr(0, encoded))),
                                        bytes.substr(encoded, kKeyBytes))) {
-    throw RuntimeError("the error channel received a message that the other end did not send");
+    throw RuntimeError("the error channel received a message with a wrong seal");
   }
   Message message;
   message.kind = static_cast<MessageKind>(kind);

@@ -28,8 +28,8 @@ struct Parcel {
 
 using Route = std::tuple<int, int, int>;  // sender, receiver, tag
 
-// State shared by all ranks. Rendezvous: the second of the two to arrive does the copy, under the
-// lock; that serializes copies, which is fine for tests.
+// State shared by all ranks. Messages use a rendezvous: the second of sender and receiver to arrive
+// copies the data under the lock. This serializes copies, which is acceptable for tests.
 struct Exchange {
   std::mutex mutex;
   std::condition_variable moved;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads of one process: messages are copies from one thread's memory to another's.
-// For tests, which then run in milliseconds and under ThreadSanitizer, and for a world of one.
+// A transport for ranks that are threads of one process: messages are copied from one thread's
+// memory to another's. It serves tests, which then run in milliseconds and under ThreadSanitizer,
+// and a world of one rank.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +15,9 @@
 
 namespace ddp::comm {
 
-// One transport for each of `ranks` threads, connected with each other. Their shared state lives as
-// long as any of them. `node_of(rank)` lets tests pretend that the ranks are on several machines;
-// without it they are on one.
+// Returns one transport for each of `ranks` threads, all connected with each other. Their shared
+// state lives as long as any of them. `node_of(rank)` lets tests pretend that the ranks are on
+// several machines; without it they are on one.
 std::vector<std::unique_ptr<Transport>> make_in_process_transports(
     int ranks, const std::function<int(int rank)>& node_of = {});
 

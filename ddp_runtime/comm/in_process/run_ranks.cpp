@@ -27,7 +27,7 @@ void run_ranks(int ranks, const std::function<void(Group&)>& body, GroupOptions 
       try {
         body(group);
       } catch (const std::exception& e) {
-        fail(e);  // before the group ends: peers may be waiting for this rank
+        fail(e);  // before the group is destroyed, because peers may be waiting for this rank
       }
     } catch (const std::exception& e) {
       fail(e);

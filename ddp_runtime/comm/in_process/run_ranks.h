@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a body once per rank, each rank a thread of this process with a Group of its own.
+// Runs a function once per rank, each rank as a thread of this process with its own Group.
 #pragma once
 
 #include <functional>

@@ -21,8 +21,8 @@ MpiEnvironment::MpiEnvironment() {
   }
   if (provided < MPI_THREAD_MULTIPLE) {
     throw RuntimeError(
-        "MPI does not allow several threads to call it; start it with MPI_THREAD_MULTIPLE, or use "
-        "an MPI library built with thread support");
+        "MPI does not support calls from several threads; initialize it with MPI_THREAD_MULTIPLE, "
+        "or use an MPI library built with thread support");
   }
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);

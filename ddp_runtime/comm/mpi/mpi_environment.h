@@ -6,9 +6,9 @@ namespace ddp::comm {
 
 class MpiEnvironment {
  public:
-  // Initializes MPI, unless the program has done so itself, with support for concurrent calls from
-  // several threads: each group has a communication thread. Throws RuntimeError if MPI does not
-  // provide that.
+  // Initializes MPI, unless the program has already done so. Requests support for concurrent calls
+  // from several threads, because each group has a communication thread, and throws RuntimeError if
+  // MPI does not provide it.
   MpiEnvironment();
   MpiEnvironment(const MpiEnvironment&) = delete;
   MpiEnvironment& operator=(const MpiEnvironment&) = delete;
@@ -17,7 +17,7 @@ class MpiEnvironment {
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
-  // After a failure MPI_Finalize would wait for ranks that are gone.
+  // Skips MPI_Finalize, which would wait for ranks that are gone after a failure.
   void abandon() noexcept { finalize_ = false; }
   // Terminates every process of the job, including stopped ones. Does not return.
   [[noreturn]] static void end_job(int exit_code) noexcept;

@@ -33,8 +33,8 @@ bool is_truncated(int code) {
   return kind == MPI_ERR_TRUNCATE;
 }
 
-// The same for processes that share one /dev/shm: the same boot of the same machine, and the same
-// file system mounted there, which differs between containers on one machine.
+// A key that is the same for processes that share one /dev/shm. It identifies the boot of the
+// machine and the file system mounted there, which differs between containers on one machine.
 std::string shared_memory_key() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -43,14 +43,14 @@ std::string shared_memory_key() {
   return fmt::format("{} {}", boot, shm.st_dev);
 }
 
-// Note [Nobody runs ahead]
-// Open MPI accepts whatever arrives over TCP, and keeps unexpected messages in memory that it never
-// returns: up to 32 MiB while a model was distributed. So every eighth piece of bulk data is sent
-// synchronously: that send completes when the receiver has posted its receive and so, since
-// messages match in order, the receives of the previous seven. The window of segments then bounds
-// the data in flight. Below the eager limit the data still leaves at once; only a short
-// acknowledgment comes back. Small messages are not sent synchronously, since their latency
-// matters.
+// Note [Bounded run-ahead]
+// Open MPI accepts all messages that arrive over TCP, and stores unexpected ones in memory that it
+// never frees: up to 32 MiB while a model was distributed. So every eighth piece of bulk data is
+// sent synchronously. A synchronous send completes when the receiver has posted its receive and,
+// because messages match in order, also the receives of the previous seven pieces. The window of
+// segments then bounds the data in flight. Below the eager limit, the data still leaves
+// immediately, and only a short acknowledgment returns. Small messages are not sent synchronously,
+// because their latency matters.
 class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(const FailureState& failures) : failures_(failures) {
@@ -63,7 +63,7 @@ class MpiTransport final : public Transport {
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
   ~MpiTransport() override {
-    // Freeing is collective: with a rank gone it would never return.
+    // MPI_Comm_free is collective, so it would never return if a rank is gone.
     if (!failures_.failed()) MPI_Comm_free(&communicator_);
   }
 
@@ -109,8 +109,9 @@ class MpiTransport final : public Transport {
     return true;
   }
 
-  // Progress needs polling, and polling takes a core from the ranks that compute: soon after
-  // nothing moves, yield the core, then sleep, for at most 0.1 ms so that latency stays small.
+  // Progress requires polling, which takes a core from ranks that compute. After a short time
+  // without progress, yields the core and then sleeps, for at most 0.1 ms to keep the latency
+  // small.
   void idle(int calls) override {
     if (calls < 32) return;
     if (calls < 128) return std::this_thread::yield();
@@ -118,8 +119,8 @@ class MpiTransport final : public Transport {
   }
 
   void abandon(Ticket ticket) noexcept override {
-    // The process is about to exit; the request is left to MPI, which makes no progress unless
-    // called.
+    // The process is about to exit. MPI keeps the request, but makes no progress on it without
+    // further calls.
     requests_[ticket] = MPI_REQUEST_NULL;
     free_.push_back(ticket);
   }
@@ -127,7 +128,7 @@ class MpiTransport final : public Transport {
  private:
   struct Expected {
     int peer;
-    int bytes;  // bytes to receive, or kSending
+    int bytes;  // number of bytes to receive, or kSending
   };
 
   static int count(std::size_t bytes) {
@@ -135,7 +136,7 @@ class MpiTransport final : public Transport {
     return static_cast<int>(bytes);
   }
 
-  // See Note [Nobody runs ahead].
+  // See Note [Bounded run-ahead].
   bool waits_for(int peer, std::size_t bytes) {
     return bytes >= kBulk && ++bulk_sent_[static_cast<std::size_t>(peer)] % kBulkPerAnswer == 0;
   }

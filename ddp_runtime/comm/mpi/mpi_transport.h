@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Point-to-point messages over MPI, on the transport's own communicator, so that its messages never
-// match the program's.
+// Point-to-point messages over MPI. Each transport has its own communicator, so that its messages
+// never match the program's.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 namespace ddp::comm {
 
 // Collective over MPI_COMM_WORLD. MPI must outlive the transport. `failures` decides whether the
-// communicator can be freed properly at the end.
+// destructor can free the communicator.
 std::unique_ptr<Transport> make_mpi_transport(const FailureState& failures);
 
 }  // namespace ddp::comm

@@ -16,8 +16,8 @@
 namespace ddp::comm {
 namespace {
 
-// Each of these is set by a process manager and by nothing else. PMIx settings (PMIX_MCA_...) are
-// not included: users export those.
+// Variables that only a process manager sets. PMIx settings (PMIX_MCA_...) are not included,
+// because users export them.
 constexpr std::array kSetByProcessManagers{"PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "PMI_FD",
                                            "OMPI_COMM_WORLD_SIZE"};
 
@@ -39,7 +39,7 @@ std::optional<std::string> missing_process_manager(const Environment& environmen
   }
   return fmt::format(
       "srun started {} tasks without the PMIx server through which MPI connects them; add "
-      "--mpi=pmix to srun (srun --mpi=list shows what this SLURM has)",
+      "--mpi=pmix to srun (srun --mpi=list shows the types that this SLURM supports)",
       tasks);
 }
 
@@ -51,9 +51,9 @@ bool mpi_speaks_pmi1() {
   if (dladdr(reinterpret_cast<const void*>(&MPI_Init), &library) == 0) return true;
   std::error_code error;
   const auto directory = std::filesystem::path(library.dli_fname).parent_path() / "openmpi";
-  // A library with built-in components does not show which ones it has: MPI_Init will tell.
+  // A library with built-in components does not list them, so MPI_Init has to find out.
   if (!std::filesystem::is_directory(directory, error)) return true;
-  // Components lie in openmpi/ or, in Debian, in openmpi/lib/openmpi3/.
+  // Components are in openmpi/ or, on Debian, in openmpi/lib/openmpi3/.
   for (auto entry = std::filesystem::recursive_directory_iterator(
            directory, std::filesystem::directory_options::skip_permission_denied, error);
        !error && entry != std::filesystem::recursive_directory_iterator(); entry.increment(error)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether MPI can find the other tasks of a SLURM step. Open MPI asks a process manager (PMIx),
-// which srun starts only on request. Without one, MPI_Init ends the process with a message about
-// Open MPI's configure options, which are not the problem.
+// Checks that MPI can find the other tasks of a SLURM step. Open MPI asks a process manager (PMIx),
+// which srun starts only on request. Without one, MPI_Init terminates the process with a message
+// about Open MPI's configure options, which are not the cause.
 #pragma once
 
 #include <functional>
@@ -13,9 +13,9 @@ namespace ddp::comm {
 // The value of an environment variable; nullptr if it is not set.
 using Environment = std::function<const char*(const char* name)>;
 
-// The error message if this is one of several tasks of a SLURM step without a process manager for
-// Open MPI; nullopt if there is no problem or this is not such a task. `speaks_pmi1`: the MPI
-// library works with what srun offers by default.
+// Returns an error message if this is one of several tasks of a SLURM step without a process
+// manager for Open MPI, and nullopt otherwise. `speaks_pmi1`: the MPI library works with the
+// interface that srun offers by default.
 std::optional<std::string> missing_process_manager(const Environment& environment,
                                                    bool speaks_pmi1);
 

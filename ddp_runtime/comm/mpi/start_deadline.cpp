@@ -29,7 +29,7 @@ constexpr std::chrono::milliseconds kTick{500};
       "its output and its node (ddp-check)\n",
       getpid(), host.data(), std::chrono::duration<double>(limit).count());
   std::fflush(stderr);
-  std::_Exit(1);  // no destructor can interrupt a call that hangs in MPI_Init
+  std::_Exit(1);  // destructors cannot interrupt a thread that hangs in MPI_Init
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A deadline for a call that cannot be interrupted: MPI_Init waits for every process of the job,
-// and if one of them died earlier, nothing ends the wait (nor does SLURM without
-// --kill-on-bad-exit).
+// A deadline for MPI_Init, which cannot be interrupted. It waits for every process of the job, and
+// waits forever if one of them died earlier; SLURM does not end the job without --kill-on-bad-exit.
 #pragma once
 
 #include <chrono>

@@ -11,9 +11,8 @@
 namespace ddp::comm {
 namespace {
 
-// How long a rank that has arrived spins while it waits for the others. A wake-up through the
-// kernel takes some tens of microseconds; spinning much longer than that would only take the core
-// from them.
+// Number of spins before a waiting rank sleeps. A wake-up through the kernel takes some tens of
+// microseconds; spinning much longer would only take the core from the other ranks.
 constexpr int kSpins = 2000;
 constexpr timespec kNap{0, 20'000'000};
 
@@ -26,7 +25,7 @@ void wake_all(std::atomic<std::uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-// Counters wrap around: compare by distance.
+// Compares by distance, because counters wrap around.
 bool reached(std::uint32_t count, std::uint32_t until) {
   return static_cast<std::int32_t>(count - until) >= 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A barrier between the ranks of one node, in memory they share.
+// A barrier between the ranks of one node, in shared memory.
 #pragma once
 
 #include <atomic>
@@ -10,16 +10,16 @@
 
 namespace ddp::comm {
 
-// One of these per rank, in that rank's shared memory, on a cache line of its own.
+// The counter of one rank, in that rank's shared memory and on a separate cache line.
 struct alignas(64) ArrivalCounter {
   std::atomic<std::uint32_t> arrivals{0};
   std::atomic<std::uint32_t> sleepers{0};
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free, "counters are shared by processes");
 
-// Each rank counts its own arrivals and waits until all others have counted as many. A waiting rank
-// spins for a few microseconds, then sleeps in the kernel (futex), because the core it spins on is
-// needed for computing.
+// Each rank counts its own arrivals and waits until all others have counted the same number. A
+// waiting rank spins for a few microseconds and then sleeps in the kernel (futex), because other
+// threads need the core for computing.
 class NodeBarrier {
  public:
   // counters[p] is the counter of the rank at place p; `me` is this rank's place. The counters must
@@ -27,8 +27,8 @@ class NodeBarrier {
   NodeBarrier(std::vector<ArrivalCounter*> counters, std::size_t me)
       : counters_(std::move(counters)), me_(me) {}
 
-  // Returns when all ranks of the node have called it as often as this one. `check(place)` is
-  // called from time to time with the place being waited for; it ends the wait by throwing.
+  // Returns when all ranks of the node have called it as often as this one. Calls `check(place)`
+  // from time to time with the place of the missing rank; `check` ends the wait by throwing.
   void wait(const std::function<void(std::size_t place)>& check);
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks share a machine. Pure.
+// Determines which ranks share a machine. Pure.
 #pragma once
 
 #include <cstddef>
@@ -16,15 +16,15 @@ struct NodeMap {
   std::vector<std::vector<int>> nodes;
   std::size_t mine = 0;   // the index of this rank's node
   std::size_t place = 0;  // this rank's place in its node
-  // Every node takes part in this many independent lanes of inter-node traffic, one per place:
-  // the size of the smallest node.
+  // Number of independent lanes of inter-node traffic, one per place: the number of ranks on the
+  // smallest node.
   std::size_t lanes = 1;
-  // Walking through the nodes and their ranks in order visits the ranks in order.
+  // Whether the concatenated rank lists of all nodes are in ascending order.
   bool in_rank_order = false;
 
   const std::vector<int>& local() const { return nodes[mine]; }
   bool shares_memory() const { return local().size() > 1; }
-  // The ranks at `lane` of all nodes. `lane` must be this rank's place.
+  // The ranks of all nodes at this rank's place.
   Subgroup lane_subgroup() const;
 };
 

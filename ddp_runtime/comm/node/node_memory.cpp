@@ -42,7 +42,8 @@ std::shared_ptr<SharedRegion> NodeMemory::allocate(Group& group, std::size_t byt
   return one_process_ ? allocate_in_process(group, rounded) : allocate_shared(group, rounded);
 }
 
-// Ranks that are threads exchange pointers: each copies the others' while all of them wait.
+// Ranks that are threads exchange pointers. Each copies the pointers of the others while all of
+// them wait.
 std::shared_ptr<SharedRegion> NodeMemory::allocate_in_process(Group& group, std::size_t bytes) {
   const std::shared_ptr<std::byte> own = zeroed_bytes(bytes, kAlignment);
   auto address = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(&own));
@@ -84,7 +85,7 @@ std::shared_ptr<SharedRegion> NodeMemory::allocate_shared(Group& group, std::siz
       region->copies.push_back(peer->span().data());
       region->mappings.push_back(std::move(*peer));
     }
-    mapped = all_agree(group, mapped);  // and all ranks have opened this rank's memory
+    mapped = all_agree(group, mapped);  // now all ranks have opened this rank's memory
   }
   if (own) {
     SharedMemory::remove_name(name_of(group.rank()));

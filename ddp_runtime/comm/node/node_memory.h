@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers whose copies on all ranks of a node are visible to each of those ranks.
+// Buffers in shared memory: each rank of a node can access the copies of all ranks of that node.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace ddp::comm {
 class Group;
 
 struct SharedRegion {
-  std::vector<std::byte*> copies;  // of the ranks of this node, by place
+  std::vector<std::byte*> copies;  // copies of the ranks of this node, by place
   std::size_t bytes = 0;
   std::byte* mine = nullptr;
   // Keeps all copies mapped until the last rank is done with them.
@@ -30,8 +30,8 @@ class NodeMemory {
   // node; ranks that are threads of one process (`one_process`) share their memory directly.
   NodeMemory(Group& group, const std::string& key, bool one_process);
 
-  // Collective over `group`, in the same order on all ranks. Zeroed memory. Returns nullptr, on all
-  // ranks, if one of them cannot share (no room in /dev/shm).
+  // Allocates zeroed memory. Collective over `group`, in the same order on all ranks. Returns
+  // nullptr on all ranks if one of them cannot share memory (no room in /dev/shm).
   std::shared_ptr<SharedRegion> allocate(Group& group, std::size_t bytes);
 
   const NodeMap& map() const noexcept { return map_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Broadcast by binomial tree (few steps), by chain (every rank sends the data once) or by scatter
-// and all-gather (few steps, and no rank sends the data more than twice); and the dissemination
+// and all-gather (few steps, and no rank sends the data more than twice). Also the dissemination
 // barrier.
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@
 namespace ddp::comm::schedules {
 
 // Ranks are renumbered so that the root is 0. In the round with distance d, ranks below d have the
-// data and rank r sends it to r + d; rank r > 0 therefore receives from r minus its highest bit.
+// data, and rank r sends it to r + d. So rank r > 0 receives from r minus its highest bit.
 void broadcast_tree(Link& link, const Subgroup& group, Buffer data, int root) {
   const int n = group.size();
   const int me = (group.me - root + n) % n;
@@ -38,8 +38,8 @@ void broadcast_chain(Link& link, const Subgroup& group, Buffer data, int root) {
   link.relay(before, after, data.span());
 }
 
-// Chunk p is for the p-th rank, counted from the root. A rank that holds the chunks of several
-// ranks, its own first, sends the upper half of them to the first of the ranks they are for.
+// Chunk p belongs to the p-th rank, counted from the root. A rank that holds the chunks of several
+// ranks, its own first, sends the upper half of them to the first rank of that half.
 void broadcast_scatter(Link& link, const Subgroup& group, Buffer data, int root) {
   const int n = group.size();
   Subgroup from_root{group.ranks, (group.me - root + n) % n};
@@ -71,8 +71,8 @@ void broadcast(Link& link, const Subgroup& group, Buffer data, int root, const C
   }
 }
 
-// In round k every rank signals the rank 2^k ahead and waits for the one 2^k behind: after log2 n
-// rounds every rank has heard, directly or indirectly, from every other rank.
+// In round k, every rank signals the rank 2^k ahead and waits for the rank 2^k behind. After log2 n
+// rounds, every rank has heard, directly or indirectly, from every other rank.
 void barrier(Link& link, const Subgroup& group) {
   const int n = group.size();
   const int me = group.me;

@@ -28,7 +28,7 @@ void all_reduce_chain(Link& link, const Subgroup& group, Buffer data, ReduceOp o
       link, group, data, scratch,
       [&](std::size_t first, std::size_t count, std::span<std::byte> incoming) {
         if (incoming.empty()) return;
-        // In rank order: the sum so far, plus this rank's part.
+        // Adds in rank order: the partial sum, then this rank's part.
         const Buffer mine = data.slice(first, count);
         const Buffer sum{incoming.data(), count, data.type};
         reduce_into(sum, mine.span(), op);

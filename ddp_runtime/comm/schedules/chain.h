@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // All-reduce along a chain of ranks, in exact rank order.
 //
-// A segment starts at the first rank, travels to the last one while each rank adds its part, and
+// A segment starts at the first rank and travels to the last one while each rank adds its part, and
 // the finished segment travels back. Many segments are in flight at once, in both directions. The
-// additions happen as ((g0 + g1) + g2) + ..., which is the order of one process that accumulates n
-// micro-batches: so the result is bitwise the same, for any segment size and any transport.
+// order of the additions is ((g0 + g1) + g2) + ..., the order of one process that accumulates n
+// micro-batches, so the result is bitwise equal for any segment size and any transport.
 //
-// Each rank in the middle sends and receives 2 S bytes, as in the ring; the ends S each. The chain
-// takes 2 (n - 1) segment times longer to fill and drain.
+// Each rank in the middle sends and receives 2 S bytes, as in the ring. The two ranks at the ends
+// send and receive S bytes. The chain takes 2 (n - 1) segment times longer to fill and drain.
 #pragma once
 
 #include <functional>
@@ -30,7 +30,7 @@ using Finished = std::function<void(std::size_t first, std::size_t count)>;
 void all_reduce_chain(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
                       Scratch& scratch);
 
-// The same with the additions done by the caller, for a rank that stands for several.
+// Runs a chain in which the caller does the additions, for a rank that represents several.
 void chain(Link& link, const Subgroup& group, Buffer data, Scratch& scratch,
            const Contribute& contribute, const Finished& finished);
 

@@ -12,7 +12,7 @@
 namespace ddp::comm::schedules {
 namespace {
 
-// Above this size, gathering every rank's part would need too much memory, whatever time it saves.
+// Above this size, gathering every rank's part would need too much memory, even if it saves time.
 constexpr double kGatheredBytes = 4 << 20;
 constexpr double kRingMayCost = 1.05;
 
@@ -24,7 +24,7 @@ double wire(double bytes, const CostModel& m) {
   return m.network.alpha + bytes * m.network.beta;
 }
 
-// A message that is added segment by segment while the rest of it arrives.
+// The cost of a message that is added segment by segment while the rest of it arrives.
 double wire_and_add(double bytes, const CostModel& m) {
   const auto [fast, slow] = std::minmax(m.network.beta, m.network.gamma);
   const double segment = std::min(bytes, static_cast<double>(m.segment_bytes));
@@ -112,8 +112,8 @@ double cost(Broadcast schedule, int n, std::size_t bytes, const CostModel& m) {
     case Broadcast::chain:
       return (n - 2) * wire(segment, m) + wire(size, m);
     case Broadcast::scatter: {
-      // Both halves are the all-gather by halving: its rounds run backward, from the root alone,
-      // and then forward.
+      // Scatter and all-gather have the same cost: the scatter runs the rounds of the all-gather
+      // backward, from the root alone.
       return 2 * all_gather_cost(halving_rounds(n), size / n, m);
     }
   }
@@ -125,7 +125,7 @@ double cost(InOrder schedule, int n, std::size_t bytes, const CostModel& m) {
   const auto size = static_cast<double>(bytes);
   switch (schedule) {
     case InOrder::chain: {
-      // Sums travel to the last rank and results back; with two ranks they do not share a
+      // Sums travel to the last rank, and results travel back. With two ranks, they do not share a
       // direction.
       const double segment = std::min(size, static_cast<double>(m.segment_bytes));
       const double hop = wire(segment, m) + segment * m.network.gamma;
@@ -159,7 +159,7 @@ Rounds choose_rounds(int n, std::size_t bytes, const CostModel& m) {
 }
 
 std::string describe(int n, const CostModel& m) {
-  // In steps of a quarter of an octave: finer steps are not needed.
+  // Steps of a quarter of an octave are fine enough.
   constexpr int kStepsToAGibibyte = 80;  // from 1 KiB
   std::string text = fmt::format("latency {:.3g} us, {:.3g} Gbit/s per rank: all-reduce by ",
                                  m.network.alpha * 1e6, 8e-9 / m.network.beta);

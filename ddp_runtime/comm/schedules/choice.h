@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the fastest schedule for a size, a number of ranks and a network. Pure: all ranks that
-// agree on the three make the same choice.
+// Chooses the fastest schedule for a size, a number of ranks and a network. Pure: ranks with the
+// same three inputs make the same choice.
 //
-// The costs are those of docs/collectives.md: a message of m bytes takes alpha + m beta. Either its
-// addition, except for the last segment, is hidden behind the transfer, or the transfer behind the
-// addition.
+// The costs are those of docs/collectives.md: a message of m bytes takes alpha + m beta. The
+// transfer hides the addition of all but the last segment, or the addition hides the transfer.
 #pragma once
 
 #include <cstddef>
@@ -26,20 +25,20 @@ struct CostModel {
   std::size_t segment_bytes = std::size_t{60} << 10;
 };
 
-// Seconds, for n >= 1 ranks that start together and `bytes` on each of them.
+// The cost in seconds for n >= 1 ranks that start together, with `bytes` on each of them.
 double cost(AllReduce schedule, int n, std::size_t bytes, const CostModel& model);
 double cost(Broadcast schedule, int n, std::size_t bytes, const CostModel& model);
 double cost(InOrder schedule, int n, std::size_t bytes, const CostModel& model);
 
 // The ring is chosen if it costs at most 5 % more than the best: it uses only links between
-// neighbors, and the model knows nothing about the topology.
+// neighbors, and the model does not include the topology.
 AllReduce choose_all_reduce(int n, std::size_t bytes, const CostModel& model);
 Broadcast choose_broadcast(int n, std::size_t bytes, const CostModel& model);
 InOrder choose_in_order(int n, std::size_t bytes, const CostModel& model);
-// For reduce-scatter and all-gather of `bytes` in total: ring or halving.
+// Chooses ring or halving for a reduce-scatter or all-gather of `bytes` in total.
 Rounds choose_rounds(int n, std::size_t bytes, const CostModel& model);
 
-// One line of text: the network, and up to which size each all-reduce is chosen.
+// One line of text with the network and the largest size for which each all-reduce is chosen.
 std::string describe(int n, const CostModel& model);
 
 }  // namespace ddp::comm::schedules

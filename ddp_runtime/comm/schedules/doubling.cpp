@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recursive doubling: after step k every rank holds the reduction over its group of 2^(k+1) ranks.
-// If n is not a power of two, the ranks beyond the largest power p first hand their data to a
-// partner below it and get the result back at the end.
+// If n is not a power of two, the ranks beyond the largest power of two first send their data to a
+// partner below it, and receive the result at the end.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -33,8 +33,8 @@ void all_reduce_doubling(Link& link, const Subgroup& group, Buffer data, ReduceO
   for (int distance = 1; distance < power; distance *= 2) {
     const int partner = me ^ distance;
     link.exchange(group.at(partner), data.span(), group.at(partner), incoming);
-    // Both partners add in the same order, lower rank first, so that all ranks get bitwise
-    // identical results even if the operation rounds.
+    // Both partners add in the same order, lower rank first, so that all ranks get bitwise equal
+    // results even if the operation rounds.
     if (partner < me) {
       const Buffer theirs{incoming.data(), data.count, data.type};
       reduce_into(theirs, data.span(), op);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduce in rank order for small data: every rank gets every other rank's part, in as few steps
-// as possible, and adds them all itself. The chain (schedules/chain.h) would take 2 (n - 1) steps
-// for a number that all ranks must agree on.
+// All-reduce in rank order for small data: every rank receives every other rank's part, in as few
+// steps as possible, and adds all parts itself. The chain (schedules/chain.h) would take 2 (n - 1)
+// steps for a single number.
 #include <cstring>
 #include <vector>
 

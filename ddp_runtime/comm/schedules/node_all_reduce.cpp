@@ -28,7 +28,7 @@ Copies slice(const Copies& copies, std::size_t first, std::size_t count) {
 }
 
 // Adds all copies, in order of place, to `before` (empty: the neutral element) and writes the sum
-// to each of `into`. Block by block, so that memory is read once and written once.
+// to each of `into`. Works block by block, so that memory is read once and written once.
 void add_up(std::span<const std::byte> before, const Copies& copies, const Copies& into,
             ReduceOp op) {
   alignas(64) std::array<std::byte, kBlockBytes> block;
@@ -48,7 +48,8 @@ void add_up(std::span<const std::byte> before, const Copies& copies, const Copie
   }
 }
 
-// This lane's chunk, on whole cache lines so that lanes do not write to the same one.
+// This lane's chunk. Chunks consist of whole cache lines, so that two lanes never write to the same
+// one.
 struct Chunk {
   std::size_t first;
   std::size_t count;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduce of memory that the ranks of a node share.
+// All-reduce of memory shared by the ranks of a node.
 //
 // The buffer is cut into one chunk per lane. The rank at place p of each node adds up chunk p over
 // the copies of its node, reading the other ranks' copies in place. With more than one node the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Broadcast between nodes first, to one rank of each, then within each node: the data crosses the
-// wire once per node, wherever the ranks are.
+// Broadcasts first between nodes, to one rank of each, then within each node. The data crosses the
+// wire once per node, regardless of the placement of ranks.
 #pragma once
 
 #include "ddp_runtime/comm/buffer.h"

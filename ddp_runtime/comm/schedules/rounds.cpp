@@ -9,7 +9,7 @@ namespace ddp::comm::schedules {
 namespace {
 
 // `count` chunks starting at chunk `first` mod n, which may wrap around from the last chunk to
-// chunk 0. Such a message is in two pieces of the buffer, the same two at its sender and its
+// chunk 0. A message that wraps around has two pieces, split at the same byte at its sender and its
 // receiver.
 SplitMessage chunks(Buffer data, const std::vector<std::size_t>& starts, int first, int count) {
   const int n = static_cast<int>(starts.size()) - 1;
@@ -66,7 +66,7 @@ void reduce_rounds(Link& link, const Subgroup& group, Buffer data,
 void gather_rounds(Link& link, const Subgroup& group, Buffer data,
                    const std::vector<std::size_t>& starts, const Rounds& rounds) {
   for (auto round = rounds.rbegin(); round != rounds.rend(); ++round) {
-    const int last = group.me - round->first;  // of the blocks that arrive, counted backward
+    const int last = group.me - round->first;  // last block to arrive, counted backward
     const SplitMessage incoming = chunks(data, starts, last - round->count + 1, round->count);
     const SplitMessage outgoing =
         chunks(data, starts, last - round->count + 1 + round->skip, round->count);

@@ -15,10 +15,10 @@
 //             the rank as far ahead as the lower half is long
 //
 // Both send n - 1 chunks, the least possible. Halving is the reduce-scatter on a circulant graph of
-// J. L. Traeff, "Optimal, Non-pipelined Reduce-scatter and Allreduce Algorithms" (2024): it does
-// not need a power of two, where recursive halving (Rabenseifner) sends twice the bytes. The ring's
-// only advantage is that every rank talks to its neighbors only, which pays off on a network with
-// thin uplinks.
+// J. L. Traeff, "Optimal, Non-pipelined Reduce-scatter and Allreduce Algorithms" (2024). It works
+// for any number of ranks; recursive halving (Rabenseifner) sends twice the bytes if the number is
+// not a power of two. The ring's only advantage is that every rank communicates only with its
+// neighbors, which helps on a network with oversubscribed uplinks.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ struct Round {
 };
 using Rounds = std::vector<Round>;
 
-// For n ranks, n >= 1. Empty for one rank.
+// The rounds for n ranks, n >= 1. Empty for one rank.
 Rounds ring_rounds(int n);
 Rounds halving_rounds(int n);
 
@@ -46,8 +46,9 @@ Rounds halving_rounds(int n);
 // most one element.
 std::vector<std::size_t> even_chunks(std::size_t count, int ranks);
 
-// In place on `data`, whose chunks begin at `starts`. After reduce_rounds, the chunk at this rank's
-// place in the group is complete and the others hold partial sums; gather_rounds starts from there.
+// Both work in place on `data`, whose chunks begin at `starts`. After reduce_rounds, the chunk at
+// this rank's place in the group is complete and the others hold partial sums; gather_rounds
+// continues from this state.
 void reduce_rounds(Link& link, const Subgroup& group, Buffer data,
                    const std::vector<std::size_t>& starts, const Rounds& rounds, ReduceOp op,
                    Scratch& scratch);

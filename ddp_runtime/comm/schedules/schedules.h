@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The collectives as schedules of point-to-point messages. Each runs on every rank's communication
-// thread; all ranks choose the same schedule because the choice depends on the size, the number of
-// ranks and what all of them know about the network (schedules/choice.h).
+// thread; all ranks choose the same schedule because the choice depends only on the size, the
+// number of ranks and the network model, which are the same on all ranks (schedules/choice.h).
 //
 //   n ranks, S bytes          steps            bytes each rank sends
 //   all_reduce, doubling      log2 n           S log2 n
@@ -27,15 +27,15 @@
 
 namespace ddp::comm::schedules {
 
-// Memory for incoming pieces, kept between collectives so that none of them allocates.
+// Memory for incoming pieces, reused between collectives to avoid allocations.
 using Scratch = std::vector<std::byte>;
 
 struct CostModel;
 
 void all_reduce(Link& link, const Subgroup& group, Buffer data, ReduceOp op, Scratch& scratch,
                 const CostModel& model);
-// The additions follow rank order, as in schedules/chain.h, so the results of both variants
-// are bitwise identical.
+// The additions follow rank order, as in schedules/chain.h, so the results of both variants are
+// bitwise equal.
 void all_reduce_in_order(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
                          Scratch& scratch, const CostModel& model);
 void reduce_scatter(Link& link, const Subgroup& group, Buffer input, Buffer output, ReduceOp op,

@@ -51,8 +51,9 @@ double fastest_of(int tries, const Body& body) {
   return best.count();
 }
 
-// The peers of this rank while all ranks send at once: the rank at its place half of the nodes
-// ahead and behind. If a node has more ranks than another, some of them only wait.
+// The peers of this rank while all ranks send at once: the ranks at the same place on the nodes
+// half of all nodes ahead and behind. If a node has more ranks than another, some of its ranks only
+// wait.
 struct Partners {
   int to = -1;
   int from = -1;
@@ -110,7 +111,7 @@ Surroundings survey(Link& link, const Subgroup& all_ranks, std::string_view node
   for (const NetworkModel& model : gather_values(link, all_ranks, mine)) {
     if (model.alpha > 0) seen.push_back(model);
   }
-  // No clock and no network is more precise than these bounds.
+  // Smaller values are below the precision of clocks and networks.
   found.network.alpha = std::max(median(seen, &NetworkModel::alpha), 1e-7);
   found.network.beta = std::max(median(seen, &NetworkModel::beta), 1e-12);
   found.network.gamma = std::max(median(seen, &NetworkModel::gamma), 1e-12);

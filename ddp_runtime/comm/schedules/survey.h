@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures what the ranks of a group need to know about their network, before the first collective
-// that is large enough to need it: a few dozen messages, some milliseconds.
+// Measures the network of a group before the first collective that is large enough to need the
+// result. This takes a few dozen messages and some milliseconds.
 #pragma once
 
 #include <string_view>
@@ -19,10 +19,10 @@ struct Surroundings {
 };
 
 // Collective over `all_ranks`, which has at least two ranks. `node_key` is the same on all ranks of
-// one node and different on any other node. The network is measured if `source` says so: latency
-// and bandwidth between nodes, if there are several, with all ranks of a node sending at once. Each
-// rank takes the fastest of a few tries, so that a busy CPU does not count as a slow network, and
-// the result is the median over the ranks.
+// one node and different on any other node. If `source` requests a measurement, measures latency
+// and bandwidth, between nodes if there are several, while all ranks of a node send at the same
+// time. Each rank takes the fastest of a few tries, so that a busy CPU does not count as a slow
+// network, and the result is the median over the ranks.
 Surroundings survey(Link& link, const Subgroup& all_ranks, std::string_view node_key,
                     const NetworkSource& source, Scratch& scratch);
 

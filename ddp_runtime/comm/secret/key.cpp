@@ -14,7 +14,7 @@ namespace ddp::comm {
 namespace {
 
 void fill_randomly(void* memory, std::size_t bytes) {
-  // Up to 256 bytes are returned whole, whatever signals arrive: see getrandom(2).
+  // getrandom(2) returns up to 256 bytes completely, even if a signal arrives.
   if (getrandom(memory, bytes, 0) != static_cast<ssize_t>(bytes)) {
     throw RuntimeError("the kernel provided no random numbers for a key");
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// 256-bit keys and what is derived from them, using OpenSSL and random numbers from the kernel.
+// 256-bit keys and HMACs, based on OpenSSL and random numbers from the kernel.
 #pragma once
 
 #include <array>
@@ -19,13 +19,13 @@ using Key = std::array<std::byte, kKeyBytes>;
 Key random_key();
 std::uint64_t random_number();
 
-// HMAC-SHA256 (RFC 2104, FIPS 180-4). Throws RuntimeError if the library refuses.
+// HMAC-SHA256 (RFC 2104, FIPS 180-4). Throws RuntimeError if OpenSSL reports an error.
 Key hmac_sha256(std::span<const std::byte> key, std::string_view message);
 
-// Takes the same time wherever the two differ; their lengths are not secret.
+// The run time does not depend on the position of a difference. The lengths are not secret.
 bool equal_in_constant_time(std::string_view one, std::string_view other) noexcept;
 
-// 64 lower-case hexadecimal digits, and back; nullopt for anything else.
+// Converts a key to 64 lowercase hexadecimal digits and back. Returns nullopt for any other text.
 std::string hex_of(const Key& key);
 std::optional<Key> key_from_hex(std::string_view text) noexcept;
 

@@ -12,12 +12,12 @@
 namespace ddp::comm {
 namespace {
 
-// The subset of munge.h (libmunge 2) that is needed here.
+// The constants of munge.h (libmunge 2) that this file needs.
 constexpr int kOptSocket = 8;
 constexpr int kOptUidRestriction = 9;
 constexpr int kSuccess = 0;
-// Accepted all the same. A credential is decoded by all tasks of a node, and a later proof shows
-// that its payload is fresh.
+// Error codes that are accepted. All tasks of a node decode the same credential, and a later proof
+// shows that its payload is fresh.
 constexpr int kExpired = 15;
 constexpr int kReplayed = 17;
 

@@ -8,7 +8,7 @@
 namespace ddp::comm {
 namespace {
 
-// Each field is preceded by its length, so that different lists of fields give different texts.
+// Puts the length before each field, so that different lists of fields give different texts.
 std::string joined(std::initializer_list<std::string_view> fields) {
   std::string text;
   for (const std::string_view field : fields) {

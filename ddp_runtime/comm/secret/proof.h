@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the two ends of a connection prove to each other that they hold the step's key, without
-// sending it: each draws a random number, and each answers with an HMAC over both numbers and over
-// the purpose of the connection. The three passes of ISO/IEC 9798-4:
+// The two ends of a connection prove to each other that they have the step's key, without sending
+// it. Each draws a random number, and each answers with an HMAC over both numbers and the purpose
+// of the connection. These are the three passes of ISO/IEC 9798-4:
 //
 //   caller    -> listener   caller's nonce, rank
 //   listener  -> caller     listener's nonce, listener's proof
@@ -21,11 +21,11 @@ namespace ddp::comm {
 
 enum class Side : std::uint8_t { caller, listener };
 
-// What both ends know about one connection. Every proof covers all of it.
+// The parameters of one connection, known to both ends. Every proof covers all of them.
 struct Meeting {
   std::string purpose;  // "check", "error channel"
   std::string step;     // identity of the step
-  int rank = 0;         // of the caller
+  int rank = 0;         // the caller's rank
   std::string callers_nonce;
   std::string listeners_nonce;
 };
@@ -34,11 +34,11 @@ struct Meeting {
 std::string random_nonce();
 inline constexpr std::size_t kNonceCharacters = 32;
 
-// Hexadecimal digits.
+// The proof as hexadecimal digits.
 std::string proof_of(const Key& key, const Meeting& meeting, Side who);
 bool is_proof(std::string_view proof, const Key& key, const Meeting& meeting, Side who);
 
-// Key for the messages that `sender` sends after both ends have proved themselves.
+// The key for the messages that `sender` sends after both ends have authenticated.
 Key session_key(const Key& key, const Meeting& meeting, Side sender);
 
 }  // namespace ddp::comm

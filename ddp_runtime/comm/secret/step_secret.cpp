@@ -26,8 +26,9 @@ Key key_for_step(std::string_view secret, std::string_view use, const std::strin
   return hmac_sha256(std::as_bytes(std::span(secret)), fmt::format("{} {}", use, step));
 }
 
-// "4711.0:0123...". The step is included because variables are inherited: by mpirun's children in a
-// task, and by a step started inside the step on a node without the plugin.
+// Parses "4711.0:0123...". The text contains the step because other processes inherit the variable:
+// children of mpirun in a task, and a step that is started inside this step on a node without the
+// plugin.
 std::optional<Key> plugin_key(const VariableLookup& variable, const std::string& step) {
   const auto text = variable(kStepKeyVariable);
   if (!text) return std::nullopt;
@@ -37,8 +38,8 @@ std::optional<Key> plugin_key(const VariableLookup& variable, const std::string&
 }
 
 // Key of Open MPI 4: 128 random bits in the environment of every rank, as two hexadecimal numbers.
-// A rank that was not started by mpirun sets a number here that any user can compute; it has less
-// than 32 bits in each half.
+// In a rank that was not started by mpirun, Open MPI sets a number that any user can compute, with
+// less than 32 bits in each half.
 std::optional<Key> launcher_key(const VariableLookup& variable, const std::string& step) {
   constexpr std::size_t kHalf = 16;
   constexpr std::string_view kSmall = "00000000";
@@ -71,8 +72,8 @@ Key key_of_file(const std::string& path, const std::string& step) {
   const ssize_t n = ::read(file.get(), bytes.data(), bytes.size());
   if (n < static_cast<ssize_t>(kLeastFileBytes)) {
     throw UsageError(fmt::format(
-        "the key file {} holds less than {} bytes; make it with: head -c 32 /dev/urandom", path,
-        kLeastFileBytes));
+        "the key file {} contains fewer than {} bytes; create it with: head -c 32 /dev/urandom",
+        path, kLeastFileBytes));
   }
   return key_for_step({bytes.data(), static_cast<std::size_t>(n)}, "file", step);
 }
@@ -81,11 +82,11 @@ std::optional<StepSecret> munge_secret(const SecretOptions& options, const Varia
                                        const MungeLoader& load, std::string& why_not) {
   const auto munge = load(variable(kMungeSocketVariable).value_or(""));
   if (!munge) {
-    why_not = "there is no libmunge.so.2";
+    why_not = "libmunge.so.2 is not installed";
     return std::nullopt;
   }
   try {
-    static_cast<void>(munge->encode(""));  // checks that munged answers; done in every process
+    static_cast<void>(munge->encode(""));  // checks in every process that munged answers
     return StepSecret::by_munge(*munge, options.step, options.listens);
   } catch (const RuntimeError& error) {
     why_not = error.what();
@@ -158,7 +159,7 @@ StepSecret find_secret(const SecretOptions& options, const VariableLookup& varia
   }
   if (wanted == "launcher") {
     return required(launcher_key(variable, options.step), KeySource::launcher,
-                    "only Open MPI's mpirun draws one");
+                    "only Open MPI's mpirun provides one");
   }
   if (wanted != "auto" && wanted != "munge") {
     throw UsageError(fmt::format(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A secret that the processes of one step share and other users do not have, so that they can
-// authenticate each other on the network. See docs/security.md.
+// The secret with which the processes of one step authenticate each other on the network. Other
+// users do not have it. See docs/security.md.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@ const char* name_of(KeySource source) noexcept;
 
 class StepSecret {
  public:
-  StepSecret() = default;  // none
+  StepSecret() = default;  // no secret
   // Both ends have the key.
   StepSecret(KeySource source, const Key& key) : source_(source), key_(key) {}
-  // The listener draws a key; its credential conveys the key to callers of the same user and step.
+  // The listener draws a key. Its credential conveys the key to callers of the same user and step.
   static StepSecret by_munge(Munge munge, const std::string& step, bool listens);
 
   KeySource source() const noexcept { return source_; }
@@ -35,10 +35,10 @@ class StepSecret {
 
   // The listener's key.
   const Key& key() const;
-  // What the listener sends each caller; empty unless the key is conveyed by MUNGE.
+  // The credential that the listener sends to each caller; empty unless MUNGE conveys the key.
   const std::string& credential() const noexcept { return credential_; }
-  // The caller's key, from the credential that the listener sent. Throws RuntimeError if that is
-  // not from this user and this step.
+  // The caller's key, from the listener's credential. Throws RuntimeError if the credential is not
+  // from this user and this step.
   Key key_from(const std::string& credential) const;
 
  private:
@@ -55,8 +55,8 @@ struct SecretOptions {
   bool listens = false;
 };
 
-// Environment variables: the key that the plugin passes to tasks, "STEP:DIGITS", and munged's
-// socket.
+// Environment variables: the key that the plugin passes to tasks, "STEP:DIGITS", and the socket of
+// munged.
 inline constexpr const char* kStepKeyVariable = "SLURM_DDP_STEP_KEY";
 inline constexpr const char* kMungeSocketVariable = "SLURM_DDP_MUNGE_SOCKET";
 

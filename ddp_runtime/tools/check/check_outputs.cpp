@@ -24,7 +24,7 @@
 namespace ddp::tools {
 namespace {
 
-// Performs all steps even if an earlier one fails, then reports the first failure.
+// Runs all steps even if an earlier one fails, then reports the first failure.
 class FirstError {
  public:
   template <class Action>
@@ -47,7 +47,7 @@ std::string text_of(const nlohmann::json& json, int indent) {
   return json.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-// The files of --out. exclude.txt is for `sbatch --exclude`, good_hostlist.txt for `srun
+// The files that --out writes. exclude.txt is for `sbatch --exclude`, good_hostlist.txt for `srun
 // --nodelist`.
 constexpr std::array kFilesOfDirectory{"verdict.json", "events.jsonl", "report.md",
                                        "report.html",  "exclude.txt",  "good_hostlist.txt"};
@@ -175,7 +175,7 @@ void publish(const check::Verdict& verdict, const CheckOutputs& outputs) {
   error.keep([&] {
     if (!outputs.directory.empty()) write_directory(verdict, json, now, outputs);
   });
-  // A full disk is not a reason to leave a bad node in service.
+  // Drains bad nodes even if the files could not be written, for example to a full disk.
   error.keep([&] { drain(verdict, outputs); });
   error.rethrow();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Output of a verdict: lines for people, files for scripts and pages, and drained nodes.
+// Outputs of a verdict: lines for people, files for scripts, report pages, and drained nodes.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,7 +17,7 @@ struct CheckOutputs {
   bool act = false;
   std::string max_drain;   // "20" or "10%"; empty: no limit
   int resume_after = 0;    // clean checks in a row; 0: resume no nodes
-  std::string state_file;  // where these checks are counted
+  std::string state_file;  // keeps the number of clean checks
 };
 
 // --json and --exclude-file
@@ -39,12 +39,12 @@ std::string program_name();
 // prints how to. Throws RuntimeError if a file cannot be written or scontrol cannot be run.
 void publish(const check::Verdict& verdict, const CheckOutputs& outputs);
 
-// Writes the findings so far, in case the check gets killed; nothing should act upon them yet. A
-// file that cannot be written is reported at the end, when it is written again.
+// Writes the findings so far, in case the check is killed. Scripts should not act on them yet. If a
+// file cannot be written, the error is reported at the end, when it is written again.
 void keep(const check::Verdict& verdict, const CheckOutputs& outputs);
 
-// Removes the results of an earlier run, which must not pass for those of this run if it is cut
-// short.
+// Removes the results of an earlier run, so that they cannot be mistaken for results of this run if
+// it is interrupted.
 void remove_outdated(const CheckOutputs& outputs);
 
 }  // namespace ddp::tools

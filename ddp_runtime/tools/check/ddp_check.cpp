@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddp-check: names the bad node before the job starts. `node` checks this machine only, `net` the
-// network between the tasks of a job step.
+// ddp-check: finds bad nodes before the job starts. `node` checks only this machine; `net` checks
+// the network between the tasks of a job step.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -22,13 +22,13 @@ namespace {
 using namespace ddp;
 
 constexpr const char* kDescription =
-    "Names the bad node before the job starts.\n\n"
+    "Finds bad nodes before the job starts.\n\n"
     "Examples:\n"
     "  ddp-check node --dir /scratch\n"
     "      Check this machine in less than two seconds, without network traffic;\n"
     "      suitable for SLURM's HealthCheckProgram.\n"
     "  srun --ntasks-per-node=1 ddp-check net --exclude-file bad.txt && srun train\n"
-    "      Check the nodes of the job, and train only if all is well.\n"
+    "      Check the nodes of the job, and train only if all of them are healthy.\n"
     "  sbatch --exclude=\"$(paste -sd, bad.txt)\" job.sbatch\n"
     "      Submit the job again without the bad nodes.\n"
     "  mpirun -n 4 ddp-check net --pretend-nodes n[1-4] --inject slow:n3:0.1\n"
@@ -37,13 +37,13 @@ constexpr const char* kDescription =
 
 constexpr const char* kFooter =
     "\nExit codes, the same for all tasks of a step:\n"
-    "  0 OK        everything was measured and is in order\n"
-    "  1 WARNING   usable, but something is degraded\n"
-    "  2 CRITICAL  do not use the nodes, ports or links that are named\n"
-    "  3 UNKNOWN   something could not be measured; also: wrong usage\n"
+    "  0 OK        all checks ran and found no problem\n"
+    "  1 WARNING   usable, but degraded\n"
+    "  2 CRITICAL  do not use the named nodes, ports or links\n"
+    "  3 UNKNOWN   a check could not run; also usage errors\n"
     "GB is 1e9 bytes, MiB is 2^20 bytes.";
 
-// If many tasks have the same error in the command line, only one reports it.
+// If many tasks have the same error in the command line, only rank 0 reports it.
 int complain(const std::string& text) {
   if (comm::rank_from_environment() == 0) fmt::print(stderr, "ddp-check: {}\n", text);
   return tools::kUsage;
@@ -57,9 +57,10 @@ int run(int argc, char** argv) {
       ->type_name("FILE");
   app.require_subcommand(1);
   app.fallthrough();
-  // Repeated options: the last one counts, so that scripts can put their own after a site's.
+  // The last of repeated options counts, so that scripts can append options to those of a site.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  // Each command has its own options: a --config file sets options of both, whichever is run.
+  // Each command stores its options separately, because a --config file sets the options of both
+  // commands.
   tools::CheckOutputs node_outputs;
   tools::CheckOutputs net_outputs;
   tools::NodeArguments node;

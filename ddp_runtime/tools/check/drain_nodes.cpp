@@ -65,8 +65,7 @@ std::string over_the_limit(const std::string& node, const check::DrainLimit& lim
                            std::size_t all) {
   return fmt::format(
       "{}: NOT drained although it is bad: --max-drain allows {} of {} nodes to be drained, and "
-      "that "
-      "many already are; look for a fault that they share\n",
+      "that many already are; look for a fault that they share\n",
       node, check::most_drained(limit, all), all);
 }
 
@@ -99,7 +98,7 @@ std::string drain_one(const check::Drain& drain, const std::optional<check::Drai
   return fmt::format("{}: drained, {}\n", drain.node, drain.reason);
 }
 
-// The reason as we gave it: SLURM appends user and time, "[root@2026-01-31T12:00:00]".
+// Removes the user and the time that SLURM appends to a reason, "[root@2026-01-31T12:00:00]".
 std::string without_author(const std::string& reason) {
   const auto author = reason.rfind(" [");
   return author == std::string::npos ? reason : reason.substr(0, author);

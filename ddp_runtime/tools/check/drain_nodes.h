@@ -12,16 +12,16 @@
 
 namespace ddp::tools {
 
-// Drains each node that has no reason yet or one of ours, and prints one line for each. A node
-// drained for another reason keeps it. With a limit, at most that many nodes are drained at a time,
-// counting all drained nodes. Throws RuntimeError if scontrol cannot be started or does not respond
-// in time; no node is touched twice.
+// Drains each node that has no drain reason or a reason from ddp-check, and prints one line for
+// each. A node drained for another reason keeps it. With a limit, at most that many nodes are
+// drained at a time, including nodes drained by others. Throws RuntimeError if scontrol cannot be
+// started or does not respond in time. Never changes the same node twice.
 std::string drain_nodes(std::span<const check::Drain> drains,
                         const std::optional<check::DrainLimit>& limit);
 
-// Resumes the node of this verdict, and prints that it did, if it was drained for a reason of ours
-// and its check has been clean `clean_runs` times in a row. The number so far is kept in
-// `state_file`. Throws RuntimeError for the same reasons, and if the file cannot be written.
+// Resumes the node of this verdict and prints a message if ddp-check drained it and its check has
+// been clean `clean_runs` times in a row. `state_file` keeps the number so far. Throws RuntimeError
+// if scontrol cannot be started or does not respond in time, or if the file cannot be written.
 std::string resume_node(const check::Verdict& verdict, int clean_runs,
                         const std::string& state_file);
 

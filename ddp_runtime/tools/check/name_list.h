@@ -7,8 +7,8 @@
 
 namespace ddp::tools {
 
-// The names in all these files. Throws UsageError if a file cannot be read or contains anything
-// else.
+// Returns the names from all files. Throws UsageError if a file cannot be read or contains text
+// that is not a node name.
 std::vector<std::string> read_names(const std::vector<std::string>& files);
 
 }  // namespace ddp::tools

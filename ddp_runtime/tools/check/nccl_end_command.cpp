@@ -24,7 +24,7 @@ void add_nccl_end(CLI::App& app, NcclEndArguments& arguments) {
   command.add_option("--cuda", end.cuda_library);
   command.add_option("--host", end.host, "The other end; without it, wait for a connection");
   command.add_option("--port", end.port);
-  command.add_option("--exchange", end.exchange, "Number known to both ends");
+  command.add_option("--exchange", end.exchange, "Number of the exchange, the same at both ends");
   command.add_option("--bytes", end.bytes)->check(CLI::Range(std::size_t{1}, std::size_t{1} << 32));
   command.add_option("--limit-ms", arguments.limit_ms)->check(CLI::Range(1, 86'400'000));
   command.add_option("--slow", end.faults.speed)->check(CLI::Range(0.0, 1.0));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ddp-check nccl-end`: one end of a measurement, which `net` starts on both nodes; hidden from the
-// help.
+// `ddp-check nccl-end`: one end of a measurement. `ddp-check net` starts it on both nodes, and
+// --help does not list it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -19,8 +19,8 @@ struct NcclEndArguments {
 // Adds the command; its options are stored in `arguments`.
 void add_nccl_end(CLI::App& app, NcclEndArguments& arguments);
 
-// Measures, or reports what is available. The check parses the output; NCCL's log shows which
-// network it used.
+// Runs the measurement, or reports the available GPUs and NCCL version. `ddp-check net` parses the
+// output. NCCL's log in this output shows the network used.
 int run_nccl_end(const NcclEndArguments& arguments);
 
 }  // namespace ddp::tools

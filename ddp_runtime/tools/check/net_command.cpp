@@ -61,7 +61,7 @@ void add_net_ways(CLI::App& net, NetArguments& arguments) {
   net.add_option("--hca", arguments.hca,
                  "RDMA port to measure, e.g. mlx5_0:1 [the first active port]")
       ->type_name("PORT");
-  net.add_option("--write-bw", arguments.write_bandwidth, "Program of perftest for measuring RDMA")
+  net.add_option("--write-bw", arguments.write_bandwidth, "perftest program that measures RDMA")
       ->type_name("PROGRAM")
       ->capture_default_str();
   net.add_flag("--no-nccl", arguments.no_nccl, "Skip the NCCL tests");
@@ -94,7 +94,7 @@ void add_net_rules(CLI::App& net, NetArguments& arguments) {
       ->check(CLI::Range(1e-6, 1e6));
   net.add_option(
          "--expect-gbps", arguments.expect_gbps,
-         "Link rate of every node in Gb/s, where the kernel does not report it; needed to evaluate "
+         "Link rate of every node in Gb/s, if the kernel does not report it; needed to evaluate "
          "the speed of two or three nodes")
       ->check(CLI::Range(1e-3, 1e4));
   net.add_option("--rounds", arguments.rounds,
@@ -146,13 +146,13 @@ check::NetOptions net_options(const NetArguments& arguments) {
   return options;
 }
 
-// A process that may drain nodes must not do so at the request of any process that reaches a port.
+// Without a key, any process that reaches the port could make ddp-check drain nodes.
 void require_key_to_act(const check::NetOptions& options, const CheckOutputs& outputs) {
   if (options.secret || options.step.size == 1) return;
   if (outputs.act) {
     throw UsageError(
         "without a key the tasks of this step cannot be authenticated, so any process that reaches "
-        "rank 0's port could have nodes drained by --act: start with srun --ddp, or provide a key "
+        "rank 0's port could cause --act to drain nodes: start with srun --ddp, or provide a key "
         "with --key");
   }
   if (options.step.rank == 0) {
@@ -176,11 +176,12 @@ void add_net(CLI::App& app, NetArguments& arguments, CheckOutputs& outputs) {
   add_net_ways(net, arguments);
   add_known_bad(net, arguments);
   add_net_rules(net, arguments);
-  net.add_option("--inject", arguments.inject,
-                 "Inject a fault to see it found: slow:NODE:FACTOR, hang:NODE, hang:NODE:mpi, "
-                 "corrupt:NODE, missing:NODE, drop:NODE:PART, mtu:NODE:BYTES, skew:NODE:SECONDS, "
-                 "jump:NODE:SECONDS; slow, corrupt and drop also between two nodes, e.g. "
-                 "slow:NODE+NODE:FACTOR; separate several with commas")
+  net.add_option(
+         "--inject", arguments.inject,
+         "Inject a fault to test its detection: slow:NODE:FACTOR, hang:NODE, hang:NODE:mpi, "
+         "corrupt:NODE, missing:NODE, drop:NODE:PART, mtu:NODE:BYTES, skew:NODE:SECONDS, "
+         "jump:NODE:SECONDS; slow, corrupt and drop also between two nodes, e.g. "
+         "slow:NODE+NODE:FACTOR; separate several with commas")
       ->type_name("FAULT")
       ->take_all();
   net.add_option(
@@ -191,7 +192,7 @@ void add_net(CLI::App& app, NetArguments& arguments, CheckOutputs& outputs) {
       ->envname("SLURM_DDP_KEY")
       ->capture_default_str();
   net.add_option("--pretend-nodes", arguments.pretend_nodes,
-                 "Let the tasks pretend to run on these nodes, for trying it out on one machine")
+                 "Let the tasks pretend to run on these nodes, for trials on one machine")
       ->type_name("LIST");
 }
 

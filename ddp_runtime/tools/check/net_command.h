@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ddp-check net`: the network between the tasks of a job step.
+// `ddp-check net`: checks the network between the tasks of a job step.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -42,9 +42,9 @@ struct NetArguments {
 // Adds the command; its options are stored in `arguments` and `outputs`.
 void add_net(CLI::App& app, NetArguments& arguments, CheckOutputs& outputs);
 
-// Does this task's part of the check; rank 0 publishes the verdict. Returns the exit code of the
-// verdict, the same for all tasks; exits the process itself if something hangs. Throws UsageError
-// for options that do not fit the step.
+// Runs this task's part of the check; rank 0 publishes the verdict. Returns the exit code of the
+// verdict, which is the same for all tasks. Exits the process directly if a thread hangs. Throws
+// UsageError for options that do not fit the step.
 int run_net(const NetArguments& arguments, const CheckOutputs& outputs);
 
 }  // namespace ddp::tools

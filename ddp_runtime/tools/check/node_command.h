@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ddp-check node`: this machine only.
+// `ddp-check node`: checks only this machine.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -21,8 +21,8 @@ struct NodeArguments {
 // Adds the command; its options are stored in `arguments` and `outputs`.
 void add_node(CLI::App& app, NodeArguments& arguments, CheckOutputs& outputs);
 
-// Checks and publishes. Returns the exit code of the verdict; exits the process itself if a check
-// hangs.
+// Runs the checks and publishes the verdict. Returns the exit code of the verdict. Exits the
+// process directly if a check hangs.
 int run_node(const NodeArguments& arguments, const CheckOutputs& outputs);
 
 }  // namespace ddp::tools

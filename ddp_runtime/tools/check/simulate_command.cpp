@@ -42,7 +42,7 @@ void add_simulate(CLI::App& app, SimulateArguments& arguments) {
       ->check(CLI::Range(1, 1'000'000));
   option("--seed", simulation.seed, "Random seed");
   command.add_flag("!--no-retests,!--no-retrials", simulation.retests,
-                   "Judge by the rounds, without retests");
+                   "Skip the retests and judge by the rounds alone");
 }
 
 int run_simulate(const SimulateArguments& arguments) {
@@ -61,12 +61,10 @@ int run_simulate(const SimulateArguments& arguments) {
              check::counted(static_cast<std::size_t>(simulation.nodes), "node"), simulation.bad,
              arguments.fault, arguments.model, simulation.noise, percent(result.exact));
   fmt::print(
-      "  exclude list right {:.1f} %, named with a WARNING at least {:.1f} %, false alarms {:.1f} "
-      "%, "
-      "good nodes excluded {:.1f} %\n"
+      "  exclude list right {:.1f} %, named at least with a WARNING {:.1f} %, false alarms {:.1f} "
+      "%, good nodes excluded {:.1f} %\n"
       "  verdict UNKNOWN {:.1f} %, OK although something measured was bad {:.1f} %; detection "
-      "limit "
-      "{:.0f} % slower\n"
+      "limit {:.0f} % slower\n"
       "  {:.1f} rounds and retests; locating took at most {:.3f} s, {} MB in total\n",
       percent(result.right), percent(result.named), percent(result.false_alarms),
       percent(result.wrong_exclude), percent(result.unknown), percent(result.silent),

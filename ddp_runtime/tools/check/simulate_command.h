@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ddp-check simulate`: how reliably `net` locates bad nodes.
+// `ddp-check simulate`: measures how reliably `net` locates bad nodes in simulated clusters.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -20,7 +20,8 @@ struct SimulateArguments {
 // Adds the command; its options are stored in `arguments`.
 void add_simulate(CLI::App& app, SimulateArguments& arguments);
 
-// Prints the rates and the resources used. Throws UsageError unless most nodes are good.
+// Prints the detection rates and the resources used. Throws UsageError unless most nodes are
+// healthy.
 int run_simulate(const SimulateArguments& arguments);
 
 }  // namespace ddp::tools

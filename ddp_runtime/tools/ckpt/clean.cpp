@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddp-ckpt clean and rollback: the two commands that change a checkpoint directory. Both hold its
-// lease meanwhile, so that no run saves there and nothing unfinished is work in progress.
+// ddp-ckpt clean and rollback, the two commands that change a checkpoint directory. Both hold its
+// lease, so that no run saves there at the same time and unfinished files are always leftovers.
 
 #include <fmt/format.h>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands of ddp-ckpt. Each prints to standard output and returns the exit status: 0 if all is
-// well, 1 if something is damaged or different. They throw Error if there is nothing to work on.
+// The commands of ddp-ckpt. Each prints to standard output and returns the exit status: 0 on
+// success, 1 if data is damaged or different. They throw Error if there is no checkpoint to work
+// on.
 #pragma once
 
 #include <chrono>
@@ -14,7 +15,8 @@ struct Output {
   unsigned threads = 2;
 };
 
-// Lists the checkpoints of a directory, one per line; with `verify`, after reading every byte.
+// Lists the checkpoints of a directory, one per line. With `verify`, reads every byte of them
+// first.
 int run_ls(const std::filesystem::path& root, bool verify, const Output& output);
 
 // Shows the contents of one checkpoint.
@@ -28,11 +30,11 @@ int run_view(const std::filesystem::path& path);
 
 struct Cleaning {
   bool dry_run = false;
-  bool set_aside = false;  // also removes what was set aside: whole checkpoints and damaged ones
+  bool set_aside = false;  // also removes checkpoints that were set aside, complete or damaged
   std::chrono::seconds older_than{0};
 };
 
-// Removes what takes space in a directory but is not a checkpoint to resume from.
+// Removes files from a directory that take space but are not part of a checkpoint to resume from.
 int run_clean(const std::filesystem::path& root, const Cleaning& cleaning);
 
 // Sets aside all checkpoints of the directory of `path` that are later than `path`.
@@ -41,9 +43,9 @@ int run_rollback(const std::filesystem::path& path);
 // Reports how two checkpoints differ.
 int run_diff(const std::filesystem::path& a, const std::filesystem::path& b, const Output& output);
 
-// Converts a checkpoint to a .safetensors or .pt file (arrays whose names start with `prefix`,
-// which is removed), or such a file to a checkpoint of step 0 in the directory `to` (`prefix` is
-// added to each name).
+// Converts the arrays of a checkpoint whose names start with `prefix` to a .safetensors or .pt
+// file, and removes the prefix. Or converts such a file to a checkpoint of step 0 in the directory
+// `to`, and adds `prefix` to each name.
 int run_convert(const std::filesystem::path& from, const std::filesystem::path& to,
                 const std::string& prefix, const Output& output);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares element by element, first by bits, and by value where the bits differ. 16-bit floats are
-// widened by hand, because the compiler does not have such types.
+// Compares element by element: first by bits, then by value if the bits differ. 16-bit floats are
+// widened in software, because the compiler does not have such types.
 
 #include "ddp_runtime/tools/ckpt/compare.h"
 
@@ -40,7 +40,7 @@ double distance_of(Stored a, Stored b) {
   if constexpr (std::is_same_v<Stored, std::uint64_t>) {
     return static_cast<double>(std::max(a, b) - std::min(a, b));
   } else if constexpr (std::is_integral_v<Stored>) {
-    // Exact even if a - b would overflow: both are widened, and the difference is unsigned.
+    // Widens both values and subtracts without sign, which is exact even if a - b would overflow.
     const auto [low, high] = std::minmax({std::int64_t{a}, std::int64_t{b}});
     return static_cast<double>(static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low));
   } else {

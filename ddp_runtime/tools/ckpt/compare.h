@@ -9,7 +9,7 @@
 namespace ddp::ckpt::tool {
 
 struct ArrayDifference {
-  std::uint64_t elements = 0;  // with different bits
+  std::uint64_t elements = 0;  // number of elements with different bits
   // Largest |a - b| among them; NaN if either value of a pair is NaN or infinite. int64 is rounded
   // to the precision of a double.
   double max_abs = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddp-ckpt convert: arrays to and from files of other programs, piece by piece, so that memory use
-// does not grow with the file.
+// ddp-ckpt convert: converts arrays to and from files of other programs, piece by piece, so that
+// memory use does not grow with the file.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -27,13 +27,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Bytes of an array that are read at a time, and the limit for what the threads hold in addition.
+// Bytes of an array that are read at a time, and the limit for the additional buffers of the
+// threads.
 constexpr std::uint64_t kPieceBytes = 16ULL << 20;
 
 // A file mapped into memory, read on access.
 class MappedFile {
  public:
-  // The user's path may be a link: in some model caches every file is one.
+  // The user's path may be a symbolic link, because some model caches consist of links.
   explicit MappedFile(const fs::path& named) {
     std::error_code error;
     const fs::path target = fs::canonical(named, error);
@@ -66,8 +67,8 @@ bool has_at(std::span<const std::byte> bytes, std::uint64_t at, std::string_view
          std::memcmp(bytes.data() + at, signature.data(), signature.size()) == 0;
 }
 
-// HDF5 begins at the start of a file, or after a user block of 512 bytes times a power of two, such
-// as the one that MATLAB writes.
+// HDF5 data begins at the start of a file, or after a user block of 512 bytes times a power of two,
+// such as MATLAB writes.
 bool is_hdf5(std::span<const std::byte> bytes) {
   constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
   constexpr std::uint64_t kLeastUserBlock = 512;
@@ -87,10 +88,11 @@ TorchFile parse(const fs::path& path, std::span<const std::byte> bytes) {
 
 void say_what_became_of_values(const TorchFile& content) {
   if (!content.values.empty())
-    fmt::print("{} numbers and texts: 'values' in the checkpoint's state\n", content.values.size());
+    fmt::print("stored {} numbers and texts as 'values' in the checkpoint's state\n",
+               content.values.size());
   if (content.left_out != 0)
     fmt::print(
-        "{} numbers or texts were left out: too many, too long, or not representable in JSON\n",
+        "{} numbers or texts were omitted: too many, too long, or not representable in JSON\n",
         content.left_out);
 }
 
@@ -132,7 +134,7 @@ std::vector<const StoredArray*> with_prefix(const Checkpoint& checkpoint,
   return chosen;
 }
 
-// As many threads as can hold one block each.
+// The number of threads that can hold one block each within the memory limit.
 unsigned threads_for(const Checkpoint& checkpoint, const Output& output) {
   std::uint64_t block = kMinBlockBytes;
   for (const FileInfo& file : checkpoint.manifest().files)
@@ -163,7 +165,8 @@ std::size_t export_to(const fs::path& to, const Checkpoint& checkpoint, const st
   return headers.size();
 }
 
-// A wrong file extension would only be noticed by the reader of the file, much later.
+// Checks the extension now, because a wrong one would be noticed only when the file is read, much
+// later.
 void require_known_ending(const fs::path& to) {
   for (const char* ending : {".safetensors", ".pt", ".pth", ".bin", ".ckpt"})
     if (to.extension() == ending) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddp-ckpt diff: which arrays of two checkpoints differ, and by how much.
+// ddp-ckpt diff: reports which arrays of two checkpoints differ, and by how much.
 
 #include <fmt/format.h>
 
@@ -39,7 +39,7 @@ std::uint64_t bytes_to_compare(const Checkpoint& a, const Checkpoint& b) {
   return bytes;
 }
 
-// Null if the two are bitwise equal.
+// Returns null if the two arrays are bitwise equal.
 json difference_of(const Checkpoint& a, const StoredArray& in_a, const Checkpoint& b,
                    const StoredArray& in_b, const Output& output, Meter& meter) {
   if (in_a.dtype != in_b.dtype || in_a.shape != in_b.shape)

@@ -67,7 +67,7 @@ const char* meaning_of(Leftover::Kind kind) {
     case Leftover::Kind::set_aside:
       return "set aside, no run resumes from it";
     case Leftover::Kind::replaced:
-      return "damaged, was replaced by a whole one";
+      return "damaged, replaced by a complete one";
   }
   return "";
 }

@@ -26,7 +26,7 @@ constexpr int kUsage = 2;
 constexpr const char* kDescription =
     "Lists, verifies, compares and converts checkpoints of slurm-ddp.\n\n"
     "A checkpoint is a directory step-00012345 with HDF5 files, which h5py reads as named arrays,\n"
-    "and a manifest.json with the checksums of all of them. It exists completely or not at all;\n"
+    "and a manifest.json with the checksums of all of them. A save is atomic;\n"
     "later damage is found by the checksums.";
 
 constexpr const char* kExamples =
@@ -34,16 +34,16 @@ constexpr const char* kExamples =
     "  ddp-ckpt ls ckpt/                        list the checkpoints\n"
     "  ddp-ckpt verify ckpt/                    read and check every byte\n"
     "  ddp-ckpt show ckpt/step-00001000         names, shapes and state of a checkpoint\n"
-    "  ddp-ckpt show ckpt/                      those of the newest one\n"
+    "  ddp-ckpt show ckpt/                      the same for the newest checkpoint\n"
     "  ddp-ckpt diff ckpt/step-00001000 other/  are two runs bitwise the same?\n"
-    "  ddp-ckpt view ckpt/step-00001000         one file for h5py, although stored in parts\n"
+    "  ddp-ckpt view ckpt/step-00001000         one file for h5py, even if stored in parts\n"
     "  ddp-ckpt convert ckpt/ m.safetensors --prefix model/   weights for other programs\n"
     "  ddp-ckpt rollback ckpt/step-00001000     resume from here; set later ones aside\n"
     "  ddp-ckpt clean ckpt/ --older-than 1d     remove leftovers of interrupted saves\n\n"
-    "Exit status: 0 fine, 1 something is damaged, different or missing, 2 usage error.";
+    "Exit status: 0 success, 1 data is damaged, different or missing, 2 usage error.";
 
-// The options of one command. Each command has its own: a --config file sets the options of all
-// commands, whichever of them runs.
+// The options of one command. Each command stores its options separately, because a --config file
+// sets the options of all commands.
 struct Request {
   tool::Output output;
   std::string path;
@@ -65,7 +65,7 @@ CLI::App& add_command(CLI::App& app, Work& work, const char* name, const char* d
       try {
         return run(*request);
       } catch (const std::exception& error) {
-        // Programs that parse the JSON get it even if there is nothing else to report.
+        // Prints valid JSON even if the command fails, for programs that parse it.
         if (request->output.json)
           fmt::print("{}\n", nlohmann::json{{"error", error.what()}}.dump(
                                  1, ' ', true, nlohmann::json::error_handler_t::replace));
@@ -99,7 +99,7 @@ void add_ls(CLI::App& app, Work& work) {
 
 void add_show(CLI::App& app, Work& work) {
   const auto request = std::make_shared<Request>();
-  CLI::App& show = add_command(app, work, "show", "Show what a checkpoint holds", request,
+  CLI::App& show = add_command(app, work, "show", "Show the contents of a checkpoint", request,
                                [](Request& r) { return tool::run_show(r.path, r.output); });
   add_json(show, *request);
   show.add_option("PATH", request->path, "Checkpoint, or a directory for its newest one")
@@ -109,7 +109,7 @@ void add_show(CLI::App& app, Work& work) {
 void add_verify(CLI::App& app, Work& work) {
   const auto request = std::make_shared<Request>();
   CLI::App& verify =
-      add_command(app, work, "verify", "Read every byte and report what is damaged", request,
+      add_command(app, work, "verify", "Read every byte and report damaged data", request,
                   [](Request& r) { return tool::run_verify(r.path, r.output); });
   add_json(verify, *request);
   verify.add_option("PATH", request->path, "Checkpoint, or a directory for all of them")
@@ -120,7 +120,7 @@ void add_verify(CLI::App& app, Work& work) {
 void add_view(CLI::App& app, Work& work) {
   const auto request = std::make_shared<Request>();
   CLI::App& view = add_command(
-      app, work, "view", "Write view.h5, which shows arrays stored in parts as whole ones to h5py",
+      app, work, "view", "Write view.h5, in which h5py sees arrays stored in parts as whole arrays",
       request, [](Request& r) { return tool::run_view(r.path); });
   view.add_option("PATH", request->path, "Checkpoint, or a directory for its newest one")
       ->required();
@@ -182,10 +182,10 @@ void add_clean(CLI::App& app, Work& work) {
       .add_option_function<std::string>(
           "--older-than",
           [request](const std::string& text) { request->cleaning.older_than = duration_of(text); },
-          "Only what has not been written to for this long: 90 (seconds), 15m, 36h or 7d")
+          "Remove only files not written to for this long: 90 (seconds), 15m, 36h or 7d")
       ->default_str("0");
   clean.add_flag("--dry-run", request->cleaning.dry_run,
-                 "Print what would be removed, and remove nothing");
+                 "Print what would be removed, without removing it");
 }
 
 void add_rollback(CLI::App& app, Work& work) {

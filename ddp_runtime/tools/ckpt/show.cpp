@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddp-ckpt show: the contents of one checkpoint, from its manifest.
+// ddp-ckpt show: prints the contents of one checkpoint, from its manifest.
 
 #include <fmt/format.h>
 
@@ -84,7 +84,7 @@ void print_for_people(const Checkpoint& checkpoint) {
                                {"run", manifest.run_id},
                                {"saved (UTC)", time_text(manifest.created_unix)},
                                {"size", size_text(checkpoint.total_bytes())}}));
-  // ASCII only: the state is free text of unknown origin.
+  // ASCII only, because the state is untrusted text.
   fmt::print("state       {}\n\n", manifest.state.dump(1, ' ', true));
   std::vector<std::vector<std::string>> rows = {{"ARRAY", "DTYPE", "SHAPE", "CRC32C", "FILE"}};
   for (const StoredArray& array : checkpoint.arrays()) add_rows(array, rows);

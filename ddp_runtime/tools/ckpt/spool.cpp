@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Written piece by piece, then mapped: takes space on the disk instead of memory.
+// The temporary file is written piece by piece and then mapped, so that it uses disk space and not
+// memory.
 
 #include "ddp_runtime/tools/ckpt/spool.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// External arrays as dense bytes: an array that is dense in its file is used in place, any other
-// (transposed, sliced) is copied into order in an unnamed temporary file.
+// Provides external arrays as dense bytes. An array that is dense in its file is used in place; any
+// other array (transposed, sliced) is copied to an unnamed temporary file in dense order.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ddp-ckpt formats sizes, times and tables, and how it resolves a path to a checkpoint.
+// Formats sizes, times and tables for ddp-ckpt, and resolves a path to a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,16 @@ std::string size_text(std::uint64_t bytes);
 // "2024-05-17 08:30:00" UTC
 std::string time_text(std::int64_t unix_seconds);
 
-// Columns are as wide as their widest cell, up to a limit that very long names exceed, and two
-// spaces apart; the last one is not padded.
+// Columns are two spaces apart and as wide as their widest cell, up to a limit that very long names
+// may exceed. The last column is not padded.
 std::string table_text(const std::vector<std::vector<std::string>>& rows);
 
-// `path` if it is a checkpoint, the newest checkpoint if it is a directory of checkpoints.
+// Returns `path` if it is a checkpoint, or the newest checkpoint if it is a directory of
+// checkpoints.
 std::filesystem::path checkpoint_at(const std::filesystem::path& path);
 
-// "step-00000200: 45 %, 1.2 GiB of 2.7 GiB, 512.0 MiB/s, 3 s left"; without rate and time left
-// while `seconds`, the elapsed time, is too short for an estimate.
+// "step-00000200: 45 %, 1.2 GiB of 2.7 GiB, 512.0 MiB/s, 3 s left". Omits the rate and the time
+// left while the elapsed time, `seconds`, is too short for an estimate.
 std::string progress_text(const std::string& what, std::uint64_t done, std::uint64_t total,
                           double seconds);
 

@@ -23,7 +23,8 @@ std::vector<fs::path> checkpoints_at(const fs::path& path) {
   for (const fs::path& root : {path, path / "best"})
     for (const Candidate& candidate : CheckpointDirectory(root).candidates())
       paths.push_back(candidate.path);
-  // Neither a checkpoint nor a directory of checkpoints: opening it reports what is wrong.
+  // A path that is neither a checkpoint nor a directory of checkpoints: opening it reports the
+  // error.
   return paths.empty() ? std::vector<fs::path>{path} : paths;
 }
 
@@ -38,7 +39,7 @@ json verify_one(const fs::path& path, const Output& output) {
     result["whole"] = false;
     result["problem"] = error.what();
   } catch (const Error& error) {
-    // Nothing is known about its bytes: it has a newer version, or is temporarily unreadable.
+    // The state of its data is unknown: it has a newer version, or is temporarily unreadable.
     result["whole"] = nullptr;
     result["problem"] = error.what();
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddp-ckpt view: one HDF5 file through which h5py sees every array whole.
+// ddp-ckpt view: writes one HDF5 file in which h5py sees every array as a whole.
 
 #include "hdf5_ckpt/view.h"
 

@@ -54,8 +54,8 @@ CommandLine::Format format_named(const std::string& name) {
   return name == "export" ? CommandLine::Format::exports : CommandLine::Format::table;
 }
 
-// prefix_command() takes the first unknown word, option or not, as the start of the command; a
-// command may start with a dash only after "--".
+// prefix_command() takes the first unknown word as the start of the command, even if it is an
+// option. A command may start with a dash only after "--".
 void take_command(std::vector<std::string> words, bool after_dashes, CommandLine& line) {
   if (!words.empty() && words.front() == "--") {
     words.erase(words.begin());
@@ -74,7 +74,7 @@ ParsedCommandLine parse_command_line(int argc, char** argv) {
   app.footer(footer());
   app.set_version_flag("--version", std::string("ddp-launch ") + kVersion);
   app.set_config("--config", "", "Read options from this file (INI or TOML)");
-  app.add_option("--ddp", line.spec, "What to set; see below")->type_name("SPEC");
+  app.add_option("--ddp", line.spec, "Comma-separated settings; see below")->type_name("SPEC");
   app.prefix_command();
 
   std::string format = "table";
@@ -86,7 +86,7 @@ ParsedCommandLine parse_command_line(int argc, char** argv) {
   explain->add_flag("-v,--verbose", line.verbose,
                     "Print the whole plan of every task and the facts it is based on");
   explain->prefix_command(false);
-  explain->fallthrough();  // --ddp and --config may also follow it
+  explain->fallthrough();  // --ddp and --config may also follow this subcommand
   try {
     app.parse(argc, argv);
     take_command(app.remaining(), std::find(argv, argv + argc, std::string("--")) != argv + argc,

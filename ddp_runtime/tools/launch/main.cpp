@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddp-launch: the plan of `srun --ddp` without the plugin. Reads the facts from its environment,
-// sets the planned variables in it, and executes the command.
+// ddp-launch: applies the plan of `srun --ddp` without the plugin. It reads the facts from its
+// environment, sets the planned variables, and executes the command.
 #include <unistd.h>
 
 #include <array>
@@ -40,8 +40,8 @@ std::optional<std::string> from_process(const std::string& name) {
   return value;
 }
 
-// The process's environment, plus the variable that the plugin would have set for the tasks of a
-// hostfile, if the hostfile is named there and readable here.
+// Looks up a variable in the environment. For a step with a hostfile, also provides the variable
+// that the plugin would have set, if the environment names the hostfile and it is readable.
 std::optional<std::string> look_up(const std::string& name) {
   constexpr std::size_t kMaxHostfile = 1U << 20U;
   if (name != variable::kRankZeroHost) return from_process(name);
@@ -69,11 +69,11 @@ Facts read_facts() {
 
 Settings read_settings(const std::string& spec) {
   Settings settings;
-  // Inside `srun --ddp`, its settings apply here, too.
+  // Settings of a surrounding `srun --ddp` also apply to ddp-launch.
   const auto around = from_process(variable::kSettings);
   if (around && detect_launcher(look_up) == Launcher::slurm) settings = decode_settings(*around);
   settings.explain.reset();
-  // A user who runs ddp-launch wants a plan.
+  // Running ddp-launch is itself a request for a plan.
   if (!settings.is_on()) settings.mode = {Mode::automatic, Origin::command_line};
   if (const auto user = from_process(variable::kUserSpec)) {
     apply(settings, parse_spec(*user, variable::kUserSpec), Origin::environment);
@@ -95,7 +95,7 @@ Planned plan_this_task(const Settings& settings, const std::vector<std::string>&
   facts.task.cpus = read_cpu_mask();
   if (settings.gpus.value == GpuPolicy::shared) facts.task.hides_gpu_devices = hides_gpu_devices();
   const Inherited inherited(look_up, facts.step.id);
-  // Other tasks make their own plans at the same time: only a single task may choose a port.
+  // Other tasks make their own plans at the same time, so only a single task may choose a port.
   const bool alone = facts.step.task_count == 1;
   facts.node = gather_node_facts(facts.step, settings, inherited, alone);
   facts.fabric = find_fabric_part(facts, settings, look_up, inherited);

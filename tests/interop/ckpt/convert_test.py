@@ -98,15 +98,15 @@ class Convert(unittest.TestCase):
         # Values that are not tensors are kept.
         manifest = json.loads((self.at / "ckpt/step-00000000/manifest.json").read_text())
         self.assertEqual(manifest["state"]["values"], {"lr": 0.1, "step": 10 ** 9})
-        self.assertIn("2 numbers and texts: 'values' in the checkpoint's state", done.stdout)
+        self.assertIn("2 numbers and texts as 'values' in the checkpoint's state", done.stdout)
 
     def test_numbers_and_texts_beyond_bounds_are_counted(self):
         torch.save({"w": torch.ones(2), "nan": float("nan"), "long": "x" * 5000, "ok": True,
                     "many": list(range(10000))}, self.at / "m.pt")
         done = self.convert(self.at / "m.pt", self.at / "ckpt")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("10000 numbers and texts: 'values'", done.stdout)
-        self.assertIn("3 numbers or texts were left out", done.stdout)
+        self.assertIn("10000 numbers and texts as 'values'", done.stdout)
+        self.assertIn("3 numbers or texts were omitted", done.stdout)
         values = json.loads((self.at / "ckpt/step-00000000/manifest.json").read_text())["state"]["values"]
         self.assertIs(values["ok"], True)
         self.assertEqual(values["many/9998"], 9998)

@@ -37,14 +37,14 @@ class AtomicFileTest : public testing::Test {
   fs::path file_ = directory_ / "steps.csv";
 };
 
-TEST_F(AtomicFileTest, IsReplacedAsAWhole) {
+TEST_F(AtomicFileTest, ReplacesTheWholeFile) {
   test::write(file_, "old");
   replace_file(file_, "new");
   EXPECT_EQ(contents(file_), "new");
   EXPECT_EQ(files(), 1U);
 }
 
-TEST_F(AtomicFileTest, ThatIsNotPublishedLeavesTheOldOne) {
+TEST_F(AtomicFileTest, UnpublishedFileLeavesTheOldOne) {
   test::write(file_, "old");
   {
     AtomicFile file(file_);
@@ -55,7 +55,7 @@ TEST_F(AtomicFileTest, ThatIsNotPublishedLeavesTheOldOne) {
   EXPECT_EQ(files(), 1U);
 }
 
-TEST_F(AtomicFileTest, StaysOpenAtItsEnd) {
+TEST_F(AtomicFileTest, PublishedFileStaysOpenAtItsEnd) {
   AtomicFile file(file_);
   file.write("head\n");
   const FileDescriptor open = file.publish();
@@ -63,14 +63,14 @@ TEST_F(AtomicFileTest, StaysOpenAtItsEnd) {
   EXPECT_EQ(contents(file_), "head\nmore\n");
 }
 
-TEST_F(AtomicFileTest, OthersMayReadAsTheMaskAllows) {
+TEST_F(AtomicFileTest, ModeFollowsTheUmask) {
   const mode_t before = ::umask(027);
   replace_file(file_, "x");
   ::umask(before);
   EXPECT_EQ(fs::status(file_).permissions(), fs::perms(0640));
 }
 
-TEST_F(AtomicFileTest, APlantedLinkIsReplacedAndNotFollowed) {
+TEST_F(AtomicFileTest, PlantedLinkIsReplacedNotFollowed) {
   const fs::path treasure = directory_ / "treasure";
   test::write(treasure, "precious");
   fs::create_symlink(treasure, file_);
@@ -80,7 +80,7 @@ TEST_F(AtomicFileTest, APlantedLinkIsReplacedAndNotFollowed) {
   EXPECT_FALSE(fs::is_symlink(file_));
 }
 
-TEST_F(AtomicFileTest, WhatCannotBeWrittenIsNamedAndLeavesNothing) {
+TEST_F(AtomicFileTest, FailureNamesThePathAndLeavesNoFile) {
   try {
     replace_file(directory_ / "none" / "run.json", "x");
     FAIL();
@@ -93,7 +93,7 @@ TEST_F(AtomicFileTest, WhatCannotBeWrittenIsNamedAndLeavesNothing) {
   EXPECT_EQ(files(), 1U);
 }
 
-TEST_F(AtomicFileTest, WhatIsNotARegularFileIsWrittenTo) {
+TEST_F(AtomicFileTest, NonRegularFileIsWrittenInPlace) {
   EXPECT_NO_THROW(write_file("/dev/null", "x"));
   EXPECT_THROW(write_file("/dev/full", "x"), RuntimeError);
   write_file(file_, "x");

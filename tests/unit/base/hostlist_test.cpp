@@ -38,7 +38,8 @@ INSTANTIATE_TEST_SUITE_P(
                         {"r1n03", "r1n05", "r1n06", "r1n07", "r2n03", "r2n05", "r2n06", "r2n07"}},
                     Expansion{"a1,b[2-3]", {"a1", "b2", "b3"}}, Expansion{"[1-2]", {"1", "2"}},
                     Expansion{"gpu-a.site.org", {"gpu-a.site.org"}}, Expansion{"n[5]", {"n5"}},
-                    // Neither sorted nor made unique: SLURM's order is the node numbering.
+                    // SLURM's order is the numbering of the nodes, so the list is neither sorted
+                    // nor made unique.
                     Expansion{"z,a,z", {"z", "a", "z"}}));
 
 struct Refusal {
@@ -48,7 +49,7 @@ struct Refusal {
 
 class HostlistRefuses : public testing::TestWithParam<Refusal> {};
 
-TEST_P(HostlistRefuses, WithAMessageThatSaysWhy) {
+TEST_P(HostlistRefuses, WithTheReason) {
   const auto& [text, message] = GetParam();
   try {
     expand_hostlist(text);
@@ -62,7 +63,7 @@ TEST_P(HostlistRefuses, WithAMessageThatSaysWhy) {
 constexpr const char* kOpen = "'[' without ']'";
 constexpr const char* kNested = "a bracket inside a bracket";
 constexpr const char* kNoNumber = "is not a number or a range of numbers";
-constexpr const char* kEmpty = "there is an empty name in it";
+constexpr const char* kEmpty = "it contains an empty name";
 constexpr const char* kNoName = "is not part of a host name";
 constexpr const char* kTooMany = "more than 65536 nodes";
 
@@ -78,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"n\n", kNoName}, Refusal{"n[+1-2]", kNoNumber}, Refusal{"n[0x1-0x2]", kNoNumber},
         Refusal{"n[99999999999999999999-99999999999999999999]", kNoNumber}));
 
-// Each would be gigabytes of names, or hours of work, if it were expanded.
+// Expanding any of these lists would take gigabytes of memory or hours.
 INSTANTIATE_TEST_SUITE_P(
     TooMuch, HostlistRefuses,
     testing::Values(
@@ -94,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"a[1]b[1]c[1]d[1]e[1]f[1]g[1]h[1]i[1]j[1]k[1]l[1]m[1]n[1]o[1]p[1]q[1]r[1]",
                 "too many brackets"}));
 
-TEST(Hostlist, TakesAsManyNodesAsSlurmCanHave) {
+TEST(Hostlist, AcceptsSlurmsMaximumNumberOfNodes) {
   const auto names = expand_hostlist("n[00000-65535]");
   ASSERT_EQ(names.size(), kMaxHosts);
   EXPECT_EQ(names.front(), "n00000");
@@ -120,7 +121,7 @@ std::string compressed(const std::vector<std::string>& names) {
   return compress_hostlist(names);
 }
 
-TEST(Compressed, IsWhatSlurmWrites) {
+TEST(Compressed, MatchesSlurmsFormat) {
   EXPECT_EQ(compressed({}), "");
   EXPECT_EQ(compressed({"n1"}), "n1");
   EXPECT_EQ(compressed({"n1", "n2", "n3", "n7"}), "n[1-3,7]");
@@ -130,7 +131,7 @@ TEST(Compressed, IsWhatSlurmWrites) {
   EXPECT_EQ(compressed({"login", "r1n1", "r1n2", "r2n1"}), "login,r1n[1-2],r2n1");
 }
 
-TEST(Compressed, ReadsBackTheSame) {
+TEST(Compressed, RoundTrips) {
   const std::vector<std::vector<std::string>> lists{{"a1", "a2", "b", "c08", "c09", "c10", "c12"},
                                                     {"n3", "n1", "n2"},
                                                     {"n99999999999", "n100000000000"}};

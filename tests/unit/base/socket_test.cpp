@@ -28,25 +28,25 @@ TEST(Socket, ConnectsToAListener) {
   EXPECT_TRUE(wait_for(listener.socket.get(), POLLIN, Clock::now() + 10s));
 }
 
-TEST(Socket, SaysWhyItCannotConnect) {
+TEST(Socket, ReportsWhyItCannotConnect) {
   const std::uint16_t port = open_listener(0).port;
   EXPECT_EQ(connect_to_own(port), ECONNREFUSED);
 }
 
-TEST(Socket, APortThatIsTakenIsNotListenedOn) {
+TEST(Socket, PortInUseIsNotOpened) {
   const Listener listener = open_listener(0);
   errno = 0;
   EXPECT_FALSE(open_listener(listener.port).socket);
   EXPECT_EQ(errno, EADDRINUSE);
 }
 
-TEST(Socket, IsWaitedForUntilTheDeadline) {
+TEST(Socket, WaitEndsAtTheDeadline) {
   const Listener listener = open_listener(0);
   EXPECT_FALSE(wait_for(listener.socket.get(), POLLIN, Clock::now() + 20ms));
   EXPECT_FALSE(wait_for(listener.socket.get(), POLLIN, Clock::now() - 1h));
 }
 
-TEST(Addresses, AreShownAsNumbers) {
+TEST(Addresses, AreNumeric) {
   for (const auto* text : {"192.0.2.7", "2001:db8::7"}) {
     EXPECT_EQ(numeric_address(find_addresses(text, 80, AI_NUMERICHOST)->ai_addr), text);
   }
@@ -60,7 +60,7 @@ TEST(Deadline, IsRoundedUpToMillisecondsForPoll) {
   EXPECT_GT(milliseconds_until(Clock::now() + 1h), 3'500'000);
 }
 
-TEST(WakeEvent, RingsUntilItIsCleared) {
+TEST(WakeEvent, StaysReadableUntilItIsCleared) {
   const WakeEvent event;
   const auto rings = [&event] { return wait_for(event.fd(), POLLIN, Clock::now()); };
   EXPECT_FALSE(rings());

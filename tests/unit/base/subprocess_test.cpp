@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that answer, hang, die or write too much.
+// Tests processes that answer, hang, die or write too much.
 #include "base/subprocess.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ bool is_gone(pid_t pid) {
   return false;
 }
 
-TEST(Subprocess, BringsWhatTheWorkReturns) {
+TEST(Subprocess, ReturnsTheResultOfTheWork) {
   const std::string text(100'000, 'x');  // more than a pipe holds
   auto child = Subprocess::calling([&text] { return text; });
   const auto output = child.wait(from_now(10'000));
@@ -43,7 +43,7 @@ TEST(Subprocess, BringsWhatTheWorkReturns) {
   EXPECT_EQ(output.text, text);
 }
 
-TEST(Subprocess, WorkThatFailsOrCrashesIsToldFromWorkThatIsDone) {
+TEST(Subprocess, ExitCodeShowsFailedAndCrashedWork) {
   auto failing = Subprocess::calling([]() -> std::string { throw std::runtime_error("no"); });
   EXPECT_EQ(failing.wait(from_now(10'000)).exit_code, 1);
   auto crashing = Subprocess::calling([]() -> std::string {
@@ -53,7 +53,7 @@ TEST(Subprocess, WorkThatFailsOrCrashesIsToldFromWorkThatIsDone) {
   EXPECT_EQ(crashing.wait(from_now(10'000)).exit_code, -1);
 }
 
-TEST(Subprocess, WorkThatHangsIsEndedWithAllItStarted) {
+TEST(Subprocess, HangingProcessIsKilledWithItsChildren) {
   auto child = Subprocess::running({"sh", "-c", "sleep 1000 & echo $!; wait"});
   const auto output = child.wait(from_now(500));
   EXPECT_TRUE(output.timed_out);
@@ -61,7 +61,7 @@ TEST(Subprocess, WorkThatHangsIsEndedWithAllItStarted) {
   EXPECT_TRUE(is_gone(std::atoi(output.text.c_str())));
 }
 
-TEST(Subprocess, DiesWithItsOwner) {
+TEST(Subprocess, DiesWithItsParent) {
   const std::string file = testing::TempDir() + "bounded_child_pid";
   {
     const auto child = Subprocess::running({"sh", "-c", "echo $$ > " + file + "; exec sleep 1000"});
@@ -77,7 +77,7 @@ TEST(Subprocess, DiesWithItsOwner) {
   EXPECT_TRUE(is_gone(pid));
 }
 
-TEST(Subprocess, ProgramsAndTheirExitCodes) {
+TEST(Subprocess, ReturnsOutputAndExitCode) {
   auto both = Subprocess::running({"sh", "-c", "echo out; echo error >&2; exit 7"});
   const auto output = both.wait(from_now(10'000));
   EXPECT_EQ(output.exit_code, 7);
@@ -85,28 +85,28 @@ TEST(Subprocess, ProgramsAndTheirExitCodes) {
   EXPECT_EQ(Subprocess::running({"/nowhere/program"}).wait(from_now(10'000)).exit_code, 127);
 }
 
-TEST(Subprocess, KeepsAMebibyteOfEndlessOutput) {
+TEST(Subprocess, KeepsAtMostAMebibyteOfOutput) {
   auto child = Subprocess::running({"sh", "-c", "head -c 3000000 /dev/zero; exit 3"});
   const auto output = child.wait(from_now(10'000));
   EXPECT_EQ(output.text.size(), std::size_t{1} << 20);
   EXPECT_EQ(output.exit_code, 3);
 }
 
-TEST(Subprocess, HoldsNoFileOfItsParentOpen) {
+TEST(Subprocess, ClosesTheFilesOfItsParent) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const auto child = Subprocess::running({"sleep", "1000"});
   close(ends[1]);
-  for (int i = 0; i < 500; ++i) {  // the child closes its copy a moment after it is made
+  for (int i = 0; i < 500; ++i) {  // the child closes its copy shortly after it starts
     pollfd entry{ends[0], POLLIN, 0};
     if (poll(&entry, 1, 10) > 0) break;
   }
   pollfd entry{ends[0], POLLIN, 0};
-  EXPECT_EQ(poll(&entry, 1, 0), 1);  // the end of the file, as no other process can write
+  EXPECT_EQ(poll(&entry, 1, 0), 1);  // end of file, because no other process has the writing end
   close(ends[0]);
 }
 
-TEST(OutputOf, IsThatOfAProgramThatSucceeds) {
+TEST(OutputOf, ReturnsTheOutputOfASuccessfulProgram) {
   EXPECT_EQ(output_of({"sh", "-c", "echo one; echo two >&2"}, 5s, 1000), "one\n");
   EXPECT_EQ(output_of({"sh", "-c", "cat"}, 5s, 1000), "") << "no input";
 }
@@ -118,14 +118,14 @@ TEST(OutputOf, IsNulloptBeyondItsLimits) {
   EXPECT_EQ(output_of({"sleep", "1000"}, 50ms, 1000), std::nullopt);
   EXPECT_EQ(output_of({"head", "-c", "20000", "/dev/zero"}, 5s, 20'000)->size(), 20'000U);
   EXPECT_EQ(output_of({"head", "-c", "20000", "/dev/zero"}, 5s, 19'999), std::nullopt);
-  EXPECT_EQ(output_of({"yes"}, 5s, 10'000), std::nullopt) << "without end";
+  EXPECT_EQ(output_of({"yes"}, 5s, 10'000), std::nullopt) << "endless output";
   EXPECT_EQ(output_of({"sh", "-c", "echo x; exec >&- sleep 1000"}, 50ms, 1000), std::nullopt)
-      << "it has closed its output, and stays";
-  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child is left to be waited for";
+      << "closed its output but keeps running";
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a zombie is left";
 }
 
-// A site's `scontrol` may be a script around the real one.
-TEST(OutputOf, EndsWhatAScriptHasStarted) {
+// A site's `scontrol` may be a script that calls the real one.
+TEST(OutputOf, KillsTheChildrenOfAScript) {
   const std::string file = testing::TempDir() + "output_of_pid";
   EXPECT_EQ(output_of({"sh", "-c", "sleep 1000 & echo $! > " + file + "; wait"}, 500ms, 1000),
             std::nullopt);
@@ -135,23 +135,23 @@ TEST(OutputOf, EndsWhatAScriptHasStarted) {
   EXPECT_TRUE(is_gone(std::atoi(pid->c_str())));
 }
 
-// Its memory is this process's until it is the program.
+// After vfork(2), the child shares this process's memory until it executes the program.
 TEST(Subprocess, DoesNotCallTheHandlersOfItsParent) {
   static std::atomic<int> calls{0};
   const auto before = std::signal(SIGUSR1, [](int) { ++calls; });
   auto child = Subprocess::running({"sh", "-c", "kill -USR1 $$; exit 3"});
-  EXPECT_EQ(child.wait(from_now(10'000)).exit_code, -1) << "the signal ends it";
+  EXPECT_EQ(child.wait(from_now(10'000)).exit_code, -1) << "killed by the signal";
   std::signal(SIGUSR1, before);
   EXPECT_EQ(calls, 0);
 }
 
-TEST(Subprocess, GetsVariablesBesideThoseOfItsParent) {
+TEST(Subprocess, AddsVariablesToTheEnvironment) {
   auto child = Subprocess::running({"sh", "-c", "echo \"$ADDED $PATH\""},
                                    {.variables = {{"ADDED", "yes"}, {"PATH", "/x:/bin:/usr/bin"}}});
   EXPECT_EQ(child.wait(from_now(10'000)).text, "yes /x:/bin:/usr/bin\n");
 }
 
-TEST(Subprocess, ThatClosesItsOutputIsWaitedFor) {
+TEST(Subprocess, WaitsForAProcessThatClosedItsOutput) {
   auto child = Subprocess::running({"sh", "-c", "echo x; exec >&- 2>&-; sleep 0.5; exit 4"});
   const auto output = child.wait(from_now(10'000));
   EXPECT_EQ(output.text, "x\n");

@@ -20,13 +20,13 @@ TEST(Split, KeepsEmptyPiecesUpToALimit) {
   EXPECT_THAT(split("a,b,c", ',', 2), ElementsAre("a", "b"));
 }
 
-TEST(Words, AreBetweenSpacesAndTabs) {
+TEST(Words, AreSeparatedBySpacesAndTabs) {
   EXPECT_THAT(words_of(" \t "), IsEmpty());
   EXPECT_THAT(words_of("  a\tb  c "), ElementsAre("a", "b", "c"));
   EXPECT_THAT(words_of("a b c", 2), ElementsAre("a", "b"));
 }
 
-TEST(Trimmed, HasNoSpaceAtBothSides) {
+TEST(Trimmed, HasNoSurroundingSpace) {
   EXPECT_EQ(trimmed(" \t a b\r\n"), "a b");
   EXPECT_EQ(trimmed(" \n"), "");
 }
@@ -49,7 +49,7 @@ TEST(Decimal, IsStrictAndBounded) {
   }
 }
 
-TEST(ShellWord, QuotesWhatAShellWouldRead) {
+TEST(ShellWord, QuotesShellCharacters) {
   EXPECT_EQ(shell_word("node1:29500"), "node1:29500");
   EXPECT_EQ(shell_word(""), "''");
   EXPECT_EQ(shell_word("a b"), "'a b'");
@@ -72,7 +72,7 @@ TEST(Decimal, FitsItsType) {
   EXPECT_EQ(parse_hexadecimal(""), std::nullopt);
 }
 
-TEST(Sanitize, LeavesPrintableAsciiOnly) {
+TEST(Sanitize, KeepsOnlyPrintableAscii) {
   EXPECT_EQ(sanitize("a\x1b[2J\n\xc3\xa9~"), "a?[2J???~");
   EXPECT_EQ(sanitize_beginning("abc", 3), "abc");
   EXPECT_EQ(sanitize_beginning("ab\ncd", 3), "ab?...");
@@ -82,7 +82,7 @@ TEST(Sanitize, LeavesPrintableAsciiOnly) {
   EXPECT_EQ(sanitize_lines("a\nb", 2), "a ");
 }
 
-TEST(HostOrAddress, HoldsNothingThatAShellReads) {
+TEST(HostOrAddress, RejectsShellCharacters) {
   for (const auto* text : {"n1", "a.b-c_d", "fe80::1%eth0"}) EXPECT_TRUE(is_host_or_address(text));
   for (const auto* text : {"", "a b", "$(x)", "a/b", "\xc3\xa9"})
     EXPECT_FALSE(is_host_or_address(text)) << text;
@@ -90,14 +90,14 @@ TEST(HostOrAddress, HoldsNothingThatAShellReads) {
 }
 
 TEST(BeginningOf, IsCutBetweenCharacters) {
-  const std::string text = "a\u00e9\u20ac\U0001F600z";  // of 1, 2, 3, 4 and 1 bytes
+  const std::string text = "a\u00e9\u20ac\U0001F600z";  // characters of 1, 2, 3, 4 and 1 bytes
   const std::size_t whole[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 11, 11};
   for (std::size_t bytes = 0; bytes < std::size(whole); ++bytes) {
     EXPECT_EQ(beginning_of(text, bytes).size(), whole[bytes]) << bytes;
   }
 }
 
-TEST(BeginningOf, WhatIsNotUtf8IsCutAnywhere) {
+TEST(BeginningOf, NonUtf8TextIsCutAnywhere) {
   const std::string text(100, '\x80');
   EXPECT_EQ(beginning_of(text, 50).size(), 50U);
 }

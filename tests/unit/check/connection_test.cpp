@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deadlines and error texts of TCP, and the framing of control messages, including invalid bytes.
+// Tests the deadlines and error messages of TCP connections, and the framing of control messages,
+// including invalid bytes.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -137,7 +138,7 @@ std::string frame(const std::string& text) {
   return header + text;
 }
 
-TEST(ControlChannel, MessagesArriveWholeHoweverTheyAreSplit) {
+TEST(ControlChannel, MessagesArriveWholeForAnySplit) {
   auto [near, far] = channels();
   const std::string bytes = frame(R"({"a":1})") + frame(R"({"b":2})");
   std::thread sender([&bytes, &socket = far] {
@@ -149,7 +150,7 @@ TEST(ControlChannel, MessagesArriveWholeHoweverTheyAreSplit) {
   EXPECT_FALSE(near.receive(in(20)));  // there is no third message
 }
 
-TEST(ControlChannel, RoundTrip) {
+TEST(ControlChannel, CarriesTextsAndRejectsLargeMessages) {
   Ends ends = connected();
   ControlChannel near(std::move(ends.near));
   ControlChannel far(std::move(ends.far));
@@ -169,7 +170,7 @@ TEST(ControlChannel, InvalidMessagesAreRejected) {
   }
 }
 
-TEST(ControlChannel, EndOfTheStream) {
+TEST(ControlChannel, ReportsTheEndOfTheStream) {
   auto [near, far] = channels();
   send_raw(far, frame(R"({"a":1})") + "xx");
   far.close();
@@ -264,7 +265,7 @@ TEST(PairLinks, StrangersAndOtherPairsAreNotAcceptedAsPeer) {
   EXPECT_EQ(word[0], std::byte{42});
 }
 
-// Handled one after the other, they would use up the time of the peer.
+// If they were handled one after the other, they would use up the peer's time.
 TEST(PairLinks, AHundredSilentStrangersDoNotBlockThePeer) {
   const Listener listener = listen_on(0);
   std::vector<FileDescriptor> strangers;
@@ -283,7 +284,7 @@ TEST(PairLinks, MissingPeerIsReported) {
             "the other end did not connect in time");
 }
 
-// A tool that starts its server in the background never notices that the server exits.
+// A tool that starts its server in the background does not detect that the server exits.
 TEST(PairLinks, PeerThatExitsDuringTheExchangeIsAnError) {
   const Listener listener = listen_on(0);
   auto server = std::async(std::launch::async, [&listener] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Error counters: reading /sys, finding increases, and the file that stores them.
+// Tests error counters: reading /sys, finding increases, and the file that stores the values.
 #include "ddp_runtime/check/node/counters_check.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace ddp::check {
 namespace {
 
-class CountersOf : public testing::Test {
+class CountersTest : public testing::Test {
  protected:
   void write(const std::string& path, const std::string& text) const {
     test::write(directory_ / path, text);
@@ -24,7 +24,7 @@ class CountersOf : public testing::Test {
   std::filesystem::path directory_ = temporary_.path();
 };
 
-TEST_F(CountersOf, InterfacesAndPortsAreRead) {
+TEST_F(CountersTest, ReadsInterfacesAndPorts) {
   write("class/net/eth0/statistics/rx_crc_errors", "7\n");
   write("class/net/eth0/statistics/rx_errors", "no number\n");
   write("class/net/lo/statistics/rx_errors", "9\n");
@@ -46,14 +46,14 @@ TEST(Counters, OnlyIncreasesAreReported) {
   EXPECT_EQ(std::get<double>(findings[1].value), 4);  // b was reset
 }
 
-TEST_F(CountersOf, AreKeptBetweenRuns) {
+TEST_F(CountersTest, KeepsValuesBetweenRuns) {
   const std::string file = directory_ / "kept";
   EXPECT_EQ(compare_with_kept_counters(file, {{"a", 5}})[0].severity, Severity::ok);
   EXPECT_EQ(compare_with_kept_counters(file, {{"a", 6}})[0].severity, Severity::warning);
   EXPECT_EQ(compare_with_kept_counters(file, {{"a", 6}})[0].severity, Severity::ok);
 }
 
-TEST_F(CountersOf, AnUnreadableFileIsUnknownOnce) {
+TEST_F(CountersTest, AnUnreadableFileIsUnknownOnce) {
   write("kept", "[1, 2");
   const std::string file = directory_ / "kept";
   EXPECT_EQ(compare_with_kept_counters(file, {{"a", 5}})[0].severity, Severity::unknown);
@@ -62,7 +62,7 @@ TEST_F(CountersOf, AnUnreadableFileIsUnknownOnce) {
 }
 
 // Root writes the file, and the directory may belong to another user.
-TEST_F(CountersOf, SymbolicLinksAreNotFollowed) {
+TEST_F(CountersTest, SymbolicLinksAreNotFollowed) {
   write("victim", "precious\n");
   const std::string file = directory_ / "kept";
   std::filesystem::create_symlink(directory_ / "victim", file + ".new");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defects found in other checking tools, each as a test of this one.
+// Tests ddp-check for defects that were found in other checking tools.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -60,7 +60,7 @@ TEST(DefectsOfOthers, PassDoesNotOverwriteAWarning) {
   EXPECT_EQ(findings.all().front().evidence, "slow");
 }
 
-// A limit was compared only if a number was found in a text, which never contained one.
+// One tool compared a limit only if it found a number in a text that never contained one.
 TEST(DefectsOfOthers, UnreadableNumberDoesNotPass) {
   fabric::InfinibandPort port;
   port.device = "mlx5_0";
@@ -75,7 +75,8 @@ TEST(DefectsOfOthers, UnreadableNumberDoesNotPass) {
   EXPECT_EQ(Findings().severity(), Severity::unknown);  // nothing measured at all
 }
 
-// A fixed threshold that half of the same machines could not reach, without any hint of its origin.
+// One tool had a fixed threshold of unknown origin, which half of a set of identical machines did
+// not reach.
 TEST(DefectsOfOthers, ThresholdComesFromTheNodesThemselves) {
   for (const auto& finding : evaluate_pairs(fleet(6, 2, 0.5e9), {})) {
     if (finding.node != "n3") continue;
@@ -89,7 +90,7 @@ TEST(DefectsOfOthers, ThresholdComesFromTheNodesThemselves) {
   EXPECT_TRUE(bad_nodes(verdict_of(slower)).empty());
 }
 
-// The exit status of a background server was used, which could not be the server's.
+// One tool took the exit status of a background job for that of its server.
 TEST(DefectsOfOthers, DeadServerIsAnError) {
   std::uint16_t port = 0;
   {
@@ -106,14 +107,15 @@ TEST(DefectsOfOthers, DeadServerIsAnError) {
   EXPECT_EQ(exit_code_of(verdict_of(measured).severity()), 2);
 }
 
-// CRITICAL with the text of the last pair, which had "run successfully", and without any host name.
+// One tool reported CRITICAL with the text of the last pair, "run successfully", and without a host
+// name.
 TEST(DefectsOfOthers, VerdictNamesTheNode) {
   const Verdict verdict = verdict_of(fleet(6, 2, 0.1e9));
   EXPECT_THAT(verdict_line(verdict), HasSubstr("n3 (tcp.send)"));
   EXPECT_THAT(verdict_line(verdict), testing::Not(HasSubstr("n6")));
 }
 
-// Suspects with exit code 0, and an odd last node without a row.
+// One tool reported suspects with exit code 0, and omitted the last node of an odd number.
 TEST(DefectsOfOthers, SuspectsFailAndNoNodeIsLeftOut) {
   EXPECT_NE(exit_code_of(verdict_of(fleet(6, 2, 0.85e9)).severity()), 0);
   for (const int nodes : {5, 9, 33}) {
@@ -132,7 +134,7 @@ TEST(DefectsOfOthers, SuspectsFailAndNoNodeIsLeftOut) {
   EXPECT_EQ(verdict_of(measured).severity(), Severity::unknown);  // n5 is listed as untested
 }
 
-// Two stragglers were named on every healthy job.
+// One tool named two stragglers in every healthy job.
 TEST(DefectsOfOthers, HealthyRunsNameNoNode) {
   Simulation healthy;
   healthy.bad = 0;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables of findings in docs/checks.md, held against the sources: every finding that a check
-// can make is explained, and none that does not exist.
+// Compares the tables of findings in docs/checks.md with the sources: they must list every finding,
+// and no finding that does not exist.
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
-// GCC 12 with a sanitizer warns of its own <regex>.
+// With a sanitizer, GCC 12 prints warnings about its own <regex>.
 #pragma GCC diagnostic push
 #ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -27,7 +27,8 @@ std::string content_of(const std::filesystem::path& file) {
   return text.str();
 }
 
-// Adds `prefix` and the first group of every match, with NAME for what is filled in at run time.
+// Adds `prefix` and the first group of every match, with NAME in place of parts that are known only
+// at run time.
 void add_names(std::set<std::string>& names, const std::string& text, const char* pattern,
                const std::string& prefix = "") {
   const std::regex expression(pattern);
@@ -48,7 +49,7 @@ std::set<std::string> findings_in_sources() {
     add_names(names, text, R"re((?:kind \+|send \?|:) "\.([a-z_]+)")re", "WAY.");
     add_names(names, text, R"re(Charge charge\{"([a-z_]+)")re", "WAY.");
   }
-  // Facts, which drift.NAME is about, and file systems.
+  // Facts, which drift.NAME covers, and file systems.
   std::erase_if(names, [](const std::string& name) {
     return std::regex_search(name, std::regex("^(driver|firmware|library|fuse)\\."));
   });
@@ -67,7 +68,7 @@ std::set<std::string> findings_in_tables() {
   return names;
 }
 
-TEST(Documents, TablesOfFindingsKnowEveryFindingAndNoOther) {
+TEST(Documents, TablesListExactlyTheExistingFindings) {
   const auto made = findings_in_sources();
   EXPECT_GT(made.size(), 60U);
   EXPECT_EQ(findings_in_tables(), made);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which nodes may be drained, and which may be resumed.
+// Tests which nodes may be drained, and which may be resumed.
 #include "ddp_runtime/check/drain_policy.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ void drain(SlurmNode& node, const std::string& reason) {
   node.reason = reason;
 }
 
-TEST(DrainPolicy, ReadsSinfoWithEachNodeOnce) {
+TEST(DrainPolicy, ReadsEachNodeOfSinfoOnce) {
   const auto nodes = slurm_nodes_in(
       "n1|idle|none\nn2|draining*|ddp-check:storage.shm\nn1|idle|none\n|x|y\nrubbish\n"
       "n3|mixed|a | b");
@@ -52,10 +52,10 @@ TEST(DrainPolicy, NodesDrainedByOthersCount) {
   EXPECT_TRUE(may_drain(nodes, "n15", limit));
   drain(nodes[1], "ddp-check:storage.shm");
   EXPECT_FALSE(may_drain(nodes, "n15", limit));
-  EXPECT_TRUE(may_drain(nodes, "n11", limit));  // drained already, so it may get any new reason
+  EXPECT_TRUE(may_drain(nodes, "n11", limit));  // already drained, so a new reason is allowed
 }
 
-// Ten nodes lose the same file server at the same moment: each of them saw no drained nodes.
+// Ten nodes lose the same file server at the same moment, when none of them sees any drained nodes.
 TEST(DrainPolicy, AtMostTheLimitStaysDrainedWhenManyDrainAtOnce) {
   auto nodes = cluster(20);
   const DrainLimit limit = drain_limit_from("10%");
@@ -83,9 +83,9 @@ TEST(DrainPolicy, OnlyARepeatedCheckCanBeClean) {
   EXPECT_TRUE(made_again_and_clean(fine, "n1", "ddp-check:storage.shm /dev/shm"));
   EXPECT_FALSE(made_again_and_clean(fine, "n1", "ddp-check:storage.dir /scratch"));
   EXPECT_FALSE(made_again_and_clean(fine, "n2", "ddp-check:storage.shm /dev/shm"));
-  // A clean check of the node says nothing about the network.
+  // A clean check of the node does not test the network.
   EXPECT_FALSE(made_again_and_clean(fine, "n1", "ddp-check:tcp.send"));
-  // Reasons given by others stay, whatever they look like.
+  // Reasons from others stay, even if they look like ours.
   for (const char* reason : {"", "none", "storage.shm /dev/shm", "not ddp-check:storage.shm"}) {
     EXPECT_FALSE(made_again_and_clean(fine, "n1", reason)) << reason;
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes that differ in facts, clocks and packet sizes; and the probe of packet sizes itself.
+// Tests findings about nodes that differ in facts, clocks and packet sizes, and the probe of packet
+// sizes.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -35,7 +36,7 @@ std::string drift_complaints(const std::vector<Finding>& findings) {
   return text;
 }
 
-TEST(Drift, MajorityIsRightAndTwoNodesHaveNone) {
+TEST(Drift, MajorityIsRightAndTwoNodesHaveNoMajority) {
   EXPECT_EQ(drift_complaints(evaluate_drift(tasks({"6.1", "6.1", "6.1"}))), "");
   EXPECT_EQ(drift_complaints(evaluate_drift(tasks({"6.1", "5.9", "6.1"}))), "drift.kernel n2");
   EXPECT_EQ(drift_complaints(evaluate_drift(tasks({"6.1", "5.9"}))), "drift.kernel n2/n1");
@@ -75,7 +76,7 @@ std::vector<PathResult> paths(int nodes, int small) {
   return results;
 }
 
-TEST(Paths, WithSmallerPacketsNameTheNodeOrTheLink) {
+TEST(Paths, SmallerPacketsNameTheNodeOrTheLink) {
   const std::vector<std::string> nodes{"n1", "n2", "n3", "n4"};
   EXPECT_EQ(drift_complaints(evaluate_paths(nodes, paths(4, -1))), "");
   EXPECT_EQ(drift_complaints(evaluate_paths(nodes, paths(4, 2))), "net.path_mtu n3");
@@ -84,7 +85,7 @@ TEST(Paths, WithSmallerPacketsNameTheNodeOrTheLink) {
   EXPECT_EQ(drift_complaints(evaluate_paths(nodes, one)), "net.path_mtu n1/n4");
 }
 
-TEST(Paths, WithoutAnyDatagramAreUnknown) {
+TEST(Paths, WithoutDatagramsTheResultIsUnknown) {
   const std::vector<std::string> nodes{"n1", "n2"};
   EXPECT_EQ(
       drift_complaints(evaluate_paths(nodes, std::vector<PathResult>{{{0, 1}, 1500, 1500, 0, 0}})),
@@ -98,11 +99,11 @@ TEST(PathProbe, ReturnsTheLargestPacketThatArrives) {
   const auto soon = [] { return Clock::now() + std::chrono::milliseconds(200); };
   one.send("127.0.0.1", other.port(), 9000, 77);
   EXPECT_EQ(other.receive(9000, 77, Clock::now() + std::chrono::seconds(20)), 9000);
-  EXPECT_EQ(other.receive(9000, 78, soon()), 0);  // datagrams left over from the other probe
+  EXPECT_EQ(other.receive(9000, 78, soon()), 0);  // ignores datagrams of the other probe
   one.send("127.0.0.1", other.port(), 1400, 79);
   EXPECT_EQ(other.receive(1500, 79, soon()), 1400);
   EXPECT_EQ(other.receive(1500, 80, soon()), 0);
-  one.send("127.0.0.1", other.port(), 65'536, 81);  // loopback's
+  one.send("127.0.0.1", other.port(), 65'536, 81);  // the MTU of loopback
   EXPECT_EQ(other.receive(65'536, 81, Clock::now() + std::chrono::seconds(20)), 65'536);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verdicts from made-up measurements: every kind of fault, the right name, and no findings on a
-// healthy run.
+// Tests verdicts on synthetic measurements: every kind of fault has the right name, and a healthy
+// run has no findings.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -63,12 +63,12 @@ std::map<int, Hello> reports(const std::vector<std::string>& nodes) {
 
 constexpr std::chrono::milliseconds kTimeout{30'000};
 
-TEST(JudgeRollCall, AllTasksReported) {
+TEST(EvaluateRollCall, CompleteRollCallIsOk) {
   EXPECT_EQ(complaints(evaluate_roll_call(two_nodes(), reports({"n1", "n1", "n2"}), kTimeout, {})),
             "");
 }
 
-TEST(JudgeRollCall, MissingNodesAndTasksAreNamed) {
+TEST(EvaluateRollCall, MissingNodesAndTasksAreNamed) {
   EXPECT_EQ(complaints(evaluate_roll_call(two_nodes(), reports({"n1", "n1", ""}), kTimeout, {})),
             "net.missing n2=CRITICAL");
   const auto findings = evaluate_roll_call(two_nodes(), reports({"n1", "", "n2"}), kTimeout, {});
@@ -76,21 +76,22 @@ TEST(JudgeRollCall, MissingNodesAndTasksAreNamed) {
   EXPECT_EQ(findings.front().evidence, "1 of 2 tasks reported");
 }
 
-TEST(JudgeRollCall, RanksAreNamedIfTheNodesAreUnknown) {
+TEST(EvaluateRollCall, RanksAreNamedIfTheNodesAreUnknown) {
   JobStep step = two_nodes();
   step.nodes.clear();
   EXPECT_EQ(complaints(evaluate_roll_call(step, reports({"n1", "", ""}), kTimeout, {})),
             "net.missing /rank 1,2=CRITICAL");
 }
 
-TEST(JudgeRollCall, RejectedTasksAreReported) {
+TEST(EvaluateRollCall, RejectedTasksAreReported) {
   EXPECT_EQ(complaints(evaluate_roll_call(two_nodes(), reports({"n1", "n1", "n2"}), kTimeout,
                                           {"n9 belongs to another job step"})),
             "net.refused =WARNING");
 }
 
-// A job of one node has no network to check; one node of a larger job was started wrongly.
-TEST(JudgeRollCall, OneNodeIsFineOnlyIfItIsTheWholeJob) {
+// A job of one node has no network to check, but a check of one node in a larger job was started
+// incorrectly.
+TEST(EvaluateRollCall, OneNodeIsFineOnlyIfItIsTheWholeJob) {
   JobStep step;
   step.nodes = {{"n1", 4}};
   for (const auto& [job_nodes, severity] :
@@ -104,40 +105,40 @@ TEST(JudgeRollCall, OneNodeIsFineOnlyIfItIsTheWholeJob) {
   EXPECT_EQ(evaluate_no_pair(with_a_missing_node).severity, Severity::unknown);
 }
 
-TEST(JudgeLost, NamesTheNodeAndTheMoment) {
+TEST(EvaluateLost, NamesTheNodeAndTheMoment) {
   const std::vector<LostTask> lost{{2, "n2", "TCP round 1 of 3", "it stopped answering"}};
   const auto findings = evaluate_lost(lost);
   EXPECT_EQ(complaints(findings), "net.answer n2=CRITICAL");
   EXPECT_EQ(findings[0].evidence, "rank 2, during TCP round 1 of 3: it stopped answering");
 }
 
-TEST(JudgeReports, AgreementIsNoFinding) {
+TEST(EvaluateReports, AgreementHasNoFindings) {
   EXPECT_EQ(complaints(evaluate_reports(two_nodes(), reports({"n1", "n1", "n2"}))), "");
   EXPECT_TRUE(evaluate_reports(two_nodes(), {}).empty());
 }
 
-TEST(JudgeReports, NodeThatResolvesTheLeaderDifferently) {
+TEST(EvaluateReports, NodeThatResolvesTheLeaderDifferentlyIsNamed) {
   auto present = reports({"n1", "n1", "n2"});
   present[2].leader_addresses = {"10.9.9.9"};
   EXPECT_EQ(complaints(evaluate_reports(two_nodes(), present)), "name.leader n2/n1=WARNING");
 }
 
-TEST(JudgeReports, LeaderThatCannotReachItself) {
+TEST(EvaluateReports, LeaderThatCannotReachItselfIsCritical) {
   auto present = reports({"n1", "n1", "n2"});
   present[0].by_loopback = true;
   EXPECT_EQ(complaints(evaluate_reports(two_nodes(), present)),
             "net.leader_address n1/n1=CRITICAL");
 }
 
-TEST(JudgeReports, MtusThatDiffer) {
+TEST(EvaluateReports, DifferentMtusAreReported) {
   auto present = reports({"n1", "n1", "n2"});
   present[2].mtu = 1500;
   EXPECT_EQ(complaints(evaluate_reports(two_nodes(), present)), "net.mtu n2=WARNING");
-  present[2].address = "127.0.0.1";  // loopback has an MTU of its own
+  present[2].address = "127.0.0.1";  // loopback has another MTU
   EXPECT_EQ(complaints(evaluate_reports(two_nodes(), present)), "");
 }
 
-TEST(JudgeReports, TwoMtusWithoutAMajorityNameBothNodes) {
+TEST(EvaluateReports, TwoMtusWithoutAMajorityNameBothNodes) {
   auto present = reports({"n1", "n2"});
   present[1].mtu = 1500;
   const auto findings = evaluate_reports(two_nodes(), present);
@@ -147,14 +148,14 @@ TEST(JudgeReports, TwoMtusWithoutAMajorityNameBothNodes) {
 
 // ---- names
 
-TEST(JudgeNames, AgreementIsNoFinding) {
+TEST(EvaluateNames, AgreementHasNoFindings) {
   const std::map<std::string, std::vector<std::string>> same{{"n1", {"10.0.0.1"}},
                                                              {"n2", {"10.0.0.2"}}};
   EXPECT_EQ(complaints(evaluate_names({{"n1", same}, {"n2", same}, {"n3", same}})), "");
   EXPECT_EQ(complaints(evaluate_names({})), "");
 }
 
-TEST(JudgeNames, TheMajorityIsRight) {
+TEST(EvaluateNames, TheMajorityIsRight) {
   const Resolutions resolutions{{"n1", {{"n3", {"10.0.0.3"}}}},
                                 {"n2", {{"n3", {"10.0.0.3"}}}},
                                 {"n4", {{"n3", {"10.9.9.9"}}}},
@@ -163,12 +164,12 @@ TEST(JudgeNames, TheMajorityIsRight) {
             "name.resolution n4/n3=WARNING, name.resolution n5/n3=WARNING");
 }
 
-TEST(JudgeNames, TwoNodesThatDisagreeHaveNoMajority) {
+TEST(EvaluateNames, TwoNodesThatDisagreeHaveNoMajority) {
   const Resolutions resolutions{{"n1", {{"n3", {"10.0.0.3"}}}}, {"n2", {{"n3", {"10.9.9.9"}}}}};
   EXPECT_EQ(complaints(evaluate_names(resolutions)), "");
 }
 
-TEST(JudgeNames, NodeMayResolveItselfDifferentlyButNotToLoopbackOnly) {
+TEST(EvaluateNames, NodeMayResolveItselfDifferentlyButNotToLoopbackOnly) {
   const Resolutions resolutions{{"n1", {{"n1", {"127.0.1.1"}}}},
                                 {"n2", {{"n1", {"10.0.0.1"}}, {"n2", {"192.168.0.2"}}}},
                                 {"n3", {{"n1", {"10.0.0.1"}}, {"n2", {"10.0.0.2"}}}},
@@ -176,13 +177,13 @@ TEST(JudgeNames, NodeMayResolveItselfDifferentlyButNotToLoopbackOnly) {
   EXPECT_EQ(complaints(evaluate_names(resolutions)), "name.own n1=WARNING");
 }
 
-TEST(JudgeNames, NodeThatCannotResolveItselfAlthoughOthersCan) {
+TEST(EvaluateNames, NodeThatCannotResolveItsOwnNameIsReported) {
   Resolutions resolutions;
   resolutions["n1"]["n1"] = {};
   resolutions["n2"]["n1"] = {"10.0.0.1"};
   resolutions["n3"]["n1"] = {"10.0.0.1"};
   EXPECT_EQ(complaints(evaluate_names(resolutions)), "name.resolution n1/n1=WARNING");
-  // A cluster whose node names are unknown to every name service.
+  // In this cluster, no name service knows the node names.
   const std::map<std::string, std::vector<std::string>> unknown{{"n1", {}}, {"n2", {}}};
   EXPECT_EQ(complaints(evaluate_names({{"n1", unknown}, {"n2", unknown}})), "");
 }
@@ -218,11 +219,11 @@ void change_pairs_of(PairsMeasured& measured, int node, const Change& change) {
   }
 }
 
-TEST(JudgePairs, HealthyClusterHasNoFindings) {
+TEST(EvaluatePairs, HealthyClusterHasNoFindings) {
   EXPECT_EQ(complaints(evaluate_pairs(fleet(8), {})), "");
 }
 
-TEST(JudgePairs, ASlowNode) {
+TEST(EvaluatePairs, SlowNodeIsNamed) {
   auto measured = fleet(6);
   change_pairs_of(measured, 2, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.5e9; });
   const auto findings = evaluate_pairs(measured, {});
@@ -232,15 +233,15 @@ TEST(JudgePairs, ASlowNode) {
             "tcp.send n3=WARNING, tcp.receive n3=WARNING");
 }
 
-TEST(JudgePairs, DirectionIsReported) {
+TEST(EvaluatePairs, DirectionIsReported) {
   auto measured = fleet(6);
   change_pairs_of(measured, 2, [](PairResult& r) {
-    (r.pair.a == 2 ? r.b_to_a : r.a_to_b) = 0.5e9;  // what node 2 receives
+    (r.pair.a == 2 ? r.b_to_a : r.a_to_b) = 0.5e9;  // the direction to node 2
   });
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.receive n3=CRITICAL");
 }
 
-TEST(JudgePairs, CorruptDataNamesTheNodeOrTheLink) {
+TEST(EvaluatePairs, CorruptDataNamesTheNodeOrTheLink) {
   auto measured = fleet(4);
   change_pairs_of(measured, 1,
                   [](PairResult& r) { (r.pair.a == 1 ? r.wrong_at_a : r.wrong_at_b) = 3; });
@@ -250,7 +251,7 @@ TEST(JudgePairs, CorruptDataNamesTheNodeOrTheLink) {
   EXPECT_EQ(complaints(evaluate_pairs(one_link, {})), "tcp.data n1/n4=CRITICAL");
 }
 
-TEST(JudgePairs, FailedExchanges) {
+TEST(EvaluatePairs, FailedExchangesNameTheNodeOrTheNetwork) {
   auto measured = fleet(4);
   change_pairs_of(measured, 1, [](PairResult& r) { r.failure = "refused"; });
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})),
@@ -262,7 +263,7 @@ TEST(JudgePairs, FailedExchanges) {
   EXPECT_THAT(findings[0].evidence, HasSubstr("all 6 pairs"));
 }
 
-TEST(JudgePairs, ExchangeThatFailedBecauseOfSlownessBlamesTheSlowNode) {
+TEST(EvaluatePairs, TimeoutOfASlowNodeBlamesThatNode) {
   auto measured = fleet(6);
   change_pairs_of(measured, 2, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.01e9; });
   for (auto& result : measured.results) {
@@ -272,8 +273,8 @@ TEST(JudgePairs, ExchangeThatFailedBecauseOfSlownessBlamesTheSlowNode) {
             "tcp.exchange n3=CRITICAL, tcp.send n3=CRITICAL, tcp.receive n3=CRITICAL");
 }
 
-// A missing measurement is never OK, unless the node is already reported for another reason.
-TEST(JudgePairs, NodeWithoutAMeasurementIsUnknown) {
+// A missing measurement is UNKNOWN, unless the node is already reported for another reason.
+TEST(EvaluatePairs, NodeWithoutAMeasurementIsUnknown) {
   auto measured = fleet(5);
   std::erase_if(measured.results, [](const PairResult& r) { return r.pair.b == 4; });
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})),
@@ -282,7 +283,7 @@ TEST(JudgePairs, NodeWithoutAMeasurementIsUnknown) {
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "");
 }
 
-TEST(JudgePairs, TooFewPeersAreReported) {
+TEST(EvaluatePairs, TooFewPeersAreReported) {
   auto measured = fleet(3);
   change_pairs_of(measured, 2, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.1e9; });
   const auto findings = evaluate_pairs(measured, {});
@@ -290,8 +291,8 @@ TEST(JudgePairs, TooFewPeersAreReported) {
   EXPECT_EQ(findings[0].rule, "not compared: 3 nodes are too few for a majority, 4 are needed");
 }
 
-// A cluster that is slow as a whole passes every comparison among its nodes.
-TEST(JudgePairs, LinkRateAppliesToTwoNodes) {
+// A cluster that is slow as a whole passes every comparison between its nodes.
+TEST(EvaluatePairs, LinkRateAppliesToTwoNodes) {
   auto measured = fleet(2, 0.05e9);
   measured.link_rate.assign(2, 0.125e9);  // 1 Gb/s
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.link_rate n1/n2=CRITICAL");
@@ -305,7 +306,7 @@ TEST(JudgePairs, LinkRateAppliesToTwoNodes) {
   EXPECT_EQ(complaints(evaluate_pairs(fleet(2, 0.001e9), {})), "");
 }
 
-TEST(JudgePairs, LinkRateNamesTheNodeAmongThree) {
+TEST(EvaluatePairs, LinkRateNamesTheNodeAmongThree) {
   auto measured = fleet(3, 0.117e9);
   measured.link_rate.assign(3, 0.125e9);
   change_pairs_of(measured, 1, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.02e9; });
@@ -315,13 +316,13 @@ TEST(JudgePairs, LinkRateNamesTheNodeAmongThree) {
   EXPECT_EQ(complaints(evaluate_pairs(all, {})), "tcp.link_rate =CRITICAL");
 }
 
-TEST(JudgePairs, OneStreamIsNotExpectedToFillAFastLink) {
+TEST(EvaluatePairs, OneStreamIsNotExpectedToFillAFastLink) {
   auto measured = fleet(2, 3e9);
   measured.link_rate.assign(2, 50e9);  // 400 Gb/s
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "");
 }
 
-// `times` measurements at one speed, beside good pairs at 1 GB/s.
+// `times` measurements at one speed, with good pairs at 1 GB/s at the same time.
 Retest retest_of(std::optional<int> node, const Pair& link, double speed, int times = 9) {
   Retest retest;
   retest.node = node;
@@ -333,11 +334,11 @@ Retest retest_of(std::optional<int> node, const Pair& link, double speed, int ti
   return retest;
 }
 
-TEST(JudgePairs, ConfirmedSlowLink) {
+TEST(EvaluatePairs, ConfirmedSlowLinkIsReported) {
   auto measured = fleet(6);
   const Pair link = measured.results[0].pair;
   measured.results[0].a_to_b = 0.3e9;
-  EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "");  // not yet
+  EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "");  // not retested
   measured.retests = {retest_of(std::nullopt, link, 0.3e9)};
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.link n1/n6=CRITICAL");
   measured.retests = {retest_of(std::nullopt, link, 0.7e9)};
@@ -346,7 +347,7 @@ TEST(JudgePairs, ConfirmedSlowLink) {
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "");
 }
 
-TEST(JudgePairs, NodeThatPassesTheRetestIsCleared) {
+TEST(EvaluatePairs, NodeThatPassesTheRetestIsCleared) {
   auto measured = fleet(6);
   change_pairs_of(measured, 2, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.5e9; });
   measured.retests = {retest_of(2, {}, 0.97e9)};
@@ -358,8 +359,8 @@ TEST(JudgePairs, NodeThatPassesTheRetestIsCleared) {
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.send n3=WARNING");
 }
 
-// Between slow and fast there is an undecided range.
-TEST(JudgePairs, UndecidedRetestIsUnknown) {
+// A ratio between slow and fast is undecided.
+TEST(EvaluatePairs, UndecidedRetestIsUnknown) {
   auto measured = fleet(6);
   measured.retests = {retest_of(2, {}, 0.8e9)};
   measured.retests[0].noise = 0.2;
@@ -367,9 +368,9 @@ TEST(JudgePairs, UndecidedRetestIsUnknown) {
             "tcp.send n3=UNKNOWN, tcp.receive n3=UNKNOWN");
 }
 
-// With more noise it is not clearly slower than good pairs: then nothing is reported about this
-// node, and the slowdown that the noise may hide is reported for all nodes.
-TEST(JudgePairs, NoiseBlamesNoNodeAndHasTheSeverityTheUserChose) {
+// With more noise, the node is not clearly slower than good pairs. Then it has no finding of its
+// own, and one finding reports the slowdown that the noise may hide in any node.
+TEST(EvaluatePairs, NoiseBlamesNoNodeAndHasTheSeverityTheUserChose) {
   auto measured = fleet(6);
   measured.retests = {retest_of(2, {}, 0.8e9)};
   measured.retests[0].noise = 0.3;
@@ -378,17 +379,17 @@ TEST(JudgePairs, NoiseBlamesNoNodeAndHasTheSeverityTheUserChose) {
   EXPECT_GT(detection_limit_of(measured, rules.peers), 0.2);
   rules.noise = Severity::warning;
   EXPECT_EQ(complaints(evaluate_pairs(measured, rules)), "tcp.noise =WARNING");
-  measured.retests[0].noise = 0.2;  // a suspect stays a suspect
+  measured.retests[0].noise = 0.2;  // with less noise, the suspect stays a suspect
   EXPECT_EQ(complaints(evaluate_pairs(measured, rules)),
             "tcp.send n3=UNKNOWN, tcp.receive n3=UNKNOWN");
 }
 
-TEST(JudgePairs, NodeThatIsSometimesFarBelowIsUnsteady) {
+TEST(EvaluatePairs, NodeThatIsSometimesFarBelowIsUnsteady) {
   auto measured = fleet(6);
   measured.retests = {retest_of(2, {}, 1e9)};
   for (const std::size_t i : {1U, 4U, 7U}) measured.retests[0].tries[i].send = 0.3e9;
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.unsteady n3=WARNING");
-  // Seen on one link, and once with other partners of one of its ends.
+  // The fault appears on one link, and once with other partners of one end.
   measured.retests[0].node.reset();
   measured.retests[0].link = {2, 4};
   measured.retests.push_back(retest_of(2, {}, 1e9));
@@ -398,7 +399,7 @@ TEST(JudgePairs, NodeThatIsSometimesFarBelowIsUnsteady) {
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.unsteady n5=WARNING");
 }
 
-TEST(JudgePairs, NodeThatAnswersLate) {
+TEST(EvaluatePairs, LateNodeIsAWarning) {
   auto measured = fleet(6);
   measured.retests = {retest_of(2, {}, 1e9)};
   for (Try& one : measured.retests[0].tries) {
@@ -413,8 +414,8 @@ const Finding& noise_of(const std::vector<Finding>& findings) {
                        [](const Finding& f) { return f.check == "tcp.noise"; });
 }
 
-// An OK is worth as much as the slowdown it would have detected.
-TEST(JudgePairs, DetectionLimitIsReportedAndACoarseLimitIsUnknown) {
+// The value of an OK depends on the slowdown that the check would have detected.
+TEST(EvaluatePairs, DetectionLimitIsReportedAndACoarseLimitIsUnknown) {
   auto measured = fleet(8);
   EXPECT_EQ(noise_of(evaluate_pairs(measured, {})).severity, Severity::ok);
   EXPECT_NEAR(std::get<double>(noise_of(evaluate_pairs(measured, {})).value), 10, 1e-6);
@@ -434,7 +435,7 @@ TEST(JudgePairs, DetectionLimitIsReportedAndACoarseLimitIsUnknown) {
   EXPECT_EQ(noise_of(evaluate_pairs(measured, tolerant)).severity, Severity::ok);
 }
 
-TEST(JudgePairs, SlowerLinksAreReportedButNotAFault) {
+TEST(EvaluatePairs, SlowerLinksAreReportedButAreNotAFault) {
   auto measured = fleet(10);
   measured.classes = {0, 0, 0, 0, 1, 1, 1, 1, 1, 1};
   for (auto& result : measured.results) {
@@ -448,7 +449,7 @@ TEST(JudgePairs, SlowerLinksAreReportedButNotAFault) {
   EXPECT_NE(complaints(evaluate_pairs(measured, {})), "");
 }
 
-TEST(JudgePairs, LinksOfASlowNodeAreNotReported) {
+TEST(EvaluatePairs, LinksOfASlowNodeAreNotReported) {
   auto measured = fleet(6);
   change_pairs_of(measured, 2, [](PairResult& r) { r.a_to_b = r.b_to_a = 0.1e9; });
   measured.retests = {retest_of(2, {}, 0.1e9), retest_of(std::nullopt, {2, 3}, 0.1e9)};
@@ -456,8 +457,8 @@ TEST(JudgePairs, LinksOfASlowNodeAreNotReported) {
             "tcp.send n3=CRITICAL, tcp.receive n3=CRITICAL");
 }
 
-// Loss blames the link; a node only if all its links lose packets.
-TEST(JudgePairs, LostPackets) {
+// Loss blames the link. It blames a node only if all links of the node lose packets.
+TEST(EvaluatePairs, LossBlamesTheLinkOrTheNode) {
   auto measured = fleet(5);
   const auto lose = [&measured](PairResult& result) {
     result.lost = 0.02;
@@ -477,7 +478,7 @@ TEST(JudgePairs, LostPackets) {
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.loss n4=CRITICAL");
 }
 
-TEST(JudgePairs, SummaryCoversExchangesThatWorked) {
+TEST(EvaluatePairs, SummaryCoversExchangesThatWorked) {
   auto measured = fleet(4);
   measured.results[0].a_to_b = 0.5e9;
   measured.results[1].failure = "refused";
@@ -509,7 +510,7 @@ std::vector<Finding> evaluate_collective_whole(const CollectiveMeasured& measure
   return findings;
 }
 
-TEST(JudgeCollective, BusBandwidthIsThatOfTheSlowestRank) {
+TEST(EvaluateCollective, BusBandwidthIsThatOfTheSlowestRank) {
   auto measured = reduced();
   measured.results[2].seconds = {2.0, 4.0, 2.0};
   const auto bandwidth = bus_bandwidth(measured);
@@ -521,12 +522,12 @@ TEST(JudgeCollective, BusBandwidthIsThatOfTheSlowestRank) {
   EXPECT_EQ(complaints(evaluate_collective_whole(measured, std::nullopt)), "");
 }
 
-TEST(JudgeCollective, RequestedMinimumBandwidth) {
+TEST(EvaluateCollective, RequestedBandwidthIsRequired) {
   EXPECT_EQ(complaints(evaluate_collective_whole(reduced(), 1.4e9)), "");
   EXPECT_EQ(complaints(evaluate_collective_whole(reduced(), 1.6e9)), "mpi.all_reduce =CRITICAL");
 }
 
-TEST(JudgeCollective, WrongSumsNameTheirNode) {
+TEST(EvaluateCollective, WrongSumsNameTheirNode) {
   auto measured = reduced();
   measured.results[1].mismatch.count = 7;
   EXPECT_EQ(complaints(evaluate_collective_whole(measured, std::nullopt)),
@@ -536,7 +537,7 @@ TEST(JudgeCollective, WrongSumsNameTheirNode) {
             "mpi.all_reduce_data =CRITICAL");
 }
 
-TEST(JudgeCollective, WithTwoRanksEitherMayBeAtFault) {
+TEST(EvaluateCollective, WithTwoRanksEitherMayBeAtFault) {
   auto measured = reduced();
   measured.ranks = 2;
   measured.results.erase(2);
@@ -548,7 +549,7 @@ TEST(JudgeCollective, WithTwoRanksEitherMayBeAtFault) {
             "mpi.all_reduce_data n2/n1=CRITICAL");
 }
 
-TEST(JudgeCollective, EachHasItsFactorAndItsName) {
+TEST(EvaluateCollective, EachCollectiveHasItsFactorAndItsName) {
   auto measured = reduced();
   measured.results[1].mismatch.count = 1;
   measured.collective = Collective::all_gather;
@@ -571,7 +572,7 @@ std::vector<PairResult> pairs_at(double speed, double latency) {
 }
 
 // 1 GB over four ranks at 1 GB/s: a ring takes 1.5 s.
-TEST(JudgeCollective, PairsPredictTheTime) {
+TEST(EvaluateCollective, PairsPredictTheTime) {
   PairBasis pairs = pair_basis_of(pairs_at(1e9, 1e-5));
   EXPECT_DOUBLE_EQ(pairs.slowest_per_second, 1e9);
   EXPECT_NEAR(*predicted_seconds(Collective::all_reduce, 4, 1e9, pairs), 1.5, 1e-3);
@@ -581,7 +582,7 @@ TEST(JudgeCollective, PairsPredictTheTime) {
   EXPECT_FALSE(predicted_seconds(Collective::all_reduce, 1, 1e9, pairs));
 }
 
-TEST(JudgeCollective, SlowCollectiveWithFastPairsIsAWarning) {
+TEST(EvaluateCollective, SlowCollectiveWithFastPairsIsAWarning) {
   const PairBasis pairs = pair_basis_of(pairs_at(1e9, 1e-5));
   auto measured = reduced();
   EXPECT_EQ(evaluate_collective_speed(measured, std::nullopt, pairs).severity, Severity::ok);
@@ -589,7 +590,8 @@ TEST(JudgeCollective, SlowCollectiveWithFastPairsIsAWarning) {
   EXPECT_EQ(evaluate_collective_speed(measured, std::nullopt, pairs).severity, Severity::warning);
   measured.results[0].seconds[1] = 1;  // on one rank only
   EXPECT_EQ(evaluate_collective_speed(measured, std::nullopt, pairs).severity, Severity::warning);
-  for (auto& [rank, result] : measured.results) result.seconds[1] = 2;  // a fast time is possible
+  for (auto& [rank, result] : measured.results)
+    result.seconds[1] = 2;  // one slow iteration is not a fault
   EXPECT_EQ(evaluate_collective_speed(measured, std::nullopt, pairs).severity, Severity::ok);
   for (auto& [rank, result] : measured.results) result.seconds = {20, 30, 25};
   PairBasis crowded = pairs;
@@ -603,7 +605,7 @@ TEST(JudgeCollective, SlowCollectiveWithFastPairsIsAWarning) {
   EXPECT_EQ(evaluate_collective_speed(measured, std::nullopt, {}).severity, Severity::ok);
 }
 
-TEST(JudgeCollective, SlowSmallAllReduceIsAWarning) {
+TEST(EvaluateCollective, SlowSmallAllReduceIsAWarning) {
   const PairBasis pairs = pair_basis_of(pairs_at(1e9, 1e-5));
   auto measured = reduced();
   measured.elements = 2;
@@ -614,7 +616,7 @@ TEST(JudgeCollective, SlowSmallAllReduceIsAWarning) {
             "mpi.all_reduce_latency =WARNING");
 }
 
-TEST(JudgeCollective, TasksThatTakeTurnsAreNotCompared) {
+TEST(EvaluateCollective, TasksThatShareCoresAreNotCompared) {
   auto present = reports({"n1", "n1", "n2"});
   for (auto& [rank, hello] : present) {
     hello.host = hello.node;
@@ -627,7 +629,7 @@ TEST(JudgeCollective, TasksThatTakeTurnsAreNotCompared) {
   EXPECT_TRUE(processors_shared(present));
 }
 
-TEST(JudgeCollective, NoneIsUnknown) {
+TEST(EvaluateCollective, MissingResultIsUnknown) {
   CollectiveMeasured none;
   none.ranks = 4;
   EXPECT_EQ(complaints(evaluate_collective_whole(none, std::nullopt)), "mpi.all_reduce =UNKNOWN");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One exchange between two ranks that are threads, over a real Group: data is verified, faults are
-// detected at the right end.
+// Tests one exchange between two ranks that are threads, over a real Group: the data is verified,
+// and faults are detected at the right end.
 #include "ddp_runtime/check/net/measure/exchange.h"
 
 #include <gtest/gtest.h>
@@ -58,15 +58,15 @@ TEST(Exchange, DataOfAnotherExchangeIsDetected) {
 
 TEST(LostBytes, DuplicatesWereNotLost) {
   EXPECT_EQ(bytes_lost(0, 0, 1448), 0);
-  EXPECT_EQ(bytes_lost(100, 0, 1448), 144800) << "a receiver that reports no duplicates";
-  EXPECT_EQ(bytes_lost(100, 40, 1448), 50 * 1448) << "a quarter of them not reported";
+  EXPECT_EQ(bytes_lost(100, 0, 1448), 144800) << "the receiver reports no duplicates";
+  EXPECT_EQ(bytes_lost(100, 40, 1448), 50 * 1448) << "a quarter more than reported";
   EXPECT_EQ(bytes_lost(100, 90, 1448), 0);
   EXPECT_EQ(bytes_lost(100, 103, 1448), 0) << "duplicates of earlier segments";
   EXPECT_EQ(bytes_lost(100, 4000000000U, 1448), 0);
   EXPECT_EQ(bytes_lost(4000000000U, 0, 65483), 261932000000000);
 }
 
-// As much as can arrive in about a second, however slow the link and however busy the machine.
+// The amount is limited to about one second of data, even on a slow link or a busy machine.
 TEST(Exchange, AmountKeepsTheTimeLimit) {
   constexpr std::size_t kMiBs = std::size_t{1} << 20;
   EXPECT_EQ(amount_for(32 * kMiBs, 1e9), 32 * kMiBs);
@@ -77,7 +77,7 @@ TEST(Exchange, AmountKeepsTheTimeLimit) {
   EXPECT_EQ(amount_for(1000, 1), 1000U);
 }
 
-// Counts the bytes transferred, so that no time needs to be measured.
+// Counts the transferred bytes, so that the test does not measure time.
 class CountingLink final : public PairLink {
  public:
   CountingLink(PairLink& link, std::size_t& most) : link_(link), most_(most) {}
@@ -92,7 +92,7 @@ class CountingLink final : public PairLink {
   std::size_t& most_;
 };
 
-// An end throttled to a ten-thousandth, whichever it is, sends and receives less.
+// If either end is throttled to a ten-thousandth, both ends send and receive less.
 TEST(Exchange, ThrottledEndExchangesLess) {
   constexpr std::size_t kBytes = std::size_t{16} << 20;
   std::array<std::size_t, 2> sent{};
@@ -104,12 +104,12 @@ TEST(Exchange, ThrottledEndExchangesLess) {
     if (!first) plan.faults.speed = 1e-4;
     exchange(counting, plan);
   });
-  // The warm-up is an eighth; little follows after it.
+  // The warm-up is an eighth of the data, and little more follows.
   EXPECT_LT(sent[0], kBytes / 2);
   EXPECT_LT(sent[1], kBytes / 2);
 }
 
-// No time is asserted, only that an end throttled to a hundredth is slower by far.
+// Asserts no time, only that an end throttled to a hundredth is much slower.
 TEST(Exchange, SlowEndSlowsBothDirections) {
   Faults slow;
   slow.speed = 0.01;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fake of NCCL and of the CUDA driver, for machines without a GPU: one library that is loaded as
-// both. GPU memory is process memory, a stream executes everything immediately, and two
-// communicators are a TCP connection on this machine. FAKE_NCCL selects what goes wrong, as words
-// of "key=value": "gpus=0", "version=N", "hang=1" (in ncclCommInitRank), "init=N" (cuInit's error),
-// "connect=N" (ncclCommInitRank's), "later=N" (found by NCCL's own threads), "wrong=1" (data
-// changes in transit), "dry=1" (no data is written after the first two long receives).
+// A fake of NCCL and of the CUDA driver for machines without a GPU. One library is loaded as both.
+// GPU memory is process memory, a stream executes all work immediately, and two communicators are
+// connected by TCP on this machine. FAKE_NCCL selects faults as words of "key=value": "gpus=0",
+// "version=N", "hang=1" (in ncclCommInitRank), "init=N" (error of cuInit), "connect=N" (error of
+// ncclCommInitRank), "later=N" (error found by NCCL's own threads), "wrong=1" (data changes in
+// transit), "dry=1" (no data is written after the first two long receives).
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -47,7 +47,7 @@ sockaddr_in loopback() {
 
 }  // namespace
 
-// Names, types and codes match those of the two libraries.
+// Names, types and error codes match those of the two libraries.
 extern "C" {
 
 int cuGetErrorString(int, const char** words) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fake of NVIDIA's management library, for machines without a GPU: a library that the test loads
-// by its path. FAKE_NVML selects what it reports about the second of its two GPUs, as words of
-// "key=value"; "hang=1" never returns and "init=N" fails with NVML's error N.
+// A fake of NVIDIA's management library for machines without a GPU, which the test loads by its
+// path. FAKE_NVML selects the state of the second of its two GPUs, as words of "key=value". With
+// "hang=1" it never returns, and with "init=N" it fails with NVML's error N.
 #include <unistd.h>
 
 #include <cstdint>
@@ -20,7 +20,7 @@ long said(const std::string& key, long otherwise) {
   return at == text.npos ? otherwise : std::atol(text.c_str() + at + key.size() + 2);
 }
 
-// The error that the scenario selects for this query, about the second GPU only.
+// The error that the scenario selects for this query; for the second GPU only.
 int error_of(const void* device, const std::string& question) {
   return reinterpret_cast<std::intptr_t>(device) == 2 ? static_cast<int>(said(question, 0)) : 0;
 }
@@ -31,7 +31,7 @@ long of(const void* device, const std::string& key, long otherwise) {
 
 }  // namespace
 
-// Names, types and codes match NVML's.
+// Names, types and error codes match those of NVML.
 extern "C" {
 
 int nvmlInit_v2() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Severities only rise, and a missing measurement is never OK.
+// Tests that severities only rise, and that a missing measurement is never OK.
 #include "ddp_runtime/check/finding.h"
 
 #include <gtest/gtest.h>

@@ -19,7 +19,7 @@
 namespace ddp::check {
 namespace {
 
-// Reads the facts from the fake library, as the check would.
+// Reads the facts from the fake library in the same way as the check.
 NvmlFacts told(const std::string& scenario) {
   setenv("FAKE_NVML", scenario.c_str(), 1);
   return read_nvml(SLURM_DDP_FAKE_NVML);
@@ -47,7 +47,7 @@ void PrintTo(const GpuCase& c, std::ostream* out) {
 
 class GpuTable : public testing::TestWithParam<GpuCase> {};
 
-TEST_P(GpuTable, Judges) {
+TEST_P(GpuTable, GivesTheExpectedFindings) {
   GpuExpectations expected;
   expected.wanted = 2;
   expected.nvidia_in_kernel = 2;
@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(GpuCase{"", ""}, GpuCase{"ecc=1", "gpu.ecc 0000:02:00.0=CRITICAL"},
                     GpuCase{"ecc_error=3", ""},  // a GPU without ECC
                     GpuCase{"ecc_error=4", "gpu.ecc 0000:02:00.0=UNKNOWN"},
-                    GpuCase{"throttle=4", ""},  // a power limit set on purpose
+                    GpuCase{"throttle=4", ""},  // an intentional power limit
                     GpuCase{"throttle=8", "gpu.throttle 0000:02:00.0=CRITICAL"},
                     GpuCase{"throttle=96", "gpu.throttle 0000:02:00.0=CRITICAL"},
                     GpuCase{"throttle=32", "gpu.throttle 0000:02:00.0=WARNING"},
@@ -77,11 +77,11 @@ INSTANTIATE_TEST_SUITE_P(
                     GpuCase{"gpus=0", "gpu.present=CRITICAL"},
                     GpuCase{"init=18", "gpu.health=UNKNOWN"}));
 
-TEST(GpuCheck, OneGpuWithALinkDown) {
+TEST(GpuCheck, LinkDownOnASingleGpuIsReported) {
   auto facts = told("links=3");
   facts.gpus.erase(facts.gpus.begin());
   EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, {})), "gpu.nvlink 0000:02:00.0=CRITICAL");
-  facts.gpus.front().links_up.value = 0;  // not wired at all
+  facts.gpus.front().links_up.value = 0;  // a GPU without connected links
   EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, {})), "");
 }
 
@@ -92,10 +92,11 @@ TEST(GpuCheck, OtherJobsMayComputeIfNoGpusAreRequested) {
 TEST(GpuCheck, NoFindingsWithoutGpusIfNoneAreRequested) {
   EXPECT_TRUE(evaluate_gpus(read_nvml("/nowhere/libnvidia-ml.so.1"), {}).empty());
   EXPECT_TRUE(evaluate_gpus(told("gpus=0"), {}).empty());
-  EXPECT_TRUE(evaluate_gpus(told("init=9"), {}).empty());  // the library is part of the image
+  EXPECT_TRUE(evaluate_gpus(told("init=9"), {})
+                  .empty());  // an image may contain the library on a node without GPUs
 }
 
-TEST(GpuCheck, WithoutTheLibrary) {
+TEST(GpuCheck, MissingLibraryIsUnknown) {
   const auto facts = read_nvml("/nowhere/libnvidia-ml.so.1");
   GpuExpectations expected;
   expected.wanted = 2;
@@ -109,7 +110,7 @@ TEST(GpuCheck, GpusOfOtherVendorsAreOnlyCounted) {
   GpuExpectations expected;
   expected.others_in_kernel = 2;
   const auto facts = read_nvml("/nowhere/libnvidia-ml.so.1");
-  EXPECT_TRUE(evaluate_gpus(facts, expected).empty());  // a display, perhaps
+  EXPECT_TRUE(evaluate_gpus(facts, expected).empty());  // possibly a display
   expected.wanted = 2;
   EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, expected)), "gpu.health=UNKNOWN");
   expected.wanted = 3;
@@ -170,7 +171,7 @@ TEST(GpuCheck, ProcessesOfTheJobAreFoundByJobId) {
   EXPECT_FALSE(is_of_job(-1, "1"));
 }
 
-// The whole check on a fake tree with two GPUs.
+// Runs the whole check on a fake tree with two GPUs.
 class GpusOfANode : public testing::Test {
  protected:
   std::string run(const std::string& scenario, const std::string& library = SLURM_DDP_FAKE_NVML) {

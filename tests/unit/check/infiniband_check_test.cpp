@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Made-up InfiniBand ports and the findings about them.
+// Tests the findings about synthetic InfiniBand ports.
 #include "ddp_runtime/check/node/infiniband_check.h"
 
 #include <gtest/gtest.h>
@@ -35,21 +35,21 @@ std::string complaints_of_hcas(const std::vector<fabric::InfinibandPort>& ports)
   return text;
 }
 
-TEST(InfinibandCheck, HealthyNodes) {
+TEST(InfinibandCheck, HealthyNodesHaveNoComplaints) {
   EXPECT_EQ(complaints_of_hcas({}), "");
   EXPECT_TRUE(evaluate_infiniband({}).empty());
   EXPECT_EQ(complaints_of_hcas({hca("m0"), hca("m1")}), "");
-  // Slower RoCE ports beside an InfiniBand fabric are storage.
+  // Slower RoCE ports on a node with an InfiniBand fabric are for storage.
   EXPECT_EQ(complaints_of_hcas({hca("m0"), hca("m1"), hca("s0", 100, "Ethernet")}), "");
 }
 
-TEST(InfinibandCheck, InactivePort) {
+TEST(InfinibandCheck, InactivePortIsReported) {
   auto down = hca("m1");
   down.state = "DOWN";
   down.phys_state = "Polling";
   EXPECT_EQ(complaints_of_hcas({hca("m0"), down}), "infiniband.state m1:1=WARNING");
   EXPECT_EQ(complaints_of_hcas({down}),
-            "infiniband.state m1:1=CRITICAL");  // it is the node's only port
+            "infiniband.state m1:1=CRITICAL");  // the node's only port
   auto waiting = hca("m2");
   waiting.state = "INIT";
   EXPECT_EQ(complaints_of_hcas({hca("m0"), waiting}), "infiniband.state m2:1=CRITICAL");
@@ -61,7 +61,7 @@ TEST(InfinibandCheck, HiddenStateIsUnknown) {
   EXPECT_EQ(complaints_of_hcas({hidden}), "infiniband.state m0:1=UNKNOWN");
 }
 
-TEST(InfinibandCheck, SlowPortAmongFastOnes) {
+TEST(InfinibandCheck, SlowPortAmongFastOnesIsReported) {
   EXPECT_EQ(complaints_of_hcas({hca("m0"), hca("m1"), hca("m2", 200)}),
             "infiniband.rate m2:1=CRITICAL");
   EXPECT_EQ(complaints_of_hcas({hca("m0"), hca("m1", 200)}), "infiniband.rate m1:1=WARNING");
@@ -75,7 +75,7 @@ TEST(InfinibandCheck, HiddenRateIsUnknown) {
   EXPECT_EQ(complaints_of_hcas({hidden, hca("m1")}), "infiniband.rate m0:1=UNKNOWN");
 }
 
-TEST(InfinibandCheck, NoSubnetManager) {
+TEST(InfinibandCheck, MissingSubnetManagerIsReported) {
   auto lost = hca("m0");
   lost.lid = 0;
   EXPECT_EQ(complaints_of_hcas({lost}), "infiniband.lid m0:1=WARNING");
@@ -87,7 +87,7 @@ TEST(InfinibandCheck, NoSubnetManager) {
   EXPECT_EQ(complaints_of_hcas({roce}), "");
 }
 
-TEST(InfinibandCheck, RoceWithoutARoutableAddress) {
+TEST(InfinibandCheck, RoceWithoutARoutableAddressIsReported) {
   auto roce = hca("r0", 100, "Ethernet");
   roce.gids[1].address = "fd00:0000:0000:0000:0000:0000:0000:0001";
   EXPECT_EQ(complaints_of_hcas({roce}), "infiniband.gid r0:1=WARNING");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Made-up sets of interfaces and the findings about them.
+// Tests the findings about synthetic sets of interfaces.
 #include "ddp_runtime/check/node/interfaces_check.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ TEST(InterfacesCheck, AnInterfaceBesidesLoopbackMustRun) {
   EXPECT_EQ(interface_complaints({}), "interface.any =CRITICAL");
 }
 
-TEST(InterfacesCheck, EnabledInterfaceWithoutALink) {
+TEST(InterfacesCheck, EnabledInterfaceWithoutALinkIsReported) {
   NetworkInterface eth1 = port("eth1");
   eth1.running = false;
   EXPECT_EQ(interface_complaints({port("eth0"), eth1}), "interface.link eth1=WARNING");
@@ -64,7 +64,7 @@ TEST(InterfacesCheck, EnabledInterfaceWithoutALink) {
   EXPECT_EQ(interface_complaints({port("eth0"), eth1}), "");
 }
 
-TEST(InterfacesCheck, PortSlowerThanTheOthersOfItsBond) {
+TEST(InterfacesCheck, SlowPortOfABondIsReported) {
   auto first = port("eth0");
   auto second = port("eth1", 40000);
   first.master = second.master = "bond0";
@@ -75,7 +75,7 @@ TEST(InterfacesCheck, PortSlowerThanTheOthersOfItsBond) {
   EXPECT_EQ(interface_complaints({first, second}), "");
 }
 
-TEST(InterfacesCheck, RequestedSpeed) {
+TEST(InterfacesCheck, RequestedSpeedIsRequired) {
   EXPECT_EQ(interface_complaints({port("eth0", 100000)}, {.speed_mbps = 100000}), "");
   EXPECT_EQ(interface_complaints({port("eth0", 60000)}, {.speed_mbps = 100000}),
             "interface.speed eth0=WARNING");
@@ -83,24 +83,24 @@ TEST(InterfacesCheck, RequestedSpeed) {
             "interface.speed eth0=CRITICAL");
 }
 
-// If a speed is requested, a driver that does not report one has not passed.
+// If a speed is requested, a driver that does not report its speed does not pass.
 TEST(InterfacesCheck, MissingSpeedIsUnknownIfOneIsRequested) {
   NetworkInterface eth0 = port("eth0");
   eth0.speed_mbps.reset();
   EXPECT_EQ(interface_complaints({eth0}, {.speed_mbps = 1000}), "interface.speed eth0=UNKNOWN");
   EXPECT_EQ(interface_complaints({eth0}), "");
   for (const auto& finding : evaluate_interfaces(std::vector{eth0}, {})) {
-    EXPECT_NE(finding.check, "interface.speed");  // and there is no OK finding either
+    EXPECT_NE(finding.check, "interface.speed");  // not even with an OK finding
   }
 }
 
-TEST(InterfacesCheck, HalfDuplex) {
+TEST(InterfacesCheck, HalfDuplexIsReported) {
   NetworkInterface eth0 = port("eth0");
   eth0.full_duplex = false;
   EXPECT_EQ(interface_complaints({eth0}), "interface.speed eth0=WARNING");
 }
 
-TEST(InterfacesCheck, PacketSizes) {
+TEST(InterfacesCheck, MtuMustFitTheRequestAndTheInterfaceBelow) {
   EXPECT_EQ(interface_complaints({port("eth0")}, {.mtu = 9000}), "");
   EXPECT_EQ(interface_complaints({port("eth0")}, {.mtu = 1500}), "interface.mtu eth0=CRITICAL");
   NetworkInterface vlan = of_kind("eth0.8", InterfaceKind::vlan);

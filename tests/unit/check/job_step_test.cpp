@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests what a task derives from its environment variables.
+// Tests the job step that a task derives from its environment variables.
 #include "ddp_runtime/check/net/step/job_step.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ std::string nodes_of(const JobStep& step) {
   return text;
 }
 
-TEST(JobStep, KnowsTheNumberOfNodesOfTheWholeJob) {
+TEST(JobStep, HasTheNumberOfNodesOfTheWholeJob) {
   struct Case {
     const char* number;
     const char* list;
@@ -104,7 +104,7 @@ TEST(JobStep, MpirunOnSeveralMachinesNeedsMasterAddr) {
   EXPECT_EQ(nodes_of(step), "");  // the nodes are unknown
 }
 
-TEST(JobStep, WithoutALauncherIsAWorldOfOne) {
+TEST(JobStep, WithoutALauncherHasOneTask) {
   const JobStep step = step_from(environment_of({}), "host", {});
   EXPECT_EQ(step.size, 1);
   EXPECT_EQ(nodes_of(step), "host:1 ");

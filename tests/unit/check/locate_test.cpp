@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thresholds and the search for the bad node, in hand-made cases.
+// Tests thresholds and the search for bad nodes with synthetic measurements.
 #include "ddp_runtime/check/net/locate/locate.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace ddp::check {
 namespace {
 
-TEST(Threshold, Medians) {
+TEST(Threshold, MedianIsCorrect) {
   EXPECT_EQ(median(std::vector<double>{3}), 3);
   EXPECT_EQ(median(std::vector<double>{3, 1}), 2);
   EXPECT_EQ(median(std::vector<double>{9, 1, 5}), 5);
@@ -31,7 +31,8 @@ TEST(Threshold, FloorAvoidsFalseAlarmsInQuietClusters) {
 }
 
 TEST(Threshold, NoisyClustersGetWideThresholds) {
-  // Deviations from 100: 0 10 10 20 20; their median 10, so 3.5 * 1.4826 * 10 = 51.9.
+  // The deviations from 100 are 0, 10, 10, 20 and 20. Their median is 10, so the spread is 3.5 *
+  // 1.4826 * 10 = 51.9.
   const auto thresholds = peer_thresholds(std::vector<double>{80, 90, 100, 110, 120}, {});
   ASSERT_TRUE(thresholds);
   EXPECT_NEAR(thresholds->warning, 48.1, 0.05);
@@ -39,7 +40,7 @@ TEST(Threshold, NoisyClustersGetWideThresholds) {
 }
 
 TEST(Threshold, AQuarterOfTheMedianIsSlowInAnyNoise) {
-  // Median 60 and MAD 45, so 3.5 * 1.4826 * MAD is far above the median.
+  // The median is 60 and the MAD is 45, so 3.5 * 1.4826 * MAD is far above the median.
   const auto thresholds = peer_thresholds(std::vector<double>{14, 20, 100, 110}, {});
   ASSERT_TRUE(thresholds);
   EXPECT_DOUBLE_EQ(thresholds->warning, 15);
@@ -51,7 +52,7 @@ TEST(Threshold, ThreeNodesAreTooFewToVote) {
   EXPECT_TRUE(peer_thresholds(std::vector<double>{100, 100, 100, 1}, {}));
 }
 
-TEST(Threshold, FractionsOfTheLinkRate) {
+TEST(Threshold, LinkThresholdsAreFractionsOfTheRate) {
   EXPECT_EQ(evaluate_by_link(0.80, {}), Severity::ok);
   EXPECT_EQ(evaluate_by_link(0.79, {}), Severity::warning);
   EXPECT_EQ(evaluate_by_link(0.59, {}), Severity::critical);
@@ -65,7 +66,7 @@ PairResult exchange(int a, int b, double a_to_b, double b_to_a) {
   return result;
 }
 
-// All pairs of `nodes` nodes; a node's speed limits that of its pairs.
+// All pairs of `nodes` nodes. A node's speed limits the speed of its pairs.
 std::vector<PairResult> fleet(int nodes, const std::map<int, double>& slow) {
   const auto speed = [&slow](int node) { return slow.contains(node) ? slow.at(node) : 100.0; };
   std::vector<PairResult> results;
@@ -87,14 +88,14 @@ std::set<int> slow_set(int nodes, const std::vector<PairResult>& results) {
   return slow;
 }
 
-// A tool that always names its top two names two on a healthy machine.
+// A tool that always names the two slowest nodes also names two of a healthy cluster.
 TEST(Locate, HealthyClusterHasNoSlowNodesAndNoLossyLinks) {
   const auto results = fleet(8, {});
   EXPECT_TRUE(slow_set(8, results).empty());
   EXPECT_TRUE(lossy_pairs(results).empty());
 }
 
-TEST(Locate, SlowNodesNotTheirPartners) {
+TEST(Locate, NamesSlowNodesNotTheirPartners) {
   EXPECT_EQ(slow_set(4, fleet(4, {{2, 50.0}})), std::set<int>{2});
   EXPECT_EQ(slow_set(8, fleet(8, {{1, 70.0}, {5, 70.0}})), (std::set<int>{1, 5}));
 }
@@ -146,7 +147,7 @@ struct ExplainCase {
 
 class Explain : public testing::TestWithParam<ExplainCase> {};
 
-TEST_P(Explain, SmallestExplanation) {
+TEST_P(Explain, FindsTheSmallestExplanation) {
   const auto& test = GetParam();
   const Explanation explanation = explain(test.nodes, test.bad, test.good, test.suspected);
   EXPECT_EQ(explanation.everything, test.everything);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL between two GPUs with a fake of NCCL and the CUDA driver, a library built from this
-// directory. No test here has seen a GPU.
+// Tests NCCL between two GPUs with a fake of NCCL and of the CUDA driver, which is built from this
+// directory. None of these tests uses a real GPU.
 #include "ddp_runtime/check/net/measure/nccl_pair.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ using testing::HasSubstr;
 
 constexpr std::chrono::seconds kEndsTimeout{20};  // long enough not to expire
 
-// Sets the fake's scenario until the end of the test.
+// Sets the scenario of the fake until the end of the test.
 class FakeTold {
  public:
   explicit FakeTold(const char* words) { setenv("FAKE_NCCL", words, 1); }
@@ -108,7 +108,8 @@ TEST(NcclEnds, CorruptBytesAreCountedWhereTheyArrive) {
   EXPECT_GT(measured_ends().first.wrong_bytes, 0);
 }
 
-// So slow that the warm-up filled a whole piece: the check must see only data received since.
+// The speed is so low that the warm-up fills a whole piece. The check must use only data that
+// arrives after the warm-up.
 TEST(NcclEnds, MissingDataIsNotReplacedByTheWarmUp) {
   const FakeTold fake("dry=1");
   Faults slow;
@@ -166,7 +167,7 @@ TEST(NcclEnds, ReportTheErrorsOfTheLibraries) {
     EXPECT_EQ(error_of_ends(), "NCCL cannot connect the two GPUs: fake NCCL trouble");
   }
   {
-    // The stream never completes; NCCL's own threads know why.
+    // The stream never completes, and only NCCL's own threads know the reason.
     const FakeTold fake("later=6");
     EXPECT_EQ(error_of_ends(), "NCCL cannot transfer data: fake NCCL trouble");
   }

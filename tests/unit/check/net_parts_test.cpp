@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The small parts of the network check: verified data, injected faults.
+// Tests small parts of the network check: data verification and injected faults.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace ddp::check {
 namespace {
 
-TEST(Pattern, EveryChangedByteIsCounted) {
+TEST(Pattern, CountsEveryChangedByte) {
   std::vector<std::byte> data(1003);
   fill_pattern(data, 42);
   EXPECT_EQ(count_wrong(data, 42), 0);
@@ -30,7 +30,7 @@ TEST(Pattern, SwappedSegmentsAreDetected) {
   fill_pattern(data, 42);
   std::swap_ranges(data.begin(), data.begin() + 4096, data.begin() + 8192);
   EXPECT_GT(count_wrong(data, 42), 8000);
-  EXPECT_GT(count_wrong(data, 43), 60000);  // nor can other data pass
+  EXPECT_GT(count_wrong(data, 43), 60000);  // data of another seed is detected, too
 }
 
 TEST(ExactSum, IsTheSumOfTheRanksContributions) {
@@ -92,7 +92,7 @@ TEST(ExactSum, SharesAndInputsAreVerifiedByPosition) {
   EXPECT_GT(compare_inputs(sum, gathered, kRanks).count, 9000) << "ranks in the wrong order";
 }
 
-TEST(Inject, Kinds) {
+TEST(Inject, ParsesEveryKind) {
   const auto injections =
       parse_injections({"slow:n1:0.25,hang:n2", "hang:n3:mpi", "corrupt:n4,missing:n5"});
   EXPECT_EQ(faults_of("n1", injections).speed, 0.25);
@@ -105,13 +105,13 @@ TEST(Inject, Kinds) {
   EXPECT_FALSE(none.corrupt || none.missing || none.hang);
 }
 
-TEST(Inject, OneNodeMayHaveSeveral) {
+TEST(Inject, OneNodeMayHaveSeveralFaults) {
   const auto injections = parse_injections({"slow:n1:0.5,corrupt:n1,slow:n1:0.25"});
   EXPECT_EQ(faults_of("n1", injections).speed, 0.25);
   EXPECT_TRUE(faults_of("n1", injections).corrupt);
 }
 
-TEST(Inject, BetweenTwoNodesOnly) {
+TEST(Inject, FaultsBetweenTwoNodesAffectOnlyTheirExchanges) {
   const auto injections =
       parse_injections({"slow:n1+n2:0.5,corrupt:n2+n3,drop:n1+n3:0.1,slow:n1:0.8"});
   EXPECT_EQ(faults_between("n1", "n2", injections).speed, 0.5);

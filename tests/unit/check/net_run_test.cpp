@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole network check, without MPI, with tasks that are threads of this process and nodes that
-// exist by name only; and the leader alone against tasks that misbehave on the wire.
+// Tests the whole network check without MPI: the tasks are threads of this process, and the nodes
+// are only names. Also tests the leader alone against tasks that send invalid messages.
 #include "ddp_runtime/check/net/run_net.h"
 
 #include <fmt/format.h>
@@ -48,8 +48,8 @@ NetOptions options_for(int rank, int size) {
   options.deadline = std::chrono::seconds(20);
   options.pair_limit = std::chrono::seconds(20);
   options.grace = std::chrono::milliseconds(1000);
-  // Threads on few CPUs are not a cluster: only nodes below a quarter of the others' speed are
-  // slow.
+  // Speeds of threads that share a few CPUs vary widely, so only nodes below a quarter of the
+  // others' speed are slow.
   options.rules.peers = {0.75, 0.75};
   return options;
 }
@@ -87,7 +87,8 @@ NetResult run_with(int size, const std::string& fault) {
   });
 }
 
-// Three nodes: then speeds are not compared, and threads that share two CPUs have any speed.
+// Uses three nodes, whose speeds are not compared, because the speeds of threads that share two
+// CPUs vary widely.
 TEST(NetRun, HealthyTasksAllExitWithOk) {
   const NetResult run = run_with(3, "");
   EXPECT_EQ(run.exit_codes, (std::vector<int>{0, 0, 0})) << text_of(run.verdict);
@@ -108,7 +109,7 @@ TEST(NetRun, MissingTaskIsNamedAfterTheDeadline) {
   });
   EXPECT_EQ(run.exit_codes, (std::vector<int>{2, 2, 2}));
   EXPECT_EQ(exclude_list(run.verdict), "n2\n");
-  EXPECT_EQ(run.verdict.measurements.at("tcp").size(), 1U);  // the other pairs are still measured
+  EXPECT_EQ(run.verdict.measurements.at("tcp").size(), 1U);  // the remaining pair is still measured
 }
 
 TEST(NetRun, HungTaskIsNamedAndItsPartnersAreNot) {
@@ -155,12 +156,12 @@ TEST(NetRun, MissingLeaderIsReportedByEveryTask) {
   EXPECT_THAT(outcome.complaint, HasSubstr("Connection refused"));
 }
 
-TEST(NetRun, StrangerOnTheLeadersPortIsRejected) {
-  const Listener stranger = listen_on(0);  // accepts, and sends nothing
+TEST(NetRun, OtherProgramOnTheLeadersPortIsRejected) {
+  const Listener stranger = listen_on(0);  // accepts connections but sends nothing
   NetOptions options = options_for(1, 2);
   options.step.leader_port = stranger.port;
   options.deadline = std::chrono::milliseconds(300);
-  EXPECT_THAT(run_net(options).complaint, HasSubstr("does not answer as ddp-check does"));
+  EXPECT_THAT(run_net(options).complaint, HasSubstr("is not ddp-check"));
 }
 
 TEST(NetRun, PortInUseIsAVerdict) {
@@ -187,9 +188,9 @@ TEST(NetRun, InjectingIntoAnUnknownNodeIsAUsageError) {
   EXPECT_THROW(run_net(options), UsageError);
 }
 
-// ---- the leader against the wire
+// ---- the leader and invalid messages
 
-// A task that is only a connection.
+// A task that consists only of a connection.
 class Puppet {
  public:
   Puppet(std::uint16_t port, int rank, const std::string& identity = "test",
@@ -237,7 +238,7 @@ class LeaderOnTheWire : public testing::Test {
   std::unique_ptr<Leader> leader_;
 };
 
-TEST_F(LeaderOnTheWire, StrangersAreNotCounted) {
+TEST_F(LeaderOnTheWire, DoesNotCountStrangers) {
   const FileDescriptor silent =
       connect_to("127.0.0.1", port_, Clock::now() + std::chrono::seconds(20));
   const FileDescriptor babbler =
@@ -249,7 +250,7 @@ TEST_F(LeaderOnTheWire, StrangersAreNotCounted) {
   EXPECT_EQ(call(1).present().size(), 1U);
 }
 
-TEST_F(LeaderOnTheWire, ForeignAndDuplicateTasksAreRejectedWithTheReason) {
+TEST_F(LeaderOnTheWire, RejectsForeignAndDuplicateTasksWithTheReason) {
   Puppet other_step(port_, 1, "12.0");
   Puppet other_version(port_, 2, "test", "ddp-check 0.0.1");
   Puppet right(port_, 3);
@@ -263,7 +264,7 @@ TEST_F(LeaderOnTheWire, ForeignAndDuplicateTasksAreRejectedWithTheReason) {
               HasSubstr("runs ddp-check 0.0.1"));
 }
 
-// A stranger's claim must not become a node that an administrator drains.
+// A claim of another program must not make an administrator drain a node.
 TEST_F(LeaderOnTheWire, RanksAndNodesOutsideTheStepAreRejected) {
   step_.size = 3;
   step_.nodes = {{"n1", 1}, {"n2", 2}};
@@ -280,14 +281,14 @@ TEST_F(LeaderOnTheWire, RanksAndNodesOutsideTheStepAreRejected) {
       {0, "n1\n\x1b]0;x\a", "'n1 ?]0;x?' is not a node name"},
       {0, "n3", "rank 0 reported from n3, which is not a node of this step"},
       {0, "n1", ""},
-      {2, "n1", "rank 2 reported from n1, whose 1 tasks have all reported"},
+      {2, "n1", "rank 2 reported from n1, but all tasks of this node (1) have already reported"},
       {1, "n2", ""}};
   std::vector<std::unique_ptr<Puppet>> puppets;
   for (const auto& claim : claims) {
     puppets.push_back(
         std::make_unique<Puppet>(port_, claim.rank, "test", "ddp-check test", claim.node));
   }
-  const Leader& leader = call(2);  // the second claim is the last
+  const Leader& leader = call(2);  // two claims are valid; the second of them is the last
   for (std::size_t i = 0; i < claims.size(); ++i) {
     const auto answer = puppets[i]->receive();
     EXPECT_EQ(answer.value("refused", ""), claims[i].refusal);
@@ -311,7 +312,7 @@ TEST_F(LeaderOnTheWire, SilentStrangersDoNotLockTasksOut) {
   EXPECT_EQ(call(1).present().size(), 1U);
 }
 
-// The task waits until the stranger is disconnected.
+// The task waits until the other program's connection is closed.
 TEST_F(LeaderOnTheWire, SilentConnectionsAreDropped) {
   std::unique_ptr<Puppet> task;
   std::thread watcher([&, stranger = stranger_at(port_)] {
@@ -338,8 +339,8 @@ struct Nonsense {
 
 class AnswersOfATask : public LeaderOnTheWire, public testing::WithParamInterface<Nonsense> {};
 
-// The task is lost because of it, by name, and the check continues without it.
-TEST_P(AnswersOfATask, InvalidOnesCostTheTaskAndNotTheCheck) {
+// The check loses the task, reports it by name, and continues without it.
+TEST_P(AnswersOfATask, InvalidAnswersLoseTheTaskButNotTheCheck) {
   std::thread task([this] {
     Puppet puppet(port_, 0);
     puppet.receive();  // the welcome
@@ -393,7 +394,7 @@ class LeaderWithASecret : public LeaderOnTheWire {
   LeaderWithASecret() { secret_ = comm::StepSecret(comm::KeySource::file, comm::random_key()); }
 };
 
-TEST_F(LeaderWithASecret, TasksThatKnowItAreWelcome) {
+TEST_F(LeaderWithASecret, AcceptsTasksWithTheSecret) {
   std::thread task([this] {
     Puppet puppet(port_, 0, "test", "ddp-check test", "", secret_);
     EXPECT_EQ(puppet.receive().at("welcome"), 0);
@@ -405,8 +406,9 @@ TEST_F(LeaderWithASecret, TasksThatKnowItAreWelcome) {
   task.join();
 }
 
-// First a stranger tries to take rank 0 in every possible way; the task comes afterwards.
-TEST_F(LeaderWithASecret, StrangersTakeNoPlaceAndAreNotAFinding) {
+// Another program first tries to take the place of rank 0 in every possible way; then the task
+// reports.
+TEST_F(LeaderWithASecret, RejectsStrangersWithoutAFinding) {
   std::thread tasks([this] {
     const Deadline end = Clock::now() + std::chrono::seconds(20);
     ControlChannel without(connect_to("127.0.0.1", port_, end));
@@ -432,7 +434,7 @@ TEST_F(LeaderWithASecret, StrangersTakeNoPlaceAndAreNotAFinding) {
   EXPECT_THAT(leader.refusals(), testing::IsEmpty());
 }
 
-// Acts like a leader, without the key.
+// Acts like a leader but does not have the key.
 void pretend_to_lead(const Listener& listener) {
   while (auto socket = accept_until(listener, Clock::now() + std::chrono::seconds(2))) {
     const Deadline end = Clock::now() + std::chrono::seconds(20);
@@ -454,9 +456,9 @@ TEST(NetRun, FalseLeaderGivesNoVerdict) {
   const comm::StepSecret secret(comm::KeySource::file, comm::random_key());
   try {
     Puppet(listener.port, 1, "test", "ddp-check test", "", secret);
-    ADD_FAILURE() << "the task believes it";
+    ADD_FAILURE() << "the task accepted a leader without the key";
   } catch (const NetError& error) {
-    EXPECT_STREQ(error.what(), "the process that answers does not know the key of this step");
+    EXPECT_STREQ(error.what(), "the answering process does not have the key of this step");
   }
   NetOptions options = options_for(1, 2);
   options.step.leader_port = listener.port;
@@ -485,7 +487,7 @@ TEST_F(LeaderOnTheWire, RefusalsAreFewAndShort) {
   for (const auto& text : leader.refusals()) EXPECT_LE(text.size(), 200U);
 }
 
-TEST_F(LeaderOnTheWire, SilentDeadAndInvalidTasksAreLostSlowOnesAreNot) {
+TEST_F(LeaderOnTheWire, LosesSilentDeadAndInvalidTasksButNotSlowOnes) {
   Puppet good(port_, 0);
   Puppet slow(port_, 1);
   Puppet silent(port_, 2);
@@ -498,7 +500,7 @@ TEST_F(LeaderOnTheWire, SilentDeadAndInvalidTasksAreLostSlowOnesAreNot) {
     dead.reset();
     confused.answer({{"result", 42}});
     const auto late = slow.receive().at("id");
-    const auto ping = slow.receive();  // it answers the ping, then the command
+    const auto ping = slow.receive();  // the task answers the ping first, then the command
     slow.answer({{"id", ping.at("id")}});
     slow.answer({{"id", late}, {"result", 1}});
     slow.answer({{"id", slow.receive().at("id")}, {"result", 2}});
@@ -511,7 +513,7 @@ TEST_F(LeaderOnTheWire, SilentDeadAndInvalidTasksAreLostSlowOnesAreNot) {
   std::set<int> lost;
   for (const auto& task : leader.lost()) lost.insert(task.rank);
   EXPECT_EQ(lost, (std::set<int>{2, 3, 4}));
-  // The late answer to the first command is not taken for the answer to the second.
+  // The late answer to the first command must not count as the answer to the second.
   const ByRank second =
       leader.ask({{1, {{"do", "more"}}}}, "the test", std::chrono::milliseconds(20'000));
   EXPECT_EQ(second.at(1).at("result"), 2);
@@ -531,16 +533,16 @@ TEST_F(LeaderOnTheWire, LostTaskKeepsItsConnectionUntilTheVerdict) {
   EXPECT_EQ(heard, (std::vector<std::string>{"welcome", "something", "ping", "verdict"}));
 }
 
-// The wait is a day long: the test is that it ends at all.
-TEST_F(LeaderOnTheWire, VanishedTaskIsNotWaitedFor) {
+// The timeout is a day, so the test hangs if the wait does not end early.
+TEST_F(LeaderOnTheWire, DoesNotWaitForAVanishedTask) {
   Puppet alive(port_, 0);
   Puppet vanished(port_, 1);
   Leader& leader = call(2);
   std::thread puppets([&] {
     alive.receive();  // welcome
     const auto command = alive.receive().at("id");
-    alive.answer({{"id", alive.receive().at("id")}});  // to the first ping
-    alive.answer({{"id", command}, {"result", 1}});    // arrives while others are waited for
+    alive.answer({{"id", alive.receive().at("id")}});  // answers the first ping
+    alive.answer({{"id", command}, {"result", 1}});    // arrives while the leader waits for others
   });
   leader.ask_all({{"do", "start_mpi"}}, "the test", std::chrono::hours(23));
   EXPECT_EQ(leader.lost().size(), 1U);
@@ -548,7 +550,7 @@ TEST_F(LeaderOnTheWire, VanishedTaskIsNotWaitedFor) {
   puppets.join();
 }
 
-// Otherwise a task that is waited for would make the clocks of all others look slow.
+// Without the arrival time, waiting for one task would make the clocks of all others look slow.
 TEST_F(LeaderOnTheWire, AnswersCarryTheirArrivalTime) {
   Puppet quick(port_, 0);
   Puppet silent(port_, 1);
@@ -560,13 +562,13 @@ TEST_F(LeaderOnTheWire, AnswersCarryTheirArrivalTime) {
   const double before = unix_time({});
   const ByRank commands{{0, {{"do", "anything"}}}, {1, {{"do", "anything"}}}};
   const ByRank answers = leader.ask(commands, "the test", std::chrono::milliseconds(1000));
-  const double after = unix_time({});  // the silent task had a second to answer the ping
+  const double after = unix_time({});  // the leader waited a second for the silent task
   puppets.join();
   EXPECT_GE(answers.at(0).at("arrival_time").get<double>(), before);
   EXPECT_LT(answers.at(0).at("arrival_time").get<double>(), after - 0.9);
 }
 
-// Aggregations have been seen to lose all results in jobs of more than 300 nodes.
+// Other tools have lost all results in jobs of more than 300 nodes.
 TEST_F(LeaderOnTheWire, FourHundredTasksReportAndAnswer) {
   constexpr int kTasks = 400;
   std::vector<std::unique_ptr<Puppet>> puppets;
@@ -602,7 +604,8 @@ TEST(Verdicts, AThousandNodesAreAllNamed) {
   }
   EXPECT_EQ(verdict.findings.all().size(), 2048U);
   EXPECT_EQ(bad_nodes(verdict).size(), 11U);
-  EXPECT_EQ(exit_code_of(verdict.severity()), 2);  // never a count: 256 failures would be exit 0
+  EXPECT_EQ(exit_code_of(verdict.severity()),
+            2);  // not a count, since 256 failures would be exit code 0
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The other checks of one node: limits, storage, names, CPUs, memory, clock; and the run of all
-// checks.
+// Tests the other checks of one node (limits, storage, names, CPUs, memory, clock) and the run of
+// all checks.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -40,7 +40,7 @@ Severity severity_of(const std::vector<Finding>& findings, const std::string& ch
 
 struct HugepageCase {
   const char* meminfo;
-  const char* said;  // the severity; "nothing" without a finding
+  const char* said;  // the severity, or "nothing" if there is no finding
 };
 
 void PrintTo(const HugepageCase& c, std::ostream* out) {
@@ -49,7 +49,7 @@ void PrintTo(const HugepageCase& c, std::ostream* out) {
 
 class HugepageTable : public testing::TestWithParam<HugepageCase> {};
 
-TEST_P(HugepageTable, Judges) {
+TEST_P(HugepageTable, GivesTheExpectedSeverity) {
   const auto findings = evaluate_hugepages(parse_hugepages(GetParam().meminfo));
   EXPECT_EQ(findings.empty() ? "nothing" : name_of(findings.front().severity), GetParam().said);
 }
@@ -86,7 +86,7 @@ void PrintTo(const LimitCase& c, std::ostream* out) {
 
 class LimitTable : public testing::TestWithParam<LimitCase> {};
 
-TEST_P(LimitTable, Judges) {
+TEST_P(LimitTable, GivesTheExpectedSeverity) {
   const auto& [check, value, rdma, severity] = GetParam();
   const Limit limit{value, kUnlimited};
   EXPECT_EQ(severity_of(evaluate_limits({limit, limit, limit, limit}, rdma), check), severity);
@@ -130,7 +130,7 @@ StorageFacts facts_with_free(std::uint64_t free_bytes) {
   return {4096 * kMiB, free_bytes, true, "", false};
 }
 
-TEST(StorageCheck, FreeSpace) {
+TEST(StorageCheck, FreeSpaceDecidesTheSeverity) {
   EXPECT_EQ(evaluate_storage(facts_with_free(1024 * kMiB), kRule).severity, Severity::ok);
   EXPECT_EQ(evaluate_storage(facts_with_free(1023 * kMiB), kRule).severity, Severity::warning);
   EXPECT_EQ(evaluate_storage(facts_with_free(63 * kMiB), kRule).severity, Severity::critical);
@@ -142,7 +142,7 @@ TEST(StorageCheck, FailedWriteIsCriticalDespiteFreeSpace) {
   EXPECT_EQ(evaluate_storage(facts, kRule).severity, Severity::critical);
 }
 
-// One file server that is down must not look like five hundred bad nodes.
+// A file server that is down must not look like five hundred bad nodes.
 TEST(StorageCheck, FailedFileServerDoesNotBlameTheNode) {
   StorageFacts facts = facts_with_free(4096 * kMiB);
   facts.error = "the file system did not answer within 1000 ms";
@@ -183,7 +183,7 @@ class TemporaryDirectory : public testing::Test {
 
 using StorageProbe = TemporaryDirectory;
 
-TEST_F(StorageProbe, WritesReadsBackAndLeavesNoFile) {
+TEST_F(StorageProbe, WritesAndReadsBackAndLeavesNoFile) {
   const StorageFacts facts = probe_storage(path(), kNodeTimeout);
   EXPECT_EQ(facts.error, "");
   EXPECT_TRUE(facts.sizes_known);
@@ -202,7 +202,7 @@ TEST_F(StorageProbe, ReportsWhyItCannotWrite) {
 
 // ---- names
 
-TEST(HostNameCheck, Table) {
+TEST(HostNameCheck, AddressDecidesTheSeverity) {
   EXPECT_EQ(evaluate_host_name({{"10.0.0.1"}, "", false}).severity, Severity::ok);
   EXPECT_EQ(evaluate_host_name({{"10.0.0.1", "127.0.1.1"}, "", false}).severity, Severity::ok);
   EXPECT_EQ(evaluate_host_name({{"127.0.1.1"}, "", false}).severity, Severity::warning);
@@ -244,7 +244,7 @@ TEST(RunWithin, TimesOut) {
     return 1;
   };
   EXPECT_FALSE(run_within(std::chrono::milliseconds(20), stuck));
-  gate->set_value();  // lets the thread end
+  gate->set_value();  // lets the thread exit
 }
 
 TEST(RunWithin, PassesResultsAndExceptions) {
@@ -255,7 +255,7 @@ TEST(RunWithin, PassesResultsAndExceptions) {
 
 // ---- CPUs, memory, clock
 
-TEST(ProcessorCheck, Table) {
+TEST(ProcessorCheck, MissingCpusAreReported) {
   EXPECT_EQ(evaluate_processors({8, 64, 8}).severity, Severity::ok);
   EXPECT_EQ(evaluate_processors({4, 64, 8}).severity, Severity::warning);
   EXPECT_EQ(evaluate_processors({1, 64, std::nullopt}).severity, Severity::ok);
@@ -282,7 +282,7 @@ TEST(MemoryCheck, ParsesMeminfo) {
   EXPECT_FALSE(parse_meminfo("MemTotal: 18446744073709551615 kB").total_bytes);
 }
 
-TEST(MemoryCheck, Table) {
+TEST(MemoryCheck, LowMemoryIsReported) {
   const std::uint64_t gib = 1024 * kMiB;
   EXPECT_EQ(evaluate_memory({64 * gib, 32 * gib}).severity, Severity::ok);
   EXPECT_EQ(evaluate_memory({64 * gib, 3 * gib}).severity, Severity::warning);  // less than 5 %
@@ -291,7 +291,7 @@ TEST(MemoryCheck, Table) {
   EXPECT_EQ(evaluate_memory({64 * gib, std::nullopt}).severity, Severity::unknown);
 }
 
-TEST(ClockCheck, Table) {
+TEST(ClockCheck, UnsynchronizedClockIsReported) {
   EXPECT_EQ(evaluate_clock({true, true, 20'000}).severity, Severity::ok);
   EXPECT_EQ(evaluate_clock({true, true, 2'000'000}).severity, Severity::warning);
   EXPECT_EQ(evaluate_clock({true, false, 20'000}).severity, Severity::warning);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uses of a verdict: the choice of nodes, reasons to drain, events, Markdown.
+// Tests the actions on a verdict: the choice of nodes, the reasons for draining, events, Markdown.
 #include "ddp_runtime/check/operations.h"
 
 #include <gmock/gmock.h>
@@ -56,7 +56,7 @@ TEST(NodeChoice, NodesWithAWarningAreUsed) {
   EXPECT_THAT(choose_nodes(verdict, 4).leave_out, IsEmpty());
 }
 
-// Neither end of a bad link is known to be bad, but it is enough to leave out one of them.
+// The bad end of a link is unknown, but excluding either end is enough.
 TEST(NodeChoice, OneEndOfABadLinkIsLeftOutIfThereAreSpares) {
   Verdict verdict = verdict_on_four();
   verdict.findings.add(about("n1", "n3", Severity::critical));
@@ -70,13 +70,13 @@ Finding slow_link(const std::string& one, const std::string& other) {
   return finding;
 }
 
-// A slow link costs every ring that uses it, though it is not a reason to stop the job.
+// A slow link delays every ring that uses it, although it is not a reason to stop the job.
 TEST(NodeChoice, SlowLinkIsLeftOutToo) {
   Verdict verdict = verdict_on_four();
   verdict.findings.add(slow_link("n2", "n4"));
   EXPECT_THAT(choose_nodes(verdict, 3).use, ElementsAre("n1", "n2", "n3"));
   EXPECT_THAT(choose_nodes(verdict, 0).use, ElementsAre("n1", "n2", "n3", "n4"));
-  // Only a link: which of two different MTUs is right is unknown.
+  // The finding names only a link, because either of the two MTUs may be right.
   verdict = verdict_on_four();
   verdict.findings.add(about("n2", "n4", Severity::warning));
   EXPECT_THAT(choose_nodes(verdict, 3).use, ElementsAre("n1", "n2", "n3"));
@@ -96,21 +96,21 @@ TEST(NodeChoice, BadLinkIsReportedIfNoSpareIsLeft) {
   EXPECT_EQ(
       sentence_of(choose_nodes(verdict, 4)),
       "4 nodes wanted, 4 given, 0 left out: run on these 4: n[1-4]; both ends of the bad link "
-      "n2 <-> n4 are among them, as no spare is left");
+      "n2 <-> n4 are among them, because no spare is left");
   verdict.findings.add(about("n1", "", Severity::critical));
   EXPECT_THAT(sentence_of(choose_nodes(verdict, 3)), HasSubstr("bad link n2 <-> n4"));
   EXPECT_EQ(sentence_of(choose_nodes(verdict, 2)),
             "2 nodes wanted, 4 given, 2 left out (n[1,4]): run on these 2: n[2-3]");
 }
 
-TEST(NodeChoice, OneNodeIsSingular) {
+TEST(NodeChoice, SentenceAboutOneNodeIsSingular) {
   Verdict verdict;
   verdict.nodes = {"n1"};
   EXPECT_EQ(sentence_of(choose_nodes(verdict, 1)),
             "1 node wanted, 1 given, 0 left out: run on this one: n1");
 }
 
-TEST(Drains, HaveTheCheckInTheirReasonAndAreSafeForAShell) {
+TEST(Drains, NameTheCheckAndAreSafeForAShell) {
   Verdict verdict = verdict_on_four();
   verdict.findings.add(about("n2", "", Severity::critical));
   verdict.findings.add(about("n1", "n3", Severity::critical));

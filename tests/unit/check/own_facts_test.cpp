@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The facts of a node, read from made-up file trees.
+// Tests the facts of a node with synthetic file trees.
 #include "ddp_runtime/check/net/measure/own_facts.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ class OwnFacts : public testing::Test {
   fs::path root_ = temporary_.path();
 };
 
-TEST_F(OwnFacts, MachineIsKnownWithoutAnyFile) {
+TEST_F(OwnFacts, DescribesTheMachineWithoutAnyFile) {
   const auto facts = own_facts(sources());
   for (const char* fact : {"kernel", "cpus", "memory_GiB", "libc"}) {
     EXPECT_THAT(facts, Contains(testing::Pair(fact, Not(testing::IsEmpty()))));
@@ -66,7 +66,7 @@ TEST_F(OwnFacts, LibraryIsFoundInTheFirstDirectoryThatHasIt) {
       << "a dangling link is skipped";
 }
 
-TEST_F(OwnFacts, ExternalTextsAreBounded) {
+TEST_F(OwnFacts, BoundsExternalTexts) {
   write("sys/module/nvidia/version", "535\x1b[31m<b>\nsecond line\n");
   write("sys/module/ib_core/version", std::string(100000, 'x'));
   fs::create_directories(root_ / "sys/module/efa/version");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tournament: all nodes meet each other exactly once, at most one partner per round.
+// Tests the tournament: all nodes meet each other exactly once, and have at most one partner per
+// round.
 #include "ddp_runtime/check/net/locate/pair_schedule.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +47,7 @@ TEST(PairSchedule, OneNodeHasNoRounds) {
   EXPECT_TRUE(plan_rounds(1, 1).empty());
 }
 
-// A tool that pairs neighbors and forgets the odd node at the end never checks it.
+// A tool that pairs neighbors never checks the last node of an odd number.
 TEST(PairSchedule, NoNodeIsLeftOutOfASample) {
   for (const int nodes : {9, 10, 63, 64, 257}) {
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
@@ -73,14 +74,14 @@ TEST(PairSchedule, SamplesDependOnTheSeedOnly) {
   EXPECT_NE(random_rounds(64, 3, 7), random_rounds(64, 3, 8));
 }
 
-TEST(PairSchedule, FewNodesMeetAllOthersManyOnlySome) {
+TEST(PairSchedule, FewNodesMeetAllOthersAndManyMeetSome) {
   EXPECT_EQ(plan_rounds(8, 1).size(), 7U);
   EXPECT_EQ(plan_rounds(9, 1).size(), 3U);
   EXPECT_EQ(random_rounds(4, 10, 1).size(), 3U);  // only three rounds exist
 }
 
-// One bad link among many nodes is seen only in some jobs, so not all jobs may measure the same
-// pairs.
+// A bad link among many nodes is found only by jobs that measure it, so different jobs must measure
+// different pairs.
 TEST(PairSchedule, EachJobMeasuresDifferentPairs) {
   std::set<Pair> met;
   for (const char* identity : {"1.0", "1.1", "2.0", "30.0", "31.0"}) {
@@ -91,7 +92,7 @@ TEST(PairSchedule, EachJobMeasuresDifferentPairs) {
       met.insert(round.begin(), round.end());
     }
   }
-  EXPECT_GT(met.size(), 400U);  // of 480; some pairs repeat
+  EXPECT_GT(met.size(), 400U);  // of 480 pairs, some of which repeat
 }
 
 }  // namespace

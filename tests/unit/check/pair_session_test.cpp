@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sequence of measurements: which rounds, which nodes are retested, with whom, and how often.
+// Tests the sequence of measurements: the rounds, the retested nodes, their partners, and the
+// number of tries.
 #include "ddp_runtime/check/net/locate/pair_session.h"
 
 #include <gtest/gtest.h>
@@ -81,7 +82,7 @@ TEST(PairSession, SuspectIsRetestedAFixedNumberOfTimesWithDifferentPartners) {
   std::set<Pair> met;
   for (const auto& step : course.retests) {
     EXPECT_EQ(step.suspects, 1U);
-    ASSERT_GE(step.pairs.size(), 2U) << "a reference beside the suspect";
+    ASSERT_GE(step.pairs.size(), 2U) << "a reference at the same time as the suspect";
     EXPECT_TRUE(step.pairs[0].a == 2 || step.pairs[0].b == 2);
     met.insert(step.pairs[0]);
     for (std::size_t i = 1; i < step.pairs.size(); ++i) {
@@ -105,13 +106,14 @@ TEST(PairSession, PairsOfOneStepAreDisjoint) {
 }
 
 // The time must not grow with the number of bad nodes.
-TEST(PairSession, ManySuspectsAreMeasuredSideBySide) {
+TEST(PairSession, MeasuresManySuspectsAtTheSameTime) {
   std::set<int> bad;
   while (bad.size() < 100) bad.insert(static_cast<int>(bad.size()) * 5);
   const Course course = run({.nodes = 500}, slow_nodes_at(bad, 70));
   EXPECT_GE(course.suspects.size(), 100U);
   EXPECT_LE(course.retests.size(), 90U);
-  // A few more than two even in a small cluster, whose other half still exchanges data beside them.
+  // Even a small cluster measures more than two suspects at once, while its other half also
+  // exchanges data.
   const Course small = run({.nodes = 16}, slow_nodes_at({2, 7, 11}, 70));
   EXPECT_EQ(small.retests.size(), static_cast<std::size_t>(kMinTries));
   for (const int node : bad) {
@@ -120,9 +122,9 @@ TEST(PairSession, ManySuspectsAreMeasuredSideBySide) {
   }
 }
 
-// Three good nodes and one bad node leave one good pair for the reference; two bad nodes leave
-// none.
-TEST(PairSession, ReferenceTakesItsTurnIfNoGoodPairIsFree) {
+// With three good nodes and one bad node, one good pair is free for the reference. With two bad
+// nodes, none is free.
+TEST(PairSession, ReferenceComesLaterIfNoGoodPairIsFree) {
   for (const auto& [nodes, bad] :
        {std::pair{4, std::set<int>{1}}, std::pair{5, std::set<int>{0, 3}}}) {
     const Course course = run({.nodes = nodes}, slow_nodes_at(bad, 50));
@@ -154,7 +156,7 @@ TEST(PairSession, HopelessSuspectsShortenTheRetest) {
   EXPECT_EQ(outcome(course.suspects[0], {}), Outcome::slow);
 }
 
-TEST(PairSession, LostNodesAreLeftOutAndTheSessionFinishes) {
+TEST(PairSession, LostNodesAreOmittedAndTheSessionFinishes) {
   const auto without = [](std::set<int> gone) {
     return [gone](int node) { return !gone.contains(node); };
   };
@@ -167,8 +169,8 @@ TEST(PairSession, LostNodesAreLeftOutAndTheSessionFinishes) {
   EXPECT_TRUE(run({.nodes = 6}, slow_nodes_at({}, 1), without({0, 1, 2, 3, 4, 5})).retests.empty());
 }
 
-// With noise that hides most speed differences, but not lost packets.
-TEST(PairSession, LossIsRetestedAsOftenInNoise) {
+// The noise hides most speed differences, but not lost packets.
+TEST(PairSession, RetestsLossAsOftenInNoise) {
   for (const bool lossy : {false, true}) {
     std::uint64_t drawn = 0;
     PairSession session({.nodes = 16});
@@ -190,8 +192,8 @@ TEST(PairSession, LossIsRetestedAsOftenInNoise) {
   }
 }
 
-// With noise that hides a CRITICAL node, but not after a few more rounds.
-TEST(PairSession, NoisyRoundsAreFollowedByMore) {
+// The noise hides a CRITICAL node at first, but not after a few more rounds.
+TEST(PairSession, NoisyRoundsAreFollowedByMoreRounds) {
   std::uint64_t drawn = 0;
   const auto noisy = [&drawn](const Pair&) {
     double sum =
@@ -207,8 +209,8 @@ TEST(PairSession, NoisyRoundsAreFollowedByMore) {
   EXPECT_EQ(run({.nodes = 60, .rounds = 3}, noisy).rounds, 3);  // as the user requested
 }
 
-// Other load on the CPUs favors one pair for seconds: good pairs look steady meanwhile.
-TEST(PairSession, RetestsSteadierThanTheRoundsConfirmNoNode) {
+// Other load on the CPUs favors one pair for seconds, during which good pairs look steady.
+TEST(PairSession, SteadyRetestsAfterNoisyRoundsConfirmNoNode) {
   constexpr double kRoundNoise = 0.2;
   std::mt19937 random(7);
   std::normal_distribution<double> noise(0, kRoundNoise);

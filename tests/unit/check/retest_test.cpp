@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The outcome of a suspect's retest: slow, cleared, undecided or unsteady.
+// Tests the outcome of a suspect's retest: slow, cleared, undecided or unsteady.
 #include "ddp_runtime/check/net/locate/retest.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace ddp::check {
 namespace {
 
-// Tries with these ratios to the good pairs at the same time, whose noise is known.
+// A retest whose tries have these ratios to the good pairs at the same time. The noise is known.
 Retest tried(const std::vector<double>& ratios, double noise = 0.02, double beside = 100) {
   Retest retest;
   retest.node = 0;
@@ -55,26 +55,26 @@ INSTANTIATE_TEST_SUITE_P(
         OutcomeCase{"bad in noise", equal_tries(9, 0.7), 0.07, Outcome::slow, Severity::critical},
         // Nine measurements of such a network cannot distinguish 0.8 from 0.9.
         OutcomeCase{"too much noise", equal_tries(9, 0.8), 0.2, Outcome::undecided, Severity::ok},
-        // With more noise, any good node might show this.
+        // With more noise, any good node may have this result.
         OutcomeCase{"like all nodes in noise", equal_tries(9, 0.8), 0.3, Outcome::noisy,
                     Severity::ok},
         OutcomeCase{"far below in noise", equal_tries(9, 0.3), 0.4, Outcome::slow,
                     Severity::critical},
-        // An occasional double speed does not make its speed doubtful.
+        // A node with occasional double speed is still certain to be fast.
         OutcomeCase{"fast and uneven",
                     {1.1, 5, 1.3, 2.4, 0.9, 2.5, 7, 3, 4},
                     0.3,
                     Outcome::cleared,
                     Severity::ok},
-        // Few tries that agree by accident confirm no node unless it is stalled.
+        // A few tries that agree by chance confirm a slow node only if it is stalled.
         OutcomeCase{"few and slow", equal_tries(5, 0.5), 0.2, Outcome::undecided, Severity::ok},
-        OutcomeCase{"few and still", equal_tries(5, 0.3), 0.2, Outcome::slow, Severity::critical},
+        OutcomeCase{"few and stalled", equal_tries(5, 0.3), 0.2, Outcome::slow, Severity::critical},
         OutcomeCase{"slow and uneven",
                     {0.2, 0.5, 0.13, 0.3, 0.6, 0.25, 0.35, 0.4, 0.3},
                     0.3,
                     Outcome::slow,
                     Severity::critical},
-        OutcomeCase{"a bit slow in noise", equal_tries(9, 0.89), 0.02, Outcome::cleared,
+        OutcomeCase{"slightly slow in noise", equal_tries(9, 0.89), 0.02, Outcome::cleared,
                     Severity::ok},
         // Taking the best of several tries would clear this node.
         OutcomeCase{"one lucky try",
@@ -82,13 +82,13 @@ INSTANTIATE_TEST_SUITE_P(
                     0.02,
                     Outcome::slow,
                     Severity::critical},
-        // And one disturbed try does not blame a node.
+        // One disturbed try does not blame a node.
         OutcomeCase{"one unlucky try",
                     {1, 1.01, 0.3, 0.99, 1, 1, 1.02, 1, 1},
                     0.02,
                     Outcome::cleared,
                     Severity::ok},
-        OutcomeCase{"now and then",
+        OutcomeCase{"sometimes far below",
                     {1, 1.01, 0.3, 0.99, 0.3, 1, 1.02, 0.3, 1},
                     0.02,
                     Outcome::unsteady,
@@ -99,8 +99,8 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-// A slowdown that affects all nodes at this moment affects the pairs beside it, too.
-TEST(Retest, OnlyReferencesOfTheSameMomentCount) {
+// A slowdown that affects all nodes at one moment also affects the references of that moment.
+TEST(Retest, OnlyReferencesFromTheSameMomentCount) {
   Retest retest = tried(equal_tries(9, 1));
   for (std::size_t i = 0; i < retest.tries.size(); ++i) {
     const double moment = i % 2 == 0 ? 0.3 : 1;
@@ -112,7 +112,7 @@ TEST(Retest, OnlyReferencesOfTheSameMomentCount) {
   EXPECT_EQ(outcome(retest, {}), Outcome::cleared);
 }
 
-// Disturbances that affect good pairs just as often are not the suspect's fault.
+// Disturbances that affect good pairs equally often are not a fault of the suspect.
 TEST(Retest, DisturbancesOfGoodPairsAreNotUnsteady) {
   Retest retest = tried({1, 1.01, 0.3, 0.99, 0.3, 1, 1.02, 0.3, 1});
   for (std::size_t i = 0; i < retest.reference_ratios.size(); i += 6) {
@@ -133,7 +133,7 @@ TEST(Retest, DirectionsAreJudgedSeparately) {
   PairResult result;
   result.pair = {3, 7};
   result.a_to_b = 100;
-  result.b_to_a = 50;  // speed at which 7 sends
+  result.b_to_a = 50;  // node 7 sends at this speed
   second_of_pair.add(result, 100, 0);
   EXPECT_EQ(second_of_pair.tries[0].send, 50);
   EXPECT_EQ(second_of_pair.tries[0].receive, 100);
@@ -153,7 +153,7 @@ TEST(Retest, LossyLinkIsNotClearedByLuck) {
   EXPECT_FALSE(keeps_losing(Retest{.lossy = true}));
 }
 
-TEST(Retest, HopelessSuspectsAreNotTriedToTheEnd) {
+TEST(Retest, HopelessSuspectsAreNotMeasuredFurther) {
   EXPECT_FALSE(hopeless(tried(equal_tries(4, 0.1)), {}));
   EXPECT_TRUE(hopeless(tried(equal_tries(5, 0.1)), {}));
   EXPECT_FALSE(hopeless(tried({0.1, 0.1, 0.1, 0.9, 0.1}), {}));
@@ -170,8 +170,8 @@ TEST(Retest, NoiseRequiresMoreTriesAsLongAsTheyHelp) {
   EXPECT_GT(retest_limit(0.15, kMaxTries, {}), 0.2);
 }
 
-// The slowdown that noise may hide is reported as a fraction of the speed, so that the suspect is
-// not taken for healthy.
+// The slowdown that noise may hide is reported as a fraction of the speed, so that the suspect does
+// not count as healthy.
 TEST(Retest, SlowdownHiddenInTheNoiseIsReported) {
   const Retest noisy = tried(equal_tries(9, 1), 0.4);
   ASSERT_EQ(outcome(noisy, {}), Outcome::noisy);

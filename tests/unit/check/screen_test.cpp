@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which nodes and links the rounds make suspect, how noisy they are, and what they could not show.
+// Tests which nodes and links the rounds make suspects, the noise of the rounds, and the slowdown
+// that they may hide.
 #include "ddp_runtime/check/net/locate/screen.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@
 namespace ddp::check {
 namespace {
 
-// All pairs of `nodes` nodes; a node's speed limits that of its pairs.
+// All pairs of `nodes` nodes. A node's speed limits the speed of its pairs.
 std::vector<PairResult> rounds_of(int nodes, const std::map<int, double>& slow = {}) {
   const auto speed = [&slow](int node) { return slow.contains(node) ? slow.at(node) : 100.0; };
   std::vector<PairResult> results;
@@ -30,7 +31,8 @@ std::vector<PairResult> rounds_of(int nodes, const std::map<int, double>& slow =
   return results;
 }
 
-// Uniform between 1 - width and 1 + width, which has the standard deviation width / sqrt(3).
+// Multiplies each speed by a uniform factor between 1 - width and 1 + width. The standard deviation
+// is width / sqrt(3).
 void disturb(std::vector<PairResult>& results, double width) {
   std::uint64_t drawn = 0;
   const auto factor = [&] {
@@ -59,14 +61,14 @@ TEST(Screen, HealthyClusterHasNoSuspects) {
   EXPECT_NEAR(*seen.limit, 0.1, 1e-9);
 }
 
-TEST(Screen, SlowNodesNotTheirPartners) {
+TEST(Screen, SuspectsSlowNodesNotTheirPartners) {
   EXPECT_EQ(nodes_of(screen(4, rounds_of(4, {{2, 50.0}}), {})), std::set<int>{2});
   const Screen two = screen(8, rounds_of(8, {{1, 70.0}, {5, 70.0}}), {});
   EXPECT_EQ(nodes_of(two), (std::set<int>{1, 5}));
   EXPECT_TRUE(two.pairs.empty());
 }
 
-TEST(Screen, SlowPairOfGoodNodes) {
+TEST(Screen, SuspectsASlowPairOfGoodNodes) {
   auto results = rounds_of(6);
   for (auto& result : results) {
     if (result.pair == Pair{1, 4}) result.b_to_a = 30;
@@ -76,7 +78,7 @@ TEST(Screen, SlowPairOfGoodNodes) {
   EXPECT_EQ(seen.pairs, (std::vector<Pair>{{1, 4}}));
 }
 
-// Fast with one partner and far below with two: suspect the node, and neither of the links.
+// A node that is fast with one partner and far below with two is a suspect itself, not its links.
 TEST(Screen, FarBelowWithSeveralPartnersSuspectsTheNode) {
   auto results = rounds_of(6);
   for (auto& result : results) {
@@ -87,7 +89,7 @@ TEST(Screen, FarBelowWithSeveralPartnersSuspectsTheNode) {
   EXPECT_TRUE(seen.pairs.empty());
 }
 
-TEST(Screen, NodeThatIsLateWithAllPartners) {
+TEST(Screen, SuspectsANodeThatIsLateWithAllPartners) {
   auto results = rounds_of(6);
   for (auto& result : results) {
     if (result.pair.a == 3 || result.pair.b == 3) result.latency_seconds = 8e-5;
@@ -96,12 +98,12 @@ TEST(Screen, NodeThatIsLateWithAllPartners) {
   results.back().latency_seconds = 8e-5;
   results.front().latency_seconds = 1e-5;
   for (auto& result : results) {
-    if (result.pair == Pair{3, 5}) result.latency_seconds = 1e-5;  // one exchange that was not late
+    if (result.pair == Pair{3, 5}) result.latency_seconds = 1e-5;  // one exchange is not late
   }
   EXPECT_TRUE(nodes_of(screen(6, results, {})).empty());
 }
 
-TEST(Screen, NoiseIsThatOfOneExchangeNotOfBadNodes) {
+TEST(Screen, NoiseDoesNotIncludeBadNodes) {
   auto results = rounds_of(40, {{3, 30.0}, {17, 50.0}});
   disturb(results, 0.1);
   EXPECT_NEAR(exchange_noise(40, results), 0.1 / std::sqrt(3), 0.012);
@@ -120,12 +122,12 @@ TEST(Screen, NoisierRoundsHideMore) {
   EXPECT_GT(before, PeerRule{}.critical);
 }
 
-TEST(Screen, WithoutPeersThereIsNoLimit) {
+TEST(Screen, HasNoLimitWithoutPeers) {
   EXPECT_FALSE(detection_limit(3, rounds_of(3), {}));
   EXPECT_FALSE(detection_limit(0, {}, {}));
 }
 
-// These links carry only half of the speed.
+// These links have half of the speed.
 TEST(Screen, NodesAreComparedWithinTheirLinkRate) {
   auto results = rounds_of(12, {{0, 50}, {1, 50}, {2, 50}, {3, 50}});
   Classes classes(12, 1);
@@ -137,7 +139,7 @@ TEST(Screen, NodesAreComparedWithinTheirLinkRate) {
   EXPECT_EQ(nodes_of(screen(12, results, {}, classes)), (std::set<int>{3, 7}));
 }
 
-TEST(Classes, FromTheRatesOfLinks) {
+TEST(Classes, FollowTheLinkRates) {
   EXPECT_TRUE(classes_by_rate({}).empty());
   EXPECT_TRUE(classes_by_rate({10.0, 10.0, std::nullopt}).empty());
   EXPECT_EQ(classes_by_rate({25.0, 10.0, std::nullopt, 25.0, 100.0}), (Classes{1, 0, 1, 1, 2}));

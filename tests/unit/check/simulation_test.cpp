@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fault localization and thresholds on simulated clusters with known faults, as in `ddp-check
-// simulate`. The seeds differ from those used for choosing the rule.
+// Tests fault localization and thresholds on simulated clusters with known faults, as in `ddp-check
+// simulate`. The rule was chosen with other seeds.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ struct Scenario {
   int nodes;
   double noise;
   int trials;
-  double right;  // fraction of the clusters whose exclude list must be right
+  double right;  // required fraction of clusters with the right exclude list
 };
 
 void PrintTo(const Scenario& s, std::ostream* out) {
@@ -74,7 +74,7 @@ void PrintTo(const FaultCase& c, std::ostream* out) {
 
 class Faults64 : public testing::TestWithParam<FaultCase> {};
 
-// One fault at 0.7 among 64 nodes.
+// One faulty node with 0.7 of the speed among 64 nodes.
 TEST_P(Faults64, AreClassifiedCorrectly) {
   Simulation simulation;
   simulation.nodes = 64;
@@ -100,8 +100,8 @@ INSTANTIATE_TEST_SUITE_P(Table, Faults64,
                                          FaultCase{"onesided", "node", 0.05, 0.97},
                                          FaultCase{"hetero", "node", 0.03, 0.99}));
 
-// With noise that hides a bad node the verdict is UNKNOWN, and never OK.
-TEST(Locator, HiddenInNoiseIsUnknown) {
+// If noise hides a bad node, the verdict is UNKNOWN, and never OK.
+TEST(Locator, BadNodeHiddenInNoiseIsUnknown) {
   for (const int bad : {0, 1}) {
     Simulation simulation;
     simulation.nodes = 64;
@@ -117,7 +117,7 @@ TEST(Locator, HiddenInNoiseIsUnknown) {
   }
 }
 
-// Oversubscribed switches hide nodes in the rounds; then the verdict must not be OK.
+// Oversubscribed switches may hide bad nodes in the rounds. The verdict must then not be OK.
 TEST(Locator, OversubscribedUplinksAreNeverOk) {
   Simulation simulation;
   simulation.nodes = 64;
@@ -129,7 +129,7 @@ TEST(Locator, OversubscribedUplinksAreNeverOk) {
   EXPECT_EQ(result.wrong_exclude, 0);
 }
 
-// Half of the speed because of the link rate, not because of a fault: no node is blamed.
+// Nodes with half of the link rate are not faulty, so none is blamed.
 TEST(Locator, ClusterWithTwoLinkRatesIsHealthy) {
   Simulation simulation;
   simulation.nodes = 64;
@@ -155,8 +155,7 @@ TEST(Locator, IntermittentFaultIsAtLeastAWarning) {
   EXPECT_GE(result.named, 190);
 }
 
-// The reported detection limit holds: a node that is slower by this much is found in 19 of 20
-// clusters.
+// A node that is slower by the reported detection limit must be found in 19 of 20 clusters.
 TEST(Locator, DetectionLimitHolds) {
   for (const double noise : {0.02, 0.04, 0.06}) {
     Simulation simulation;
@@ -169,7 +168,7 @@ TEST(Locator, DetectionLimitHolds) {
   }
 }
 
-TEST(Locator, EightBadOfAThousandInThreeRounds) {
+TEST(Locator, FindsEightBadNodesOfAThousandInThreeRounds) {
   Simulation simulation;
   simulation.trials = 30;
   const auto result = simulate(simulation, {});
@@ -178,7 +177,7 @@ TEST(Locator, EightBadOfAThousandInThreeRounds) {
   EXPECT_EQ(result.exact, 30);
 }
 
-// Pairs that never change: the bad node's partner is as slow as the node.
+// If the pairs never change, the bad node's partner is as slow as the bad node.
 TEST(Locator, OneFixedRoundNamesNoNode) {
   Simulation simulation;
   simulation.nodes = 64;
@@ -201,7 +200,7 @@ TEST(Locator, UnknownModelsAndFaultsAreRejected) {
   EXPECT_DOUBLE_EQ(simulation.uplink_ratio, 2.5);
 }
 
-// Uniform and normal numbers of our own, so that a seed gives the same result everywhere.
+// Uniform and normal random numbers that do not depend on the standard library.
 class Random {
  public:
   double uniform() {
@@ -217,7 +216,7 @@ class Random {
 };
 
 // Simulates clusters whose node speeds are N(1, 2 %), measured without pairs. Returns how often the
-// rule blames a healthy node, or finds the node whose speed is 0.7.
+// rule blames a healthy node or, if one node has `slow_speed`, how often it finds that node.
 double rate_of_accusations(int nodes, double slow_speed, int trials) {
   Random random;
   int accusations = 0;
@@ -236,7 +235,8 @@ double rate_of_accusations(int nodes, double slow_speed, int trials) {
 class HealthyFleet : public testing::TestWithParam<int> {};
 
 TEST_P(HealthyFleet, HasNoFalseAlarms) {
-  // Five standard deviations below the mean occur once in some thousand clusters of 128.
+  // A node five standard deviations below the mean occurs once in several thousand clusters of 128
+  // nodes.
   EXPECT_LE(rate_of_accusations(GetParam(), 1.0, 4000), 0.0005);
 }
 

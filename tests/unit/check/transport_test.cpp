@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices that carried the data: counters of a fake /sys tree, findings about nodes, rails and
-// switches.
+// Tests the devices that carried the data: counters of a fake /sys tree, and findings about nodes,
+// rails and switches.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -55,7 +55,7 @@ TEST(Traffic, CarriersAreTheDevicesWithTraffic) {
   EXPECT_TRUE(carriers(before, {{"eth0", 60}}).empty());
 }
 
-TEST(Traffic, ModulesOfTheMpiLibrary) {
+TEST(Traffic, NamesTheModulesOfTheMpiLibrary) {
   EXPECT_EQ(modules_in({"/lib/libc.so.6", "/x/openmpi3/mca_btl_tcp.so", "/x/mca_btl_self.so",
                         "/x/openmpi3/mca_pml_ob1.so", "/x/mca_btl_tcp.so", "/x/mca_btl_odd"}),
             "pml ob1, btl self tcp");
@@ -76,8 +76,8 @@ TEST(Transport, NodeThatFellBackToSocketsIsNamed) {
   const Transports mixed{
       {"n1", {{"mlx5_0:1"}, ""}}, {"n2", {{"mlx5_0:1", "eth0"}, ""}}, {"n3", {{"eth0"}, ""}}};
   EXPECT_EQ(not_ok(evaluate_transport("mpi", mixed)), "mpi.transport n3=WARNING");
-  EXPECT_EQ(not_ok(evaluate_transport("tcp", mixed)), "");  // IP over InfiniBand, on some nodes
-  // With two nodes, either may be the intended one.
+  EXPECT_EQ(not_ok(evaluate_transport("tcp", mixed)), "");  // some nodes use IP over InfiniBand
+  // With two nodes, either device may be intended.
   EXPECT_EQ(not_ok(evaluate_transport("mpi", {{"n1", {{"mlx5_0:1"}, ""}}, {"n2", {{"eth0"}, ""}}})),
             "");
 }
@@ -108,7 +108,7 @@ TEST(Rails, AutoSelectsPortsOfOneNameAndSpeedOnAllNodes) {
       {"eth0", slow}, {"eth1", fast}, {"eth2", fast}, {"docker0", virtual_one}};
   std::map<int, Hello> present{{0, task_with("n1", all)}, {1, task_with("n2", all)}};
   EXPECT_EQ(alike_rails(present), (std::vector<std::string>{"eth1", "eth2"}));
-  present[1].rails.erase("eth2");  // only one is left, so there is no choice
+  present[1].rails.erase("eth2");  // only one port remains, so there are no rails
   EXPECT_TRUE(alike_rails(present).empty());
   EXPECT_TRUE(alike_rails({}).empty());
 }
@@ -182,11 +182,12 @@ INSTANTIATE_TEST_SUITE_P(
     Table, LeafTable,
     testing::Values(
         LeafCase{{}, ""}, LeafCase{{slow("n4"), slow("n5")}, "net.leaf switch s2=CRITICAL"},
-        LeafCase{{slow("n4"), slow("n1")}, ""},  // no switch has mostly bad nodes
+        LeafCase{{slow("n4"), slow("n1")}, ""},  // no switch has a majority of bad nodes
         // The uplink of s2: every link across it is bad; each other switch has one affected node.
         LeafCase{{slow("n1", "n4"), slow("n5", "n7"), slow("n1", "n6")},
                  "net.leaf switch s2=WARNING"},
-        LeafCase{{slow("n4", "n5"), slow("n5", "n6")}, ""},  // below one switch: not the uplink
+        LeafCase{{slow("n4", "n5"), slow("n5", "n6")},
+                 ""},  // both ends below one switch, so the uplink is not used
         LeafCase{{slow("n1"), slow("n2"), slow("n4"), slow("n5")}, ""},  // almost all nodes
         LeafCase{{{.check = "drift.kernel", .severity = Severity::warning, .node = "n4"},
                   {.check = "drift.kernel", .severity = Severity::warning, .node = "n5"}},
@@ -197,7 +198,7 @@ TEST(Leaves, LinksBetweenTwoSwitchesNameBoth) {
   EXPECT_EQ(not_ok(evaluate_leaves(findings_about({slow("n1", "n3"), slow("n2", "n4")}), two)),
             "net.leaf switch s1 or s2=WARNING");
   EXPECT_TRUE(evaluate_leaves(findings_about({slow("n1"), slow("n2")}), {}).empty());
-  const Leaves one{{"n1", "s1"}, {"n2", "s1"}};  // nothing to compare it with
+  const Leaves one{{"n1", "s1"}, {"n2", "s1"}};  // no other switch for comparison
   EXPECT_TRUE(evaluate_leaves(findings_about({slow("n1"), slow("n2")}), one).empty());
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Output of a verdict: the bad node is named in every format.
+// Tests the output of a verdict: every format names the bad node.
 #include "ddp_runtime/check/verdict.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(Verdict, HealthyRunHasOneLine) {
   EXPECT_EQ(exclude_list(verdict), "");
 }
 
-TEST(Verdict, FindingAsOneLine) {
+TEST(Verdict, FindingIsOneLine) {
   EXPECT_EQ(line_of(critical("n3")),
             "CRITICAL n3 tcp.send: 0.12 GB/s, expected at least 0.9 GB/s: best of 3 partners; "
             "exclude it");
@@ -44,7 +44,8 @@ TEST(Verdict, FindingAsOneLine) {
             "UNKNOWN a <-> b eth0 x: not measured");
 }
 
-// A message "ran successfully" beside exit code 2, without any host name, is useless.
+// The line must not say "ran successfully" with exit code 2 and without a host name, as in other
+// tools.
 TEST(Verdict, LineNamesTheBadNode) {
   Verdict verdict = four_nodes();
   verdict.findings.add(critical("n3"));
@@ -83,7 +84,7 @@ TEST(Verdict, OnlyNodesWithACriticalFindingOfTheirOwnAreBad) {
   EXPECT_EQ(exclude_list(verdict), "n2\nn4\n");
 }
 
-// The names end up in scontrol's arguments and in exclude files.
+// The names are passed to scontrol and written to exclude files.
 TEST(Verdict, OnlyValidNodeNamesOfTheStepAreBad) {
   Verdict verdict = four_nodes();
   for (const char* name : {"ALL", "all", "n[1-9]", "n1,n2", "n1\nn3", "-w", "", "n 1"}) {
@@ -95,7 +96,7 @@ TEST(Verdict, OnlyValidNodeNamesOfTheStepAreBad) {
   EXPECT_EQ(exclude_list(verdict), "n4\n");
 }
 
-TEST(Verdict, JsonContainsEverything) {
+TEST(Verdict, JsonContainsAllFindings) {
   Verdict verdict = four_nodes();
   verdict.findings.add(critical("n3"));
   verdict.findings.add(Finding{.check = "x", .node = "n1", .value = "word"});

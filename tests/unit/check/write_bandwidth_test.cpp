@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RDMA measurements with a fake ib_write_bw, a script in this directory. No test here has seen a
-// real RDMA device.
+// Tests RDMA measurements with a fake ib_write_bw, a script in this directory. None of these tests
+// uses a real RDMA device.
 #include "ddp_runtime/check/net/measure/write_bandwidth.h"
 
 #include <gmock/gmock.h>
@@ -70,7 +70,7 @@ TEST(WriteBandwidth, FindsTheFirstActivePort) {
   EXPECT_FALSE(find_rdma(fake.root() / "nowhere", kFake, "").runnable());
 }
 
-// Both ends of an exchange in one process.
+// Runs both ends of an exchange in one process.
 class FakeExchange : public testing::Test {
  protected:
   FakeExchange() { setenv("FAKE_RDMA", directory_.c_str(), 1); }

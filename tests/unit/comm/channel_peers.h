@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends of an error channel for tests: real ones over TCP on this machine, and ones played by the
-// test itself. Limits are short where something must happen; nothing must happen within a time
-// limit.
+// Ends of an error channel for tests: real ends over TCP on this machine, and ends that the test
+// itself simulates. Limits are short for events that must occur, and no test requires an event
+// within a time limit.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@
 
 namespace ddp::comm::test {
 
-// Longer than anything takes that happens at all.
+// A timeout that expires only if an event never occurs.
 inline constexpr std::chrono::seconds kLong{30};
 
 inline Key channel_key(const std::string& secret = "secret") {
@@ -49,8 +49,8 @@ inline bool eventually(const std::function<bool()>& condition) {
   return true;
 }
 
-// Simulates a cut link on one connection: its kernel no longer sees what the other end sends, so it
-// does not acknowledge it either.
+// Simulates a cut link on one connection: this end's kernel drops all data from the other end and
+// does not acknowledge it.
 inline void cut(int fd) {
   sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);
   const sock_fprog filter{1, &nothing};
@@ -61,7 +61,8 @@ inline std::string process_on(const std::string& node, int rank) {
   return node + ", process " + std::to_string(rank);
 }
 
-// A connection of this rank that the hub has accepted; nullopt if it has not.
+// Returns a connection of this rank that the hub has accepted; nullopt if the hub has not accepted
+// it.
 inline std::optional<Connection> call(std::uint16_t port, int rank, const std::string& who) {
   auto connection = Connection::open({"127.0.0.1"}, port, kLong);
   if (!connection || greet(*connection, {channel_key(), rank, who}, kLong) != Greeted::welcome) {
@@ -79,7 +80,7 @@ struct Leader {
         hub(std::make_unique<Hub>(failures, recorder, std::move(listener), channel_key(), ranks,
                                   std::move(options))) {}
   ~Leader() {
-    // If no rank has failed, the hub's destructor waits for goodbyes, which the test has not sent.
+    // Without a failure, the hub's destructor would wait for goodbyes that the test does not send.
     failures.fail({.rank = 0, .text = "the test is over"});
   }
 
@@ -107,7 +108,7 @@ inline std::optional<Message> next_of(Connection& connection) {
   return std::nullopt;
 }
 
-// The other end of a spoke, played by the test.
+// The other end of a spoke, simulated by the test.
 struct ListeningLeader {
   Connection accept() const {
     int fd = -1;
@@ -120,7 +121,7 @@ struct ListeningLeader {
   Listener listener = listen_anywhere();
 };
 
-// Rank 0's side of a greeting for a test that may block. Returns false if the caller is not a rank.
+// Rank 0's side of a greeting; may block. Returns false if the caller is not a rank.
 inline bool welcome(Connection& connection, HubGreeting& greeting, const Key& key = channel_key()) {
   const auto hello = connection.await(kLong);
   const auto challenge = hello ? greeting.challenge(*hello, key) : std::nullopt;

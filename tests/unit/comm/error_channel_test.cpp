@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real channel over TCP on this machine, with one FailureState per rank as in a real job.
+// Tests the real channel over TCP on this machine, with one FailureState per rank as in a real job.
 #include "ddp_runtime/comm/failure/error_channel.h"
 
 #include <arpa/inet.h>
@@ -35,7 +35,7 @@ using test::channel_key;
 using test::with_channels;
 using Rank = test::ChannelRank;
 
-// Notices a message some milliseconds after it has arrived.
+// A transport that detects each message some milliseconds after its arrival.
 class Sluggish final : public Transport {
  public:
   explicit Sluggish(std::unique_ptr<Transport> real) : real_(std::move(real)) {}
@@ -60,7 +60,7 @@ class Sluggish final : public Transport {
   int polls_ = 0;
 };
 
-TEST(ErrorChannel, AFailureReachesAllRanksWithItsText) {
+TEST(ErrorChannel, FailureReachesAllRanksWithItsText) {
   for (const int culprit : {0, 2}) {
     std::atomic<int> told{0};
     with_channels(4, [&](Rank rank) {
@@ -157,7 +157,7 @@ TEST(ErrorChannel, OrderlyShutdownIsNotAFailure) {
   });
 }
 
-// A real process that is really killed: its only goodbye is the kernel's FIN.
+// Kills a real process, for which only the kernel's FIN is sent.
 TEST(ErrorChannel, KilledProcessIsNamed) {
   Listener listener = listen_anywhere();
   const std::uint16_t port = listener.port;
@@ -190,14 +190,14 @@ TEST(ErrorChannel, KilledProcessIsNamed) {
   close(ready[1]);
 }
 
-TEST(ErrorChannel, LossOfRankZeroIsNoticedByOthers) {
+TEST(ErrorChannel, OtherRanksDetectTheLossOfRankZero) {
   Listener listener = listen_anywhere();
   auto outgoing = Connection::open({"127.0.0.1"}, listener.port, 3s);
   ASSERT_TRUE(outgoing);
   FailureState failures;
   FlightRecorder recorder;
   Spoke spoke(failures, recorder, std::move(*outgoing), {1, channel_key(), "node1, process 9"});
-  listener.socket.close();  // its backlog is closed with it: the connection is reset
+  listener.socket.close();  // also closes its backlog, which resets the connection
   const auto deadline = Clock::now() + 5s;
   while (!failures.failed() && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
   ASSERT_TRUE(failures.failed());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handshake of the error channel: who is accepted as a rank and who as rank 0, with impostors
-// at either end and in between.
+// Tests the handshake of the error channel: which programs are accepted as a rank and as rank 0,
+// with impostors at either end and between the ends.
 #include "ddp_runtime/comm/failure/greeting.h"
 
 #include <gmock/gmock.h>
@@ -103,7 +103,7 @@ TEST(Greeting, InvalidFirstMessagesAreNotAnswered) {
 
 // Forwards data from one end to the other, under the control of the test.
 struct Relay {
-  // The next bytes; empty when the sender has closed its end.
+  // Returns the next bytes; empty if the sender has closed its end.
   static std::string read(Connection& from) {
     std::string bytes(4096, '\0');
     ssize_t n = 0;
@@ -123,7 +123,8 @@ struct Relay {
   std::vector<std::string> said;
 };
 
-// A greeting through a relay that changes byte `at` of message `which` (0: the rank's first).
+// Runs a greeting through a relay that changes byte `at` of message `which` (0: the rank's first
+// message).
 struct Outcome {
   bool hub = false;
   Greeted rank = Greeted::silent;
@@ -202,7 +203,7 @@ TEST(Greeting, ReplayIsRejected) {
   EXPECT_FALSE(leader.failures.failed());
 }
 
-// A relay may forward a greeting, but cannot send messages of its own afterwards.
+// A relay may forward a greeting, but afterwards it cannot send its own messages.
 TEST(Greeting, RelayCannotInjectMessages) {
   test::Leader leader(2);
   Connection to_hub = leader.knock();
@@ -223,7 +224,7 @@ TEST(Greeting, RelayCannotInjectMessages) {
   EXPECT_FALSE(leader.failures.failed());
 }
 
-// ---- among addresses
+// ---- the search for rank 0
 
 Searcher rank_1() {
   return {channel_key(), 1, "node1, process 9"};
@@ -255,13 +256,13 @@ TEST(HubSearch, ReportsASilentPort) {
   const SearchLimits short_ones{.each = std::chrono::milliseconds(20),
                                 .in_all = std::chrono::milliseconds(0)};
   EXPECT_THAT(why_unreachable(there, reach_hub(there, rank_1(), short_ones, failures)),
-              HasSubstr("at 127.0.0.1 a connection is accepted, but there is no answer"));
+              HasSubstr("127.0.0.1 accepts the connection but does not answer"));
   silent.listener.socket.close();
   EXPECT_THAT(why_unreachable(there, reach_hub(there, rank_1(), short_ones, failures)),
               HasSubstr("at any of: 127.0.0.1; a firewall"));
 }
 
-// Messages of impostors, which arrive before those of the ranks.
+// Sends the messages of impostors before those of the ranks.
 TEST(HubSearch, FindsRankZeroAmongManyImpostors) {
   const std::vector<std::string> opening{
       "",                                                                     // nothing
@@ -269,7 +270,7 @@ TEST(HubSearch, FindsRankZeroAmongManyImpostors) {
       encode({MessageKind::hello, 1, "x"}).substr(0, 5),                      // half a header
       encode({MessageKind::hello, 1, std::string(400, 'x')}).substr(0, 100),  // half a message
       encode({MessageKind::hello, 1,
-              random_nonce() + " node1, process 9"}),  // without the proof that must follow
+              random_nonce() + " node1, process 9"}),  // without the required proof
       encode({MessageKind::hello, 1, random_nonce() + " node1, process 9"}) +
           encode({MessageKind::hello, 1, std::string(2 * kKeyBytes, '0')}),  // a wrong proof
       std::string(9, '\xff'),

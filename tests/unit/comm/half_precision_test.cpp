@@ -34,9 +34,9 @@ TEST(HalfPrecision, EveryBfloat16SurvivesTheRoundTrip) {
 }
 
 #ifdef __FLT16_MANT_DIG__
-// The compiler's own type is the oracle; the points include all halfway cases between neighbors,
+// Compares with the compiler's own type. The values include all halfway cases between neighbors,
 // where rounding to even matters.
-TEST(HalfPrecision, RoundsToFloat16AsTheCompilerDoes) {
+TEST(HalfPrecision, RoundsToFloat16LikeTheCompiler) {
   for (std::uint32_t bits = 0; bits < 0x7c00; ++bits) {
     const float low = f16_to_float(static_cast<std::uint16_t>(bits));
     const float high = f16_to_float(static_cast<std::uint16_t>(bits + 1));

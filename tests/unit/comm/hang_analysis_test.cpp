@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cause of a hang, from tables of rank statuses; and status requests over TCP.
+// Tests the cause of a hang, found from tables of rank statuses, and status requests over TCP.
 #include "ddp_runtime/comm/diagnosis/hang_analysis.h"
 
 #include <gmock/gmock.h>
@@ -57,7 +57,7 @@ const Failure kComplaint{.rank = 0,
                          .text = "rank 0 waited 30 s in all_reduce #17 for rank 1",
                          .symptom = Symptom::long_wait};
 
-TEST(HangAnalysis, BlamesTheRankOutsideCollectivesNotTheOneWaitedFor) {
+TEST(HangAnalysis, BlamesTheRankOutsideCollectives) {
   // In a ring of four ranks, rank 0 waits for rank 3, and rank 3 for rank 2, which is computing.
   const std::vector<RankStatus> ranks{waiting(0, 17), waiting(1, 17), idle_after(2, 16, "forward"),
                                       waiting(3, 17)};
@@ -103,7 +103,7 @@ TEST(HangAnalysis, NamesAllSilentRanksAndBlamesTheFirst) {
 
 TEST(HangAnalysis, BlamesTheNetworkIfAllRanksJoined) {
   const std::vector<RankStatus> in_one{waiting(0, 17), waiting(1, 17)};
-  // Rank 1's share of #16 is still in flight, rank 0's has arrived.
+  // Rank 1's share of #16 is still in flight, but rank 0's share has arrived.
   const std::vector<RankStatus> one_apart{waiting(0, 17), waiting(1, 16)};
   const std::vector<RankStatus> over_for_one{waiting(0, 17), idle_after(1, 17, "forward")};
   for (const auto& ranks : {in_one, one_apart, over_for_one}) {
@@ -111,7 +111,7 @@ TEST(HangAnalysis, BlamesTheNetworkIfAllRanksJoined) {
   }
 }
 
-TEST(HangAnalysis, DifferentCallsWithOneNumberDisagree) {
+TEST(HangAnalysis, DifferentCallsWithTheSameNumberDisagree) {
   const std::vector<RankStatus> ranks{waiting(0, 17), waiting(1, 17, "broadcast: 8 uint8"),
                                       waiting(2, 17)};
   const auto failure = find_disagreement(ranks);
@@ -122,13 +122,13 @@ TEST(HangAnalysis, DifferentCallsWithOneNumberDisagree) {
   EXPECT_EQ(find_cause(ranks, kComplaint).text, failure->text);
 }
 
-TEST(HangAnalysis, OfTwoThatDifferBlamesTheOneThatIsNotRankZero) {
+TEST(HangAnalysis, BlamesTheRankOtherThanZeroIfTwoDiffer) {
   const std::vector<RankStatus> ranks{waiting(0, 17), waiting(1, 17, "barrier: nothing")};
   EXPECT_EQ(find_disagreement(ranks)->rank, 1);
 }
 
 TEST(HangAnalysis, ComparesFinishedCallsToo) {
-  // Rank 1's shorter message was sent and completed; rank 0 found it too short.
+  // Rank 1's shorter message was sent and completed, and rank 0 found that it is too short.
   auto sender = idle_after(1, 17);
   sender.snapshot->recent.back().signature = "all_reduce: sum of 8 float32";
   const auto failure = find_disagreement(std::vector<RankStatus>{waiting(0, 17), sender});
@@ -146,13 +146,13 @@ TEST(HangAnalysis, WrongLengthIsNotBlamedOnLateOrSilentRanks) {
 }
 
 TEST(HangAnalysis, DifferentNumbersDoNotDisagree) {
-  // A broadcast's root may be ahead of ranks that have not received yet.
+  // The root of a broadcast may be ahead of ranks that have not received the data.
   const std::vector<RankStatus> ranks{waiting(0, 18, "barrier: nothing"), waiting(1, 17), silent(2),
                                       idle_after(3, 16)};
   EXPECT_FALSE(find_disagreement(ranks));
 }
 
-// Makes the rank wait in a collective of a second channel as well.
+// Makes the rank also wait in a collective of a second channel.
 RankStatus also_waiting(RankStatus status, std::uint64_t number,
                         const std::string& signature = "all_gather: 9 float64") {
   status.snapshot->collectives_begun["norm"] = number + 1;
@@ -184,7 +184,7 @@ TEST(HangAnalysis, ComparesCollectivesOfAChannelToo) {
 }
 
 TEST(HangAnalysis, DoesNotBlameARankThatWaitsInAChannel) {
-  // Rank 0 waits for the others in bucket 17. Rank 1 has not reached that bucket, because it waits
+  // Rank 0 waits for the others in bucket 17. Rank 1 has not reached this bucket, because it waits
   // for rank 2's statistics.
   const std::vector<RankStatus> ranks{has_done(waiting(0, 17), 4),
                                       also_waiting(idle_after(1, 16), 5),
@@ -193,7 +193,7 @@ TEST(HangAnalysis, DoesNotBlameARankThatWaitsInAChannel) {
 }
 
 TEST(HangAnalysis, NamesARankThatSkippedAChannelCollective) {
-  // The model of rank 2 lacks this layer, so rank 2 alone has reached the bucket that follows it.
+  // The model of rank 2 does not have this layer, so only rank 2 has reached the next bucket.
   const std::vector<RankStatus> ranks{also_waiting(idle_after(0, 16), 5),
                                       also_waiting(idle_after(1, 16), 5),
                                       has_done(waiting(2, 17), 4)};
@@ -270,7 +270,7 @@ TEST(RankSnapshot, AlwaysFitsIntoAMessage) {
   EXPECT_LT(to_json(log.snapshot()).dump().size(), kMaxText);
 }
 
-TEST(RankSnapshot, MalformedTextIsRefused) {
+TEST(RankSnapshot, RejectsMalformedText) {
   for (const char* text :
        {"[]", "{}", "null", R"({"collectives_begun": "many"})",
         R"({"collectives_begun": 1, "phase": "", "phase_ago": 0, "recent": []})",
@@ -280,7 +280,7 @@ TEST(RankSnapshot, MalformedTextIsRefused) {
   }
 }
 
-// Runs `body` on every rank, with error channels over TCP.
+// Runs `body` on every rank with error channels over TCP.
 void with_channels(int ranks, const GroupOptions& options, const std::string& dump,
                    const std::function<void(test::ChannelRank)>& body) {
   test::with_channels(make_in_process_transports(ranks), options, {.dump = dump}, body);
@@ -336,7 +336,7 @@ TEST(ErrorChannel, DisagreementIsFoundLongBeforeTheTimeout) {
 
 TEST(ErrorChannel, SlowWaitReportFindsCallsThatNeverMatch) {
   with_channels(2, limits_of(1h, 50ms), {}, [](test::ChannelRank rank) {
-    // Both wait for the other's message.
+    // Both ranks wait for a message from the other.
     float value = 1;
     auto work = rank.group.broadcast(buffer_of(value), rank.group.rank() == 0 ? 1 : 0);
     EXPECT_THROW(work.wait(), RuntimeError);

@@ -17,7 +17,7 @@ std::vector<T> reduced(std::vector<T> a, std::vector<T> b, ReduceOp op, ElementT
   return a;
 }
 
-TEST(HostReduce, EveryOpOfEveryType) {
+TEST(HostReduce, SupportsEveryOpOfEveryType) {
   EXPECT_EQ(reduced<float>({1, 5}, {2, 3}, ReduceOp::sum, ElementType::f32),
             (std::vector<float>{3, 8}));
   EXPECT_EQ(reduced<float>({1, 5}, {2, 3}, ReduceOp::min, ElementType::f32),
@@ -34,8 +34,8 @@ TEST(HostReduce, EveryOpOfEveryType) {
             (std::vector<std::uint8_t>{3, 253}));
 }
 
-TEST(HostReduce, HalfPrecisionSumsAreFormedInFloat32) {
-  // 2048 + 1 is not a float16: formed in float32 it rounds once, to even.
+TEST(HostReduce, HalfPrecisionSumsUseFloat32) {
+  // 2048 + 1 is not a float16. The float32 sum is rounded once, to even.
   EXPECT_EQ(
       reduced<std::uint16_t>({float_to_f16(2048), float_to_f16(1.5F)},
                              {float_to_f16(1), float_to_f16(2)}, ReduceOp::sum, ElementType::f16),

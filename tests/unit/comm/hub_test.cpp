@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank 0's end with peers played by the test itself, over TCP on this machine. Limits are short
-// where something must happen; nothing here must happen within a time limit.
+// Tests rank 0's end with peers that the test simulates, over TCP on this machine. Limits are short
+// for events that must occur, and no test requires an event within a time limit.
 #include "ddp_runtime/comm/failure/hub.h"
 
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ using testing::StartsWith;
 
 TEST(Hub, StoppedRankIsNamedAndItsGoodbyeIsNotAwaited) {
   auto options = quick();
-  options.liveness.silence = 2s;  // too long for the other rank to reach
+  options.liveness.silence = 2s;  // longer than the other rank is ever silent
   options.liveness.reconnect = 1s;
   Leader leader(3, options);
   Connection stopped = leader.join(1, "node1");
@@ -66,7 +66,7 @@ TEST(Hub, StoppedRankIsNamedAndItsGoodbyeIsNotAwaited) {
                        "answers: it is stopped"),
             HasSubstr("; rank 0 waited 5 s in barrier #3 for rank 1"), Not(HasSubstr("node2"))));
   well.send({MessageKind::goodbye, 2, {}});
-  EXPECT_FALSE(leader.hub->wait_for_peer_exit(1h)) << "rank 1 may still be there";
+  EXPECT_FALSE(leader.hub->wait_for_peer_exit(1h)) << "rank 1 may still be running";
 }
 
 TEST(Hub, VanishedMachineIsNamedWithAllItsRanks) {
@@ -79,7 +79,7 @@ TEST(Hub, VanishedMachineIsNamedWithAllItsRanks) {
     std::vector<Connection> ranks;
     for (const int rank : {1, 2}) ranks.push_back(leader.join(rank, "node1"));
     for (const auto& rank : ranks) cut(rank.fd());
-    std::this_thread::sleep_for(300ms);  // for heartbeats that are not acknowledged
+    std::this_thread::sleep_for(300ms);  // time for heartbeats that are not acknowledged
     leader.failures.begin_stall();
     const auto verdict = leader.hub->verdict(30s);
     ASSERT_TRUE(verdict);
@@ -121,7 +121,7 @@ TEST(Hub, RankMayReconnectAndGetsMissedFailures) {
   Connection first = leader.join(1, "node1");
   Connection other = leader.join(2, "node2");
   cut(first.fd());
-  // The port is closed while all ranks are fine, and opened again when one of them is silent.
+  // The port is closed while all ranks are healthy, and reopened when one of them is silent.
   std::optional<Connection> again;
   ASSERT_TRUE(eventually([&] {
     again = test::call(leader.port, 1, "node1, process 1");
@@ -138,7 +138,8 @@ TEST(Hub, RankMayReconnectAndGetsMissedFailures) {
 TEST(Hub, OnlyTheSameProcessMayReconnect) {
   Leader leader(3);
   Connection one = leader.join(1, "node1");
-  // It may pass the handshake before the hub hears the first process again, but it does not join.
+  // The twin may pass the handshake before the hub hears the first process again, but it does not
+  // join.
   auto twin = test::call(leader.port, 1, "node2, process 77");
   EXPECT_FALSE(twin && twin->await(30s));
   for (const int rank : {0, -1, 3, 1000000}) {
@@ -213,7 +214,7 @@ TEST(Spoke, ReconnectsAndThenReportsItsFailure) {
   EXPECT_EQ(told->text, "the disk is full");
 }
 
-// Rank 0's old address no longer answers, as when its network is down.
+// Rank 0's old address no longer answers, as if its network were down.
 TEST(Spoke, FindsRankZeroAgainAtAnotherAddress) {
   Listener elsewhere = listen_anywhere();
   FailureState failures;
@@ -261,9 +262,9 @@ TEST(Spoke, ReportsTheProgramOnRankZerosPort) {
                                               HasSubstr(" is not rank 0 of this job")));
 }
 
-// A goodbye instead of the failure would leave the others waiting for a rank that is gone.
-// Repeated, to hit the moment between the thread's last check and its end.
-TEST(Spoke, RankThatFailsAndExitsAtOnceReportsWhy) {
+// If the rank sent a goodbye instead of the failure, the others would wait for a rank that is gone.
+// The test is repeated to reach the moment between the thread's last check and its exit.
+TEST(Spoke, RankThatFailsAndExitsImmediatelyReportsWhy) {
   ListeningLeader leader;
   for (int i = 0; i < 300; ++i) {
     auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
@@ -283,14 +284,14 @@ TEST(Spoke, RankThatFailsAndExitsAtOnceReportsWhy) {
   }
 }
 
-// The same for rank 0, whose unexpected exit would be reported instead.
-TEST(Hub, LeaderThatFailsAndExitsAtOnceReportsWhy) {
+// Without the failure, the other ranks would report an unexpected exit of rank 0.
+TEST(Hub, LeaderThatFailsAndExitsImmediatelyReportsWhy) {
   for (int i = 0; i < 100; ++i) {
     std::optional<Connection> one;
     {
       Leader leader(2);
       one = leader.join(1);
-      ASSERT_TRUE(one->await(30s)) << "a heartbeat: it has been accepted";
+      ASSERT_TRUE(one->await(30s)) << "a heartbeat means that the hub has accepted the rank";
     }
     const auto told = next_of(*one);
     ASSERT_TRUE(told) << "round " << i;
@@ -315,7 +316,7 @@ TEST(Spoke, NamesRankZeroWhenItIsSilentAndTheDataPathStalls) {
   EXPECT_THAT(failures.failure()->text, HasSubstr("node1, process 9) has been silent"));
 }
 
-TEST(Connection, OnlyFinOrResetProvesDeath) {
+TEST(Connection, OnlyFinOrResetProvesThatTheProcessExited) {
   for (const int error : {ECONNRESET, EPIPE}) EXPECT_EQ(state_after(error), StreamState::ended);
   for (const int error : {ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, ENETDOWN, EHOSTDOWN}) {
     EXPECT_EQ(state_after(error), StreamState::broken) << error;
@@ -331,8 +332,8 @@ double processor_seconds() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-// All other ranks of a large job, in a separate process: all say hello at once, are accepted, then
-// wait for a failure. Returns how many were notified of it.
+// Simulates all other ranks of a large job in a separate process. All send a hello at once, are
+// accepted, and wait for a failure. Returns the number of ranks that were notified of it.
 int play_ranks(int ranks, std::uint16_t port) {
   struct Player {
     Connection connection;
@@ -362,7 +363,7 @@ int play_ranks(int ranks, std::uint16_t port) {
   return told;
 }
 
-// SLURM_DDP_HUB_RANKS=4000 turns it into a benchmark: it reports the cost of rank 0's part.
+// SLURM_DDP_HUB_RANKS=4000 turns this test into a benchmark that reports the CPU time of rank 0.
 TEST(Hub, AcceptsAndNotifiesManyRanks) {
   raise_descriptor_limit();
   const char* wanted = std::getenv("SLURM_DDP_HUB_RANKS");
@@ -380,7 +381,7 @@ TEST(Hub, AcceptsAndNotifiesManyRanks) {
     [[maybe_unused]] const auto n = write(answer[1], &told, sizeof told);
     _exit(0);
   }
-  close(answer[1]);  // so that the child's exit ends its answer
+  close(answer[1]);  // so that the child's exit closes the pipe
   FailureState failures;
   FlightRecorder recorder;
   auto options = ChannelOptions{};
@@ -403,7 +404,7 @@ TEST(Hub, AcceptsAndNotifiesManyRanks) {
   close(answer[0]);
 }
 
-// Lowers the limit of open files and opens all but one of them.
+// Lowers the limit on open files and opens all but one of them.
 class OneDescriptorLeft {
  public:
   OneDescriptorLeft() {
@@ -431,7 +432,7 @@ TEST(Hub, MissingDescriptorsAreReported) {
   Connection one = leader.join(1);
   ASSERT_TRUE(one.await(30s)) << "a heartbeat: rank 1 has joined";
   const OneDescriptorLeft one_descriptor_left;
-  // May fail as soon as it is made, since rank 0 closes its port.
+  // The connection may fail immediately, because rank 0 closes its port.
   const auto two = Connection::open({"127.0.0.1"}, leader.port, 10s);
   ASSERT_TRUE(eventually([&] { return leader.failures.failed(); }));
   EXPECT_EQ(leader.failures.failure()->rank, 0);
@@ -440,8 +441,8 @@ TEST(Hub, MissingDescriptorsAreReported) {
                     HasSubstr("(2 of 3 are missing, the limit is 128)")));
 }
 
-// Rank 0 reports a failure to one rank after the other. One that does not read must not delay the
-// report to the next.
+// Rank 0 reports a failure to one rank after the other. A rank that does not read must not delay
+// the report to the next one.
 TEST(Connection, SendDoesNotWaitForAPeerThatDoesNotRead) {
   ListeningLeader peer;
   auto connection = Connection::open({"127.0.0.1"}, peer.listener.port, 10s);
@@ -450,7 +451,7 @@ TEST(Connection, SendDoesNotWaitForAPeerThatDoesNotRead) {
   const Message message{MessageKind::failure, 1, std::string(kMaxText, 'x')};
   for (int i = 0; i < 10'000 && !connection->unsent(); ++i) connection->send(message);
   ASSERT_TRUE(connection->unsent());
-  for (int i = 0; i < 10; ++i) EXPECT_TRUE(connection->send(message));  // returns at once
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(connection->send(message));  // returns immediately
 }
 
 }  // namespace

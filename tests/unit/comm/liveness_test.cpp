@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks are lost, from tables of what is known about them. Default limits: silent after 8 s.
+// Tests which ranks are lost, with tables of rank states. With the default limits, a rank is silent
+// after 8 s.
 #include "ddp_runtime/comm/failure/liveness.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +29,10 @@ struct LivenessCase {
 
 TEST(Liveness, FindsLostRanks) {
   const std::vector<LivenessCase> cases{
-      {"all is well", {rank_on(1, "a", 900ms, true), rank_on(2, "b", 200ms, true)}, false, ""},
+      {"all ranks healthy",
+       {rank_on(1, "a", 900ms, true), rank_on(2, "b", 200ms, true)},
+       false,
+       ""},
       {"a long wait alone", {rank_on(1, "a", 900ms, true), rank_on(2, "b", 200ms, true)}, true, ""},
       {"a stop of 3 s", {rank_on(1, "a", 3s, true)}, true, ""},
       {"a stop of 7 s", {rank_on(1, "a", 7s, true)}, true, ""},
@@ -46,7 +50,7 @@ TEST(Liveness, FindsLostRanks) {
        {rank_on(1, "a", 60s), rank_on(2, "b", 60s), rank_on(3, "b", 59s)},
        false,
        ""},
-      {"the link of one machine is down, its data travels elsewhere",
+      {"the link of one machine is down, its data uses another network",
        {rank_on(1, "a", 500ms, true), rank_on(2, "b", 25s)},
        false,
        ""},
@@ -77,7 +81,7 @@ TEST(Liveness, HeartbeatsSlowDownInALargeWorldWithinLimits) {
   EXPECT_EQ(scaled({}, 1'000'000).silence, 8s);
 }
 
-TEST(Liveness, OtherLimitsFitIntoSilence) {
+TEST(Liveness, LimitsScaleWithTheSilence) {
   for (const auto silence : {1000ms, 2000ms, 7000ms, 8000ms, 3'600'000ms}) {
     const LivenessLimits limits = limits_for(silence);
     EXPECT_EQ(limits.silence, silence);
@@ -99,7 +103,7 @@ TEST(Liveness, DescribesLossesByNodeAndKind) {
   for (int rank = 13; rank > 3; --rank) node.push_back({rank, "n3, process 1", LossKind::killed});
   EXPECT_THAT(describe(node, 8s),
               testing::StartsWith("ranks 4, 5, 6, 7, 8, 9, 10, 11 and 2 more on n3 exited "
-                                  "unexpectedly: they were killed or crashed; see their"));
+                                  "unexpectedly: they were killed or crashed; check their"));
 
   const std::vector<Loss> two{{4, "b, process 4", LossKind::stopped},
                               {2, "a, process 3", LossKind::unreachable},

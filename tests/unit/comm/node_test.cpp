@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that share memory: the map of nodes, real shared memory between processes, the barrier,
-// and all-reduce over every placement of ranks on nodes.
+// Tests ranks that share memory: the map of nodes, real shared memory between processes, the
+// barrier, and all-reduce over various placements of ranks on nodes.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ TEST(SharedMemory, IsSharedByTwoProcesses) {
   const std::string name = fmt::format("/slurm-ddp-test-{}", getpid());
   auto mine = SharedMemory::create(name, 8192);
   ASSERT_TRUE(mine);
-  EXPECT_FALSE(SharedMemory::create(name, 8192)) << "the name is taken";
+  EXPECT_FALSE(SharedMemory::create(name, 8192)) << "the name is in use";
   EXPECT_FALSE(SharedMemory::open(name, 4096)) << "another size";
   const pid_t child = fork();
   if (child == 0) {
@@ -65,7 +65,7 @@ TEST(SharedMemory, IsSharedByTwoProcesses) {
   EXPECT_FALSE(SharedMemory::open(name, 8192));
 }
 
-TEST(SharedMemory, TooLargeARequestIsRefusedAndLeavesNoName) {
+TEST(SharedMemory, OversizedRequestFailsAndLeavesNoName) {
   const std::string name = fmt::format("/slurm-ddp-test-{}", getpid());
   EXPECT_FALSE(SharedMemory::create(name, std::size_t{1} << 50));
   EXPECT_FALSE(SharedMemory::open(name, std::size_t{1} << 50));
@@ -84,7 +84,7 @@ TEST(NodeBarrier, NoRankPassesBeforeAllHaveArrived) {
     threads.emplace_back([&, me] {
       NodeBarrier barrier(pointers, me);
       for (std::size_t round = 1; round <= 200; ++round) {
-        // From time to time one rank is so late that the others go to sleep.
+        // In some rounds, one rank is so late that the others sleep.
         if (round % 50 == me) std::this_thread::sleep_for(2ms);
         ++arrived;
         barrier.wait([](std::size_t) {});
@@ -118,7 +118,7 @@ float value(int rank, std::size_t i) {
   return 1.0F / static_cast<float>(1 + rank * 13 + static_cast<int>(i % 101));
 }
 
-// ((g0 + g1) + g2) + ..., as one process accumulates.
+// ((g0 + g1) + g2) + ..., the order in which one process accumulates.
 std::vector<float> accumulated(int ranks, std::size_t count) {
   std::vector<float> sums(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -150,7 +150,7 @@ std::vector<std::vector<float>> reduce_shared(const Placement& p, std::size_t co
   return results;
 }
 
-TEST_P(NodeAllReduce, GivesEveryRankTheSameSumBitwise) {
+TEST_P(NodeAllReduce, GivesEveryRankTheBitwiseSameSum) {
   const Placement& p = GetParam();
   const auto ranks = static_cast<int>(p.node_of.size());
   for (const std::size_t count : {1UL, 15UL, 1000UL, 20000UL}) {
@@ -180,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Placement{"ThreeNodes", {0, 0, 1, 1, 2, 2}}),
     [](const auto& shape) { return shape.param.name; });
 
-// Memory that is not from allocate(), or only partly, takes the other path to the same result.
+// Memory that is not, or only partly, from allocate() uses another code path with the same result.
 TEST(NodeAllReduceMemory, AnyBufferWorks) {
   run_ranks(2, [](Group& group) {
     const auto memory = group.allocate(64);
@@ -195,7 +195,7 @@ TEST(NodeAllReduceMemory, AnyBufferWorks) {
   });
 }
 
-TEST(NodeAllReduceMemory, IsForgottenWhenFreed) {
+TEST(NodeAllReduceMemory, FreedMemoryIsForgotten) {
   run_ranks(2, [](Group& group) {
     for (int round = 0; round < 20; ++round) {
       const auto memory = group.allocate(4096);

@@ -19,7 +19,7 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
 
-TEST(P2pGroup, EmptySegmentsAreRefused) {
+TEST(P2pGroup, RejectsEmptySegments) {
   for (const LinkLimits& limits : {LinkLimits{.segment_bytes = 0}, LinkLimits{.window = 0}}) {
     EXPECT_THROW(run_ranks(2, [](Group&) {}, {.limits = limits}), std::invalid_argument);
   }
@@ -52,7 +52,8 @@ TEST(P2pGroup, BarrierCompletesAfterAThousandQueuedCollectives) {
   });
 }
 
-// Measured or not, all ranks must choose the same schedules, and rank 0 reports the choice once.
+// All ranks must choose the same schedules, with and without a measurement, and rank 0 reports the
+// choice once.
 TEST(P2pGroup, SurveysTheNetworkOnce) {
   for (const char* network : {"assume", "measure", "1:1", "1000:1000"}) {
     std::atomic<int> told{0};
@@ -93,7 +94,7 @@ TEST(P2pGroup, TextsOfDifferentLengthsAreGathered) {
   });
 }
 
-// Two ranks exchange messages between collectives of all three: the third must not be confused.
+// Two ranks exchange messages between collectives of all three, without affecting the third rank.
 TEST(P2pGroup, PointToPointDoesNotDisturbCollectives) {
   run_ranks(3, [](Group& group) {
     for (int round = 0; round < 5; ++round) {
@@ -108,40 +109,41 @@ TEST(P2pGroup, PointToPointDoesNotDisturbCollectives) {
   });
 }
 
-// Large messages cannot complete before they are received: a rank whose sends blocked its receives
-// would wait forever.
+// Large messages cannot complete before they are received, so a rank whose sends blocked its
+// receives would wait forever.
 TEST(P2pGroup, AllRanksMaySendFirstAndThenReceive) {
-  run_ranks(
-      4,
-      [](Group& group) {
-        const auto ranks = static_cast<std::size_t>(group.size());
-        std::vector<std::vector<std::int64_t>> out(ranks);
-        std::vector<std::vector<std::int64_t>> in(ranks);
-        std::vector<Work> works;
-        for (int round = 0; round < 2; ++round) {  // twice without a wait: they keep their order
-          for (int peer = 0; peer < group.size(); ++peer) {
-            if (peer == group.rank()) continue;
-            auto& data = out[static_cast<std::size_t>(peer)];
-            data.assign(5000, 100 * group.rank() + peer);
-            works.push_back(group.send(buffer_of(std::span(data)), peer, "there"));
-          }
-        }
-        EXPECT_EQ(group.all_reduce_value<std::int64_t>(1, ReduceOp::sum), 4);
-        for (int round = 0; round < 2; ++round) {
-          for (int peer = 0; peer < group.size(); ++peer) {
-            if (peer == group.rank()) continue;
-            auto& data = in[static_cast<std::size_t>(peer)];
-            data.resize(5000);
-            works.push_back(group.receive(buffer_of(std::span(data)), peer, "back"));
-          }
-        }
-        for (const auto& work : works) work.wait();
-        for (int peer = 0; peer < group.size(); ++peer) {
-          if (peer == group.rank()) continue;
-          EXPECT_THAT(in[static_cast<std::size_t>(peer)], testing::Each(100 * peer + group.rank()));
-        }
-      },
-      {.limits = {.segment_bytes = 256, .timeout = 30s}});
+  run_ranks(4,
+            [](Group& group) {
+              const auto ranks = static_cast<std::size_t>(group.size());
+              std::vector<std::vector<std::int64_t>> out(ranks);
+              std::vector<std::vector<std::int64_t>> in(ranks);
+              std::vector<Work> works;
+              for (int round = 0; round < 2;
+                   ++round) {  // two messages without a wait, which must keep their order
+                for (int peer = 0; peer < group.size(); ++peer) {
+                  if (peer == group.rank()) continue;
+                  auto& data = out[static_cast<std::size_t>(peer)];
+                  data.assign(5000, 100 * group.rank() + peer);
+                  works.push_back(group.send(buffer_of(std::span(data)), peer, "there"));
+                }
+              }
+              EXPECT_EQ(group.all_reduce_value<std::int64_t>(1, ReduceOp::sum), 4);
+              for (int round = 0; round < 2; ++round) {
+                for (int peer = 0; peer < group.size(); ++peer) {
+                  if (peer == group.rank()) continue;
+                  auto& data = in[static_cast<std::size_t>(peer)];
+                  data.resize(5000);
+                  works.push_back(group.receive(buffer_of(std::span(data)), peer, "back"));
+                }
+              }
+              for (const auto& work : works) work.wait();
+              for (int peer = 0; peer < group.size(); ++peer) {
+                if (peer == group.rank()) continue;
+                EXPECT_THAT(in[static_cast<std::size_t>(peer)],
+                            testing::Each(100 * peer + group.rank()));
+              }
+            },
+            {.limits = {.segment_bytes = 256, .timeout = 30s}});
 }
 
 TEST(P2pGroup, MissingMessageIsNamedAfterTheTimeout) {
@@ -185,7 +187,7 @@ TEST(P2pGroup, MissingRankIsNamedAfterTheTimeout) {
     run_ranks(2,
               [](Group& group) {
                 if (group.rank() == 1) {
-                  std::this_thread::sleep_for(400ms);  // alive, but does not call
+                  std::this_thread::sleep_for(400ms);  // alive, but does not call the collective
                   return;
                 }
                 float value = 1;
@@ -212,7 +214,7 @@ TEST(P2pGroup, RanksThatDisagreeOnLengthFailTogether) {
                             "message of 48 bytes from rank 0), which sent a different length"));
 }
 
-TEST(P2pGroup, WrongArgumentsAreRefusedAtTheCall) {
+TEST(P2pGroup, RejectsWrongArgumentsAtTheCall) {
   run_ranks(2, [](Group& group) {
     std::vector<float> four(4);
     std::vector<float> three(3);
@@ -226,7 +228,7 @@ TEST(P2pGroup, WrongArgumentsAreRefusedAtTheCall) {
   });
 }
 
-// Ranks that call two collectives in different orders, which would deadlock on one channel.
+// Ranks call two collectives in different orders, which would deadlock on one channel.
 TEST(P2pGroup, ChannelHasItsOwnOrder) {
   for (const int ranks : {1, 2, 4}) {
     run_ranks(ranks, [&](Group& group) {

@@ -21,7 +21,7 @@ std::optional<std::string> complaint_about(const Variables& variables, bool spea
       speaks_pmi1);
 }
 
-TEST(ProcessManager, MissingForSeveralTasksIsReported) {
+TEST(ProcessManager, MissingManagerForSeveralTasksIsReported) {
   const Variables none{{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "4"}};
   const auto report = complaint_about(none);
   ASSERT_TRUE(report);

@@ -19,8 +19,8 @@
 namespace ddp::comm::schedules {
 namespace {
 
-// Ranks with one clock each. A message takes alpha + m beta from the moment when both ends are
-// ready; incoming data is added segment by segment.
+// A simulated machine whose ranks have one clock each. A message takes alpha + m beta from the
+// moment when both ends are ready. Incoming data is added segment by segment.
 class Machine {
  public:
   Machine(int n, const CostModel& model)
@@ -28,7 +28,8 @@ class Machine {
 
   int size() const { return static_cast<int>(now_.size()); }
 
-  // All ranks at once send `bytes` to the rank `skip` ahead, and add the received data if `add`.
+  // All ranks send `bytes` at the same time to the rank `skip` ahead, and add the received data if
+  // `add` is true.
   void shift(int skip, double bytes, bool add) {
     const std::size_t n = now_.size();
     const double arriving = transfer(bytes, add);
@@ -39,7 +40,7 @@ class Machine {
     now_.swap(next_);
   }
 
-  // Two ranks exchange, and both add after the last byte.
+  // Two ranks exchange data, and both add it after the last byte.
   void swap(int a, int b, double bytes) {
     const double end =
         std::max(at(a), at(b)) + transfer(bytes, false) + bytes * model_.network.gamma;
@@ -56,8 +57,8 @@ class Machine {
  private:
   double& at(int rank) { return now_[static_cast<std::size_t>(rank)]; }
 
-  // Segments arrive one after another; each is added once it has arrived and the previous one is
-  // done.
+  // Segments arrive one after another. Each is added after it has arrived and the previous one is
+  // added.
   double transfer(double bytes, bool add) const {
     const auto& net = model_.network;
     if (!add) return net.alpha + bytes * net.beta;
@@ -182,7 +183,8 @@ double simulate(Broadcast schedule, int n, std::size_t bytes, const CostModel& m
   return 0;
 }
 
-// From 1 Gbit/s Ethernet to 400 Gbit/s InfiniBand, and one where additions are the slow part.
+// From 1 Gbit/s Ethernet to 400 Gbit/s InfiniBand, and a network on which the additions are the
+// bottleneck.
 const std::vector<NetworkModel> kNetworks{{50e-6, 8e-9, 0.1e-9},
                                           {15e-6, 0.32e-9, 0.1e-9},
                                           {30e-6, 0.08e-9, 0.1e-9},
@@ -202,7 +204,8 @@ std::vector<int> rank_counts() {
 const std::vector<std::size_t> kSizes{8,       512,     4096,      32768,     100000,    524288,
                                       1 << 20, 4 << 20, 25U << 20, 64U << 20, 256U << 20};
 
-// Simulating a ring of thousands of ranks takes a while; all its rounds are the same.
+// For a large ring, simulates one round of each kind, because the other rounds are equal and
+// thousands of them would take long.
 double simulated(AllReduce schedule, int n, std::size_t bytes, const CostModel& model) {
   if (schedule != AllReduce::ring || n <= 256) return simulate(schedule, n, bytes, model);
   const double chunk = static_cast<double>(bytes) / n;
@@ -231,7 +234,7 @@ TEST(ScheduleChoice, AllReduceIsNeverFarFromTheBest) {
       }
     }
   }
-  EXPECT_EQ(chosen.size(), 3U);  // each is the best one somewhere
+  EXPECT_EQ(chosen.size(), 3U);  // each schedule is the best in some case
   RecordProperty("worst", fmt::format("{:.3f}", worst));
 }
 
@@ -256,7 +259,8 @@ TEST(ScheduleChoice, BroadcastIsNeverFarFromTheBest) {
   EXPECT_EQ(chosen.size(), 3U);
 }
 
-// Without information about the network the choice is the same everywhere, and never far off.
+// Without information about the network, the choice is the same on all networks, and never far from
+// the best.
 TEST(ScheduleChoice, DefaultsAreNeverFarFromTheBest) {
   for (const NetworkModel& network : kNetworks) {
     const CostModel truth{network};
@@ -271,8 +275,8 @@ TEST(ScheduleChoice, DefaultsAreNeverFarFromTheBest) {
   }
 }
 
-// The cost of a wrong constant: a fixed threshold between doubling and the ring, whatever the
-// number of ranks, is 20 times too slow on 512 of them.
+// A fixed threshold between doubling and the ring, independent of the number of ranks, would be 20
+// times too slow on 512 ranks.
 TEST(ScheduleChoice, DoesNotUseTheRingOnManyRanks) {
   const CostModel model{{30e-6, 0.08e-9, 0.1e-9}};
   const std::size_t bytes = 4 << 20;
@@ -281,10 +285,10 @@ TEST(ScheduleChoice, DoesNotUseTheRingOnManyRanks) {
             15 * cost(AllReduce::halving, 512, bytes, model));
   EXPECT_EQ(choose_all_reduce(4, 64 << 20, model), AllReduce::ring);
   EXPECT_EQ(choose_all_reduce(512, 8, model), AllReduce::doubling);
-  // A number that all ranks must agree on, summed in rank order: 12 steps instead of 8,190.
+  // A single number summed in rank order takes 12 steps instead of 8,190.
   EXPECT_EQ(choose_in_order(4096, 8, model), InOrder::gather);
   EXPECT_EQ(choose_in_order(4, 64 << 20, model), InOrder::chain);
-  // Not if every rank's part would need too much memory.
+  // Gathering is not chosen if every rank's part would need too much memory.
   EXPECT_EQ(choose_in_order(4096, 1 << 20, model), InOrder::chain);
 }
 
@@ -295,7 +299,7 @@ TEST(ScheduleChoice, IsDescribedInOneLine) {
       "up to 9.51 MiB, then ring");
 }
 
-TEST(NetworkModelText, IsLatencyAndBandwidth) {
+TEST(NetworkModelText, ContainsLatencyAndBandwidth) {
   const NetworkSource given = parse_network("30:100");
   EXPECT_EQ(given.kind, NetworkSource::Kind::given);
   EXPECT_DOUBLE_EQ(given.model.alpha, 30e-6);
@@ -311,14 +315,14 @@ TEST(NetworkModelText, IsLatencyAndBandwidth) {
 TEST(Rounds, MoveEveryPartialSumToItsOwner) {
   for (int n = 1; n <= 130; ++n) {
     for (const Rounds& rounds : {ring_rounds(n), halving_rounds(n)}) {
-      // The contributions in block i of a rank, as distances to the ranks they come from.
+      // The contributions in block i of a rank, as distances to the contributing ranks.
       std::vector<std::multiset<int>> parts(static_cast<std::size_t>(n), {0});
       int left = n;
       int sent = 0;
       for (const Round& round : rounds) {
         ASSERT_EQ(round.first + round.count, left);
         ASSERT_LE(round.count,
-                  round.skip);  // otherwise a rank would send data to which it is adding
+                  round.skip);  // otherwise a rank would send data while it adds to it
         for (int i = round.first; i < left; ++i) {
           auto& target = parts[static_cast<std::size_t>(i - round.skip)];
           for (const int distance : parts[static_cast<std::size_t>(i)]) {

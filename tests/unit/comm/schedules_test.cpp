@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every schedule against a reference, over rank counts that are and are not powers of two, sizes
-// around every boundary, and segments of a few bytes so that small data takes the long paths.
+// Compares every schedule with a reference, for rank counts that are and are not powers of two, and
+// for sizes around every boundary. Segments have a few bytes, so that small data uses the
+// many-segment paths.
 #include "ddp_runtime/comm/schedules/schedules.h"
 
 #include <fmt/format.h>
@@ -36,7 +37,7 @@ Subgroup all_ranks(const Link& link) {
   return Subgroup::all(link.rank(), link.size());
 }
 
-// Integers as floats: any order of summation gives bitwise identical results.
+// Integers as floats, so that any order of summation gives bitwise equal results.
 float element(int rank, std::size_t index) {
   return static_cast<float>(
       static_cast<int>((index * 31 + static_cast<std::size_t>(rank) * 17) % 127) - 63);
@@ -50,7 +51,7 @@ float sum_at(int ranks, std::size_t index) {
 
 class Schedules : public testing::TestWithParam<Case> {
  protected:
-  // Runs body(link) on each rank's own thread.
+  // Runs body(link) for each rank on a separate thread.
   void on_all_ranks(const std::function<void(Link&)>& body) const {
     const Case& c = GetParam();
     FailureState failures;
@@ -82,15 +83,14 @@ class Schedules : public testing::TestWithParam<Case> {
 
 using Variant = void (*)(Link&, const Subgroup&, Buffer, ReduceOp, Scratch&);
 
-// The choice for extreme networks: on the first every size is small, on the second every size is
-// large.
+// Extreme networks: on the first, every size is small; on the second, every size is large.
 const std::vector<CostModel> kExtremeNetworks{{{1, 1e-9, 1e-10}, 64}, {{1e-9, 1, 1e-10}, 64}};
 
-TEST_P(Schedules, AllReduce) {
+TEST_P(Schedules, AllReduceIsCorrect) {
   for (const Variant all_reduce_variant :
        {&all_reduce_doubling, &all_reduce_halving, &all_reduce_ring, &all_reduce_chain,
         &all_reduce_gather_in_order}) {
-    if (GetParam().ranks == 1 || GetParam().count == 0) continue;  // the choice does nothing then
+    if (GetParam().ranks == 1 || GetParam().count == 0) continue;  // without any communication
     on_all_ranks([&](Link& link) {
       Scratch scratch;
       auto data = input(link.rank());
@@ -100,7 +100,7 @@ TEST_P(Schedules, AllReduce) {
   }
 }
 
-TEST_P(Schedules, ChosenAllReduce) {
+TEST_P(Schedules, ChosenAllReduceIsCorrect) {
   for (const CostModel& model : kExtremeNetworks) {
     for (const bool in_order : {false, true}) {
       on_all_ranks([&](Link& link) {
@@ -114,7 +114,7 @@ TEST_P(Schedules, ChosenAllReduce) {
   }
 }
 
-TEST_P(Schedules, ReduceScatter) {
+TEST_P(Schedules, ReduceScatterIsCorrect) {
   const auto ranks = static_cast<std::size_t>(GetParam().ranks);
   const std::size_t count = GetParam().count / ranks;
   for (const CostModel& model : kExtremeNetworks) {
@@ -133,7 +133,7 @@ TEST_P(Schedules, ReduceScatter) {
   }
 }
 
-TEST_P(Schedules, AllGather) {
+TEST_P(Schedules, AllGatherIsCorrect) {
   for (const CostModel& model : kExtremeNetworks) {
     on_all_ranks([&](Link& link) {
       auto mine = input(link.rank());
@@ -150,7 +150,7 @@ TEST_P(Schedules, AllGather) {
   }
 }
 
-TEST_P(Schedules, BroadcastFromEveryRoot) {
+TEST_P(Schedules, BroadcastWorksFromEveryRoot) {
   using Spread = void (*)(Link&, const Subgroup&, Buffer, int);
   for (const Spread variant : {&broadcast_tree, &broadcast_chain, &broadcast_scatter}) {
     if (GetParam().ranks == 1) continue;
@@ -164,9 +164,9 @@ TEST_P(Schedules, BroadcastFromEveryRoot) {
   }
 }
 
-// Ranks are assigned to nodes in turn, so that no two neighbors share one, and nodes differ in
+// Ranks are assigned to nodes in turn, so that no two neighbors share a node and nodes differ in
 // size.
-TEST_P(Schedules, BroadcastByNodeFromEveryRoot) {
+TEST_P(Schedules, BroadcastByNodeWorksFromEveryRoot) {
   for (const CostModel& model : kExtremeNetworks) {
     for (int root = 0; root < GetParam().ranks; ++root) {
       on_all_ranks([&](Link& link) {
@@ -197,7 +197,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Schedules,
                                          Case{7, 100, 16}, Case{8, 4096, 1024}),
                          name_of);
 
-// A schedule may run on a subset of the ranks, in any order of them, while the others do something
+// A schedule may run on a subset of the ranks, in any order, while the other ranks run something
 // else.
 TEST(Subgroups, RunSchedulesIndependently) {
   FailureState failures;
@@ -237,9 +237,9 @@ TEST(EvenChunks, CoverEverythingAndDifferByAtMostOne) {
   EXPECT_EQ(even_chunks(0, 2), (std::vector<std::size_t>{0, 0, 0}));
 }
 
-// Rounding depends on the order of additions; all ranks must still get bitwise identical
-// results, or the replicas drift apart.
-TEST(AllReduceBits, AreTheSameOnAllRanks) {
+// Rounding depends on the order of additions. All ranks must still get bitwise equal results, so
+// that the replicas do not drift apart.
+TEST(AllReduceBits, AreEqualOnAllRanks) {
   for (const int ranks : {2, 3, 5, 6}) {
     for (const Variant variant : {&all_reduce_doubling, &all_reduce_halving, &all_reduce_ring,
                                   &all_reduce_chain, &all_reduce_gather_in_order}) {
@@ -266,8 +266,8 @@ TEST(AllReduceBits, AreTheSameOnAllRanks) {
   }
 }
 
-// Summed in rank order, the result must be bitwise the same, whichever way it is computed.
-TEST(AllReduceBits, InRankOrderEqualThoseOfOneProcess) {
+// Sums in rank order must be bitwise equal for every schedule.
+TEST(AllReduceBits, InRankOrderEqualTheBitsOfOneProcess) {
   constexpr int kRanks = 5;
   constexpr std::size_t kCount = 257;
   const auto part = [](int rank, std::size_t i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys, proofs, and the sources of a step's key.
+// Tests keys, proofs, and the sources of a step's key.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -24,7 +24,7 @@ TEST(Hmac, MatchesTheStandard) {
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
 }
 
-TEST(Key, RoundTripsThroughTextAndRefusesOthers) {
+TEST(Key, RoundTripsThroughTextAndRejectsOtherTexts) {
   const Key key = random_key();
   EXPECT_EQ(key_from_hex(hex_of(key)), key);
   EXPECT_NE(random_key(), key);
@@ -101,7 +101,7 @@ std::optional<Munge> no_munge(const std::string& /*socket*/) {
   return std::nullopt;
 }
 
-// The behavior of munged, as seen by processes of one user.
+// Behaves like munged for processes of one user.
 std::optional<Munge> fake_munge(const std::string& /*socket*/) {
   const std::string mark = "MUNGE:";
   return Munge{[mark](const std::string& payload) { return mark + payload; },
@@ -145,7 +145,7 @@ TEST(StepSecret, KeyOfAnotherStepIsIgnored) {
   EXPECT_EQ(source_of({{"SLURM_DDP_STEP_KEY", "4711.0:" + kDigits + "a"}}), KeySource::none);
 }
 
-// Ranks without mpirun give themselves a number derived from the job id.
+// In ranks without mpirun, Open MPI derives the number from the job id.
 TEST(StepSecret, PredictableNumberIsNotAKey) {
   const char* name = "OMPI_MCA_orte_precondition_transports";
   for (const char* text : {"0000000000001267-0000000000000001", "ca7ff0bbc7bee925", "",
@@ -155,7 +155,7 @@ TEST(StepSecret, PredictableNumberIsNotAKey) {
   EXPECT_EQ(source_of({{name, "ca7ff0bbc7bee925-eba55ef07a7dbe65"}}), KeySource::none);
 }
 
-TEST(StepSecret, MungeConveysTheKeyToTheSameUserAndStep) {
+TEST(StepSecret, MungeConveysTheKeyOnlyToTheSameUserAndStep) {
   const auto find = [](const std::string& step, bool listens) {
     return find_secret({"auto", step, listens}, among({}), fake_munge);
   };

@@ -11,13 +11,13 @@
 namespace ddp::comm {
 namespace {
 
-TEST(Text, JsonCanHoldInvalidUtf8) {
+TEST(Text, JsonReplacesInvalidUtf8) {
   const auto text = as_text({{"file", "/tmp/text\xff\xfe.txt"}, {"half", "\xe2\x82"}});
   const auto back = nlohmann::json::parse(text);
   EXPECT_EQ(back.at("file"), "/tmp/text\ufffd\ufffd.txt");
 }
 
-TEST(Token, AreUnique) {
+TEST(Token, IsUnique) {
   const auto token = random_token();
   EXPECT_NE(random_token(), token);
 }

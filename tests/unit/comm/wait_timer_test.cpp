@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waits on a clock controlled by the test.
+// Tests waits with a clock that the test controls.
 #include "ddp_runtime/comm/wait_timer.h"
 
 #include <gtest/gtest.h>
@@ -22,14 +22,14 @@ TEST(RunningClock, LongGapCountsAsTheLongestAllowed) {
   EXPECT_EQ(clock.look(start + 2h + 100ms) - start, 2600ms);
 }
 
-// A rank's wait: what it reports, and when it gives up.
+// A rank's wait: its reports, and whether it has failed.
 class Wait {
  public:
   Wait() {
     failures.on_slow_wait([this](const std::string& text) { suspicions.push_back(text); });
     timer.begin(now);
   }
-  // Checks every 100 ms for this long. Returns false if it gave up.
+  // Checks every 100 ms for this long. Returns false if the wait failed.
   bool wait(std::chrono::milliseconds time) {
     for (const auto until = now + time; now < until; now += 100ms) {
       try {
@@ -48,7 +48,7 @@ class Wait {
   WaitTimer::TimePoint now = std::chrono::steady_clock::now();
 };
 
-TEST(WaitTimer, ReportsRepeatedlyAndGivesUp) {
+TEST(WaitTimer, ReportsRepeatedlyAndThenFails) {
   Wait rank;
   EXPECT_TRUE(rank.wait(5s));
   EXPECT_FALSE(rank.failures.stalled());
@@ -79,7 +79,7 @@ TEST(WaitTimer, ProgressIsNotAStallAndWorkIsNotAWait) {
   EXPECT_TRUE(rank.failures.stalled());
   rank.timer.moved();
   EXPECT_FALSE(rank.failures.stalled());
-  EXPECT_FALSE(rank.wait(6s)) << "the waits of an operation have a common limit";
+  EXPECT_FALSE(rank.wait(6s)) << "all waits of an operation share one limit";
 }
 
 TEST(WaitTimer, StallEndsWithTheOperation) {

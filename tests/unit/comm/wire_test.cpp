@@ -10,7 +10,7 @@
 namespace ddp::comm {
 namespace {
 
-TEST(Wire, MessagesSurviveAnySplitting) {
+TEST(Wire, MessagesArriveWholeForAnySplit) {
   const std::string stream = encode({MessageKind::hello, 3, "token who"}) +
                              encode({MessageKind::failure, 70000, std::string(5000, 'x')}) +
                              encode({MessageKind::goodbye, 0, ""});
@@ -29,7 +29,7 @@ TEST(Wire, MessagesSurviveAnySplitting) {
   }
 }
 
-TEST(Wire, LongTextsAreCutAndInvalidBytesRefused) {
+TEST(Wire, CutsLongTextsAndRejectsInvalidBytes) {
   Decoder decoder;
   const std::string cut = encode({MessageKind::failure, 1, std::string(2 * kMaxText, 'y')});
   decoder.append(cut);

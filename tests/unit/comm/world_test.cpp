@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a program in a world of one rank exits.
+// Tests how a program in a world of one rank exits.
 #include "ddp_runtime/comm/world.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ std::string said_by(const std::function<void(World&)>& body) {
   return testing::internal::GetCapturedStderr();
 }
 
-TEST(World, AnyExceptionIsReported) {
+TEST(World, ReportsAnyException) {
   EXPECT_THAT(said_by([](World&) { throw 42; }), HasSubstr("program: the program threw a value of "
                                                            "type int, which is not a "));
   EXPECT_THAT(said_by([](World&) { throw std::runtime_error("no more coffee"); }),

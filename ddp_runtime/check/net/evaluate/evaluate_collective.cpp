@@ -27,10 +27,10 @@ Finding wrong_data(Collective collective, const CollectiveResult& result) {
           .evidence =
               fmt::format("element {} is {:g} instead of {:g}", mismatch.first,
                           static_cast<double>(mismatch.got), static_cast<double>(mismatch.wanted)),
-          .action = "do not use it: check memory and network card"};
+          .action = "do not use the node; check its memory and network card"};
 }
 
-// Between two ranks either end may have corrupted the data.
+// With two ranks, either end may have corrupted the data.
 void blame_both_ends(const CollectiveMeasured& measured, Finding& finding) {
   for (const auto& [rank, node] : measured.nodes) {
     if (node != finding.node) finding.peer = node;
@@ -115,8 +115,8 @@ double bytes_of(const CollectiveMeasured& measured) {
   return static_cast<double>(measured.elements * sizeof(float));
 }
 
-// Compares the time with the prediction from the pairs. Stays OK, with the reason, where a
-// prediction is not possible.
+// Compares the time with the prediction from the pairs. If no prediction is possible, the finding
+// stays OK and contains the reason.
 void compare_with_pairs(const CollectiveMeasured& measured, const PairBasis& pairs,
                         const BusBandwidth& bandwidth, double times, Finding& finding) {
   const auto predicted =
@@ -125,15 +125,15 @@ void compare_with_pairs(const CollectiveMeasured& measured, const PairBasis& pai
   if (pairs.processors_shared) {
     finding.rule += ": tasks share cores and wait for their turn";
   } else if (pairs.noisy) {
-    finding.rule += ": the pairs vary too much to predict it";
+    finding.rule += ": the pairs vary too much for a prediction";
   }
   if (!predicted || pairs.processors_shared || pairs.noisy) return;
   finding.rule = fmt::format(
-      "verified; the fastest time is at most {:g} times what the slowest pair and the median "
-      "latency predict",
+      "verified; the fastest time is at most {:g} times the prediction from the slowest pair and "
+      "the median latency",
       times);
   finding.evidence +=
-      fmt::format("{}the fastest took {:.3g} s, the pairs predict {:.3g} s",
+      fmt::format("{}the fastest took {:.3g} s, but the pairs predict {:.3g} s",
                   finding.evidence.empty() ? "" : "; ", bandwidth.best_seconds, *predicted);
   if (bandwidth.best_seconds <= times * *predicted) return;
   finding.severity = Severity::warning;

@@ -14,7 +14,8 @@ namespace ddp::check {
 namespace {
 
 constexpr double kMaxDriftSeconds = 2;
-constexpr const char* kAbsent = "none";  // this node lacks a driver or library that others have
+constexpr const char* kAbsent =
+    "none";  // reported for a driver or library that only other nodes have
 
 // The value that more than half of the nodes report, if there is one.
 std::optional<std::string> majority(const std::map<std::string, std::vector<std::string>>& said) {
@@ -59,11 +60,11 @@ std::vector<Finding> evaluate_fact(const std::string& fact, const std::map<int, 
             std::find_if(said.begin(), said.end(),
                          [&own = value](const auto& entry) { return entry.first != own; });
         finding.peer = other->second.front();
-        finding.evidence = fmt::format("{} has {}; no majority says which is right",
-                                       other->second.front(), other->first);
+        finding.evidence =
+            fmt::format("{} has {}; there is no majority", other->second.front(), other->first);
       }
       findings.push_back(std::move(finding));
-      if (!agreed) return findings;  // report it once, not from both ends
+      if (!agreed) return findings;  // one finding is enough for both sides
     }
   }
   return findings;
@@ -118,7 +119,8 @@ std::vector<Finding> evaluate_clocks(const ClockOffsets& offsets,
     finding.severity = Severity::warning;
     finding.value = last->second - seconds;
     finding.rule = "a clock does not jump while the check runs";
-    finding.evidence = "relative to the leader's clock, from the task's report to its end";
+    finding.evidence =
+        "relative to the leader's clock, from the task's report to the end of the check";
     finding.action =
         "check the time service on this node; the durations of this check are not affected";
     findings.push_back(std::move(finding));
@@ -143,14 +145,15 @@ std::vector<Finding> evaluate_paths(const std::vector<std::string>& nodes,
       continue;
     }
     if (!silent) bad.push_back(r.pair);
-    evidence[r.pair] = fmt::format("{} sends {} bytes, {} reach {}; {} sends {}, {} reach {}",
-                                   name(r.pair.a), r.mtu_a, r.arrived_at_b, name(r.pair.b),
-                                   name(r.pair.b), r.mtu_b, r.arrived_at_a, name(r.pair.a));
+    evidence[r.pair] = fmt::format(
+        "{} sends up to {} bytes, at most {} reach {}; {} sends up to {}, at most {} reach {}",
+        name(r.pair.a), r.mtu_a, r.arrived_at_b, name(r.pair.b), name(r.pair.b), r.mtu_b,
+        r.arrived_at_a, name(r.pair.a));
   }
   Finding finding{.check = "net.path_mtu",
                   .severity = Severity::warning,
                   .value = "large packets are lost",
-                  .expected = "packets as large as the sender's interface allows arrive",
+                  .expected = "packets with the MTU of the sender's interface arrive",
                   .rule = "datagrams that must not be fragmented, in both directions",
                   .action = "make the MTUs of interfaces and switches agree"};
   const Explanation who = explain(static_cast<int>(nodes.size()), bad, good);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Differences between nodes that should be identical: versions and sizes, clocks, and the largest
-// packet that two nodes can exchange.
+// Evaluates differences between nodes that should be identical: versions and sizes, clocks, and the
+// largest packet that two nodes can exchange.
 #pragma once
 
 #include <map>
@@ -14,11 +14,11 @@
 
 namespace ddp::check {
 
-// A fact that differs from the majority names the node; without a majority both sides are named.
+// Names the nodes whose facts differ from the majority. Without a majority, names both sides.
 std::vector<Finding> evaluate_drift(const std::map<int, Hello>& present);
 
-// Clocks, in seconds ahead of the leader's when the task reported and when it ended, by rank. Their
-// median is taken as the right time, because the leader's own clock may be wrong.
+// Seconds by which each task's clock was ahead of the leader's, when the task reported and at the
+// end, by rank. The median counts as the right time, because the leader's clock may be wrong.
 struct ClockOffsets {
   std::map<int, double> first;
   std::map<int, double> last;
@@ -26,7 +26,8 @@ struct ClockOffsets {
 std::vector<Finding> evaluate_clocks(const ClockOffsets& offsets,
                                      const std::map<int, Hello>& present);
 
-// The largest packets that reached the other end, of those sent at the sender's interface MTU.
+// The largest packets that arrived. The largest packet that each end sends has the MTU of its own
+// interface.
 struct PathResult {
   Pair pair;
   int mtu_a = 0;  // of a's interface

@@ -13,8 +13,8 @@ namespace {
 
 using Names = std::set<std::string>;
 
-// Checks that a faulty switch or uplink makes fail on the nodes below it, as opposed to checks of a
-// node's own configuration.
+// Whether a faulty switch or uplink can cause this finding on the nodes below it, unlike findings
+// about a node's own configuration.
 bool is_of_the_network(const Finding& finding) {
   constexpr std::array<std::string_view, 8> kKinds{"send", "receive",  "link",   "link_rate",
                                                    "loss", "exchange", "answer", "missing"};
@@ -51,7 +51,7 @@ std::map<std::string, Leaf> suspects_by_leaf(const Findings& findings, const Lea
   return result;
 }
 
-// Fraction of the switch's nodes that are suspected.
+// Fraction of the switch's nodes that are suspects.
 double part_of(const Leaf& leaf) {
   return static_cast<double>(leaf.suspects.size()) / static_cast<double>(leaf.nodes.size());
 }
@@ -76,7 +76,8 @@ std::vector<Finding> evaluate_leaves(const Findings& findings, const Leaves& lea
   std::vector<std::string> good;
   for (const auto& [name, leaf] : by_leaf) (looks_bad(leaf) ? bad : good).push_back(name);
   if (bad.empty() || by_leaf.size() < 2) return {};
-  // A bad link implicates the switches at both ends: with three or more switches, most are good.
+  // A bad link implicates the switches at both ends, so no switch is named if most of three or more
+  // switches look bad.
   if (2 * bad.size() > by_leaf.size() && by_leaf.size() > 2) return {};
   Names named;
   Names suspects;
@@ -94,7 +95,7 @@ std::vector<Finding> evaluate_leaves(const Findings& findings, const Leaves& lea
            .device = fmt::format("switch {}", fmt::join(named, " or ")),
            .value = static_cast<double>(suspects.size()),
            .unit = "nodes",
-           .expected = "no more than half of the nodes of a switch look bad",
+           .expected = "at most half of the nodes below a switch look bad",
            .rule = "nodes below one switch share its faults",
            .evidence = fmt::format("{} of the {} nodes below it look bad: {}", suspects.size(),
                                    below, fmt::join(suspects, " ")),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes that look bad together because they are connected to the same switch.
+// Finds switches whose nodes look bad because of the switch.
 #pragma once
 
 #include <map>
@@ -17,8 +17,8 @@ using Leaves = std::map<std::string, std::string>;  // leaf switch of each node,
 Leaves leaves_of(const std::map<int, Hello>& present);
 
 // Names a switch if more than half of the nodes below it, and at least two, are slow, lossy or cut
-// off, by themselves or on links to nodes below other switches, while at most half of the nodes
-// elsewhere are. Two switches implicated by the same links are named together.
+// off, while at most half of the other nodes are. Links to nodes below other switches count as
+// well. Two switches implicated by the same links are named together.
 std::vector<Finding> evaluate_leaves(const Findings& findings, const Leaves& leaves);
 
 }  // namespace ddp::check

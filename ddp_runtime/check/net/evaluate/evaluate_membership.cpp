@@ -26,7 +26,7 @@ Finding missing(const JobStep& step, std::chrono::milliseconds timeout) {
                                 way_to_leader(step))};
 }
 
-// Ranks that did not report when the launcher does not say which node they run on.
+// Missing ranks, for launchers that do not say on which nodes the ranks run.
 std::vector<Finding> missing_ranks(const JobStep& step, const std::map<int, Hello>& present,
                                    std::chrono::milliseconds timeout) {
   std::string ranks;
@@ -40,7 +40,7 @@ std::vector<Finding> missing_ranks(const JobStep& step, const std::map<int, Hell
   return {finding};
 }
 
-// The most common of some texts and how often it occurs.
+// Returns the most common text and its count.
 std::pair<std::string, int> majority(const std::map<std::string, int>& counts) {
   const auto most =
       std::max_element(counts.begin(), counts.end(),
@@ -52,7 +52,8 @@ std::string joined(const std::vector<std::string>& texts) {
   return texts.empty() ? "nothing" : fmt::format("{}", fmt::join(texts, " "));
 }
 
-// The leader's own node may resolve its name to another address, as long as the others can use it.
+// The leader's own node may resolve its name to another address, if other nodes can use that
+// address.
 std::vector<Finding> evaluate_leader_name(const JobStep& step,
                                           const std::map<int, Hello>& present) {
   std::map<std::string, int> counts;
@@ -91,7 +92,7 @@ std::vector<Finding> evaluate_loopback(const JobStep& step, const std::map<int, 
            .device = step.leader_host,
            .value = "not reachable",
            .expected = "the address of rank 0",
-           .rule = "rank 0 can reach itself by the name the others use",
+           .rule = "rank 0 can reach itself by the name that the other ranks use",
            .evidence = fmt::format("rank 0 cannot connect to {}", way_to_leader(step)),
            .action = "set MASTER_ADDR to a name or address of rank 0's node"}};
 }
@@ -117,7 +118,7 @@ std::vector<Finding> evaluate_mtu(const std::map<int, Hello>& present) {
   for (const auto& [mtu, number] : counts) tasks += number;
   std::vector<Finding> findings;
   for (const auto& [rank, hello] : present) {
-    // The leader's node talks to itself over loopback.
+    // The leader's node connects to itself over loopback, which has another MTU.
     if (!hello.mtu || fmt::format("{}", *hello.mtu) == agreed || is_loopback(hello.address)) {
       continue;
     }
@@ -133,7 +134,7 @@ std::vector<Finding> evaluate_mtu(const std::map<int, Hello>& present) {
          .evidence = fmt::format("{} of {} tasks have {}", count, present.size(), agreed),
          .action = "make the MTUs agree; large packets may be lost"});
     if (2 * count > tasks) continue;
-    // There is no majority to say which of them is right.
+    // Without a majority, either of the two may be wrong.
     findings.back().peer = findings.back().node;
     findings.back().node = first_with(present, agreed);
     return {findings.back()};
@@ -181,13 +182,14 @@ std::vector<Finding> evaluate_roll_call(const JobStep& step, const std::map<int,
 }
 
 Finding evaluate_no_pair(const JobStep& step) {
-  Finding finding{
-      .check = "net.pairs",
-      .severity = Severity::unknown,
-      .expected = "at least two nodes",
-      .rule = "a network is measured between nodes",
-      .evidence = "only one node, so there is no pair to measure",
-      .action = "run it on several nodes, as in `srun -N2 --ntasks-per-node=1 ddp-check net`"};
+  Finding finding{.check = "net.pairs",
+                  .severity = Severity::unknown,
+                  .expected = "at least two nodes",
+                  .rule = "the network is measured between nodes",
+                  .evidence = "only one node, so there is no pair to measure",
+                  .action =
+                      "run the check on several nodes, for example `srun -N2 --ntasks-per-node=1 "
+                      "ddp-check net`"};
   if (step.job_nodes != 1 || step.nodes.size() != 1 || step.pretended) return finding;
   finding.severity = Severity::ok;
   finding.value = "none";

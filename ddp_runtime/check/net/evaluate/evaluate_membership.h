@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tasks reported, which did not, and which were lost during the check.
+// Evaluates which tasks reported, which are missing, and which were lost during the check.
 #pragma once
 
 #include <chrono>
@@ -18,14 +18,15 @@ std::vector<Finding> evaluate_roll_call(const JobStep& step, const std::map<int,
                                         std::chrono::milliseconds timeout,
                                         const std::vector<std::string>& refusals);
 
-// For a step in which only one node reported, so that no pair can be measured. OK if the whole
-// SLURM job is that node, since such a job sends nothing over the network; UNKNOWN otherwise.
+// The finding for a step in which only one node reported, so that there is no pair to measure. OK
+// if the SLURM job has only this node, since it then sends nothing over the network; UNKNOWN
+// otherwise.
 Finding evaluate_no_pair(const JobStep& step);
 
 std::vector<Finding> evaluate_lost(std::span<const LostTask> lost);
 
-// What the tasks report about the path to the leader: its name must resolve to the same address
-// everywhere, the leader must reach itself by that name, and MTUs must agree.
+// Evaluates the tasks' reports about the path to the leader: the leader's name must resolve to the
+// same address on all nodes, the leader must reach itself by that name, and the MTUs must agree.
 std::vector<Finding> evaluate_reports(const JobStep& step, const std::map<int, Hello>& present);
 
 // Nodes of the step that another check already found to be bad.

@@ -25,13 +25,13 @@ Finding own_name(const std::string& node, const Addresses& addresses) {
   if (only_loopback(addresses)) {
     finding.severity = Severity::warning;
     finding.expected = "an address that others can use";
-    finding.evidence = "libraries that announce this address cannot be reached";
+    finding.evidence = "other nodes cannot reach a library that announces this address";
     finding.action = "give the name its real address in the node's /etc/hosts";
   }
   return finding;
 }
 
-// The addresses that most other nodes report for `name`; nullopt if none reports any.
+// The addresses that most nodes report for `name`, and the number of these nodes.
 std::pair<std::string, int> most_say(const Resolutions& resolutions, const std::string& name) {
   std::map<std::string, int> counts;
   for (const auto& [node, answers] : resolutions) {
@@ -66,7 +66,7 @@ std::vector<Finding> evaluate_names(const Resolutions& resolutions) {
                           .value = shown(addresses),
                           .expected = majority,
                           .rule = "all nodes resolve a node's name to the same addresses",
-                          .evidence = fmt::format("{} nodes say {}", count, majority),
+                          .evidence = fmt::format("{} nodes resolve it to {}", count, majority),
                           .action = "make /etc/hosts and DNS agree on all nodes"});
     }
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the nodes agree on what their names resolve to.
+// Checks that all nodes resolve the nodes' names to the same addresses.
 #pragma once
 
 #include <map>
@@ -10,11 +10,11 @@
 
 namespace ddp::check {
 
-// By asking node, then by name: the addresses returned.
+// The addresses that each node found for each name, by node and then by name.
 using Resolutions = std::map<std::string, std::map<std::string, std::vector<std::string>>>;
 
-// The majority is taken as right. A node may resolve its own name to loopback addresses only; that
-// is reported separately, because the address it then announces is useless to the others.
+// The majority counts as right. A node that resolves its own name to loopback addresses only has a
+// separate finding, because it announces an address that other nodes cannot use.
 std::vector<Finding> evaluate_names(const Resolutions& resolutions);
 
 }  // namespace ddp::check

@@ -15,18 +15,18 @@
 namespace ddp::check {
 namespace {
 
-// The most that one TCP stream on one core can be counted on to carry, so that a fast link limited
-// by its core is not reported as a bad cable.
+// The speed that one TCP stream on one core reliably reaches. A fast link that is limited by its
+// core must not be reported as a bad cable.
 constexpr double kOneStream = 1.25 * kGB;
-// A link is used by few of a job's rings, a node by all of them, so a slow link is CRITICAL only at
-// this speed.
+// A slow link is CRITICAL only below this fraction of the normal speed, because few of a job's
+// rings use the same link, while all of them use the same node.
 constexpr double kGraveLink = 0.5;
 
 std::size_t slot(int node) {
   return static_cast<std::size_t>(node);
 }
 
-// The direction that failed worst, as evidence.
+// Describes the worst direction of the exchange, as evidence.
 std::string describe(const PairsMeasured& measured, const PairResult& result) {
   const std::string& a = measured.nodes[slot(result.pair.a)];
   const std::string& b = measured.nodes[slot(result.pair.b)];
@@ -39,7 +39,7 @@ std::string describe(const PairsMeasured& measured, const PairResult& result) {
                      result.b_to_a / kGB);
 }
 
-// What a set of bad exchanges is reported as.
+// Texts of the finding for a set of bad exchanges.
 struct Charge {
   std::string check;
   std::string value;
@@ -90,8 +90,7 @@ std::vector<Finding> accuse_links(const PairsMeasured& measured, const Charge& c
   for (const Pair& link : links) {
     const auto concerns = [link](const Pair& p) { return p == link; };
     findings.push_back(
-        accuse(measured, charge,
-               example(measured, bad, concerns) + "; which end is at fault is not known"));
+        accuse(measured, charge, example(measured, bad, concerns) + "; the faulty end is unknown"));
     findings.back().node = measured.nodes[slot(link.a)];
     findings.back().peer = measured.nodes[slot(link.b)];
   }
@@ -141,7 +140,7 @@ std::vector<Finding> evaluate_failures(const PairsMeasured& measured, const Peer
 std::vector<Finding> evaluate_data(const PairsMeasured& measured) {
   const Charge charge{"data", "corrupted in transit", "every byte arrives as sent",
                       "all bytes that arrive are compared with those sent",
-                      "do not use it: check memory and network card"};
+                      "do not use the node; check its memory and network card"};
   return charge_pairs(
       measured, charge, [](const PairResult& r) { return r.corrupt(); },
       [](const PairResult& r) { return r.measured() && !r.corrupt(); });
@@ -188,7 +187,7 @@ std::vector<int> count_exchanges(const PairsMeasured& measured) {
   return counts;
 }
 
-// The retest of a node; nullptr if it was not a suspect or could not be measured again.
+// The retest of a node; nullptr if the node was not a suspect or could not be measured again.
 const Retest* retest_of(const PairsMeasured& measured, int node) {
   const auto found =
       std::find_if(measured.retests.begin(), measured.retests.end(), [node](const Retest& retest) {
@@ -219,7 +218,7 @@ void tell_retest(const Retest& retest, Direction direction, const PeerRule& rule
   finding.severity = severity_of(retest, direction, rule);
   finding.value = found.ratio * usual / kGB;
   finding.expected = fmt::format("at least {:.3g} GB/s", (1 - rule.warning) * usual / kGB);
-  finding.rule = "retested beside good pairs: median of the ratios, and its standard error";
+  finding.rule = "retested together with good pairs: median of the ratios, and its standard error";
   finding.evidence = evidence_of(retest, found);
   if (finding.severity != Severity::ok) {
     finding.action = "exclude the node and check its network";
@@ -269,7 +268,7 @@ std::vector<Finding> evaluate_direction(const PairsMeasured& measured, Direction
     if (!speed) {
       finding.severity = Severity::unknown;
       finding.rule = "every node is measured";
-      finding.evidence = "no exchange with it worked";
+      finding.evidence = "all exchanges with this node failed";
       finding.action = "see the other findings about this node";
     } else if (retests[slot(node)] != nullptr && own != thresholds.end()) {
       tell_retest(*retests[slot(node)], direction, rules.peers, finding);
@@ -298,7 +297,8 @@ const Retest* retest_of_node(const PairsMeasured& measured, int node) {
   return found == measured.retests.end() ? nullptr : &*found;
 }
 
-// The end of an unsteady link that was far below with others as well, if only one end was.
+// The end of an unsteady link that was also far below with other partners; nullptr unless exactly
+// one end was.
 const Retest* unsteady_end(const PairsMeasured& measured, const Retest& link,
                            const PeerRule& rule) {
   const auto failing = [&](int node) -> const Retest* {
@@ -311,8 +311,8 @@ const Retest* unsteady_end(const PairsMeasured& measured, const Retest& link,
   return a != nullptr ? a : b;
 }
 
-// Slower links are a property of the cluster, not a fault: report them, and compare them among
-// themselves.
+// Slower links are a property of the cluster and not a fault, so they are reported and compared
+// among themselves.
 std::vector<Finding> evaluate_classes(const PairsMeasured& measured) {
   std::map<int, std::vector<std::string>> members;
   for (std::size_t i = 0; i < measured.classes.size(); ++i) {
@@ -334,7 +334,7 @@ std::vector<Finding> evaluate_classes(const PairsMeasured& measured) {
   return findings;
 }
 
-// Nodes that were fine in most tries and far below in others.
+// Nodes that were normal in most tries and far below in others.
 std::vector<Finding> evaluate_unsteady(const PairsMeasured& measured, const PeerRule& rule) {
   std::set<int> nodes;
   for (const Retest& retest : measured.retests) {
@@ -356,10 +356,10 @@ std::vector<Finding> evaluate_unsteady(const PairsMeasured& measured, const Peer
                         .severity = Severity::warning,
                         .node = measured.nodes[slot(node)],
                         .value = 100 * lowest,
-                        .unit = "% of the speed",
-                        .expected = "more than half of the speed in every try",
-                        .rule = "retested beside good pairs, the speed is the same every time",
-                        .evidence = fmt::format("the lowest of {} measurements; most are fine",
+                        .unit = "% of the normal speed",
+                        .expected = "more than half of the normal speed in every try",
+                        .rule = "retested together with good pairs, the speed is steady",
+                        .evidence = fmt::format("the lowest of {} measurements; most are normal",
                                                 retest.tries.size()),
                         .action = "look for a flapping port and for thermal or power throttling"});
   }
@@ -381,13 +381,14 @@ std::vector<Finding> evaluate_latencies(const PairsMeasured& measured) {
          .unit = "us",
          .expected = fmt::format("about {:.3g} us", 1e6 * median(seconds) / *times),
          .rule = "a node answers within three times the latency of good pairs at the same time",
-         .evidence = fmt::format("{:.2g} times as long in {} measurements", *times, seconds.size()),
+         .evidence = fmt::format("{:.2g} times as long as good pairs, in {} measurements", *times,
+                                 seconds.size()),
          .action = "check the node's interrupt moderation, power saving and network path"});
   }
   return findings;
 }
 
-// How much slower a node would have to be to be found: how much an OK on speed is worth.
+// Reports the smallest slowdown that the check would have found, which limits the value of an OK.
 std::vector<Finding> evaluate_noise(const PairsMeasured& measured, const PairRules& rules) {
   const PeerRule& rule = rules.peers;
   const auto limit = detection_limit_of(measured, rule);
@@ -410,7 +411,7 @@ std::vector<Finding> evaluate_noise(const PairsMeasured& measured, const PairRul
   return {finding};
 }
 
-// Whether one end of the link is bad with all partners: then the link itself is not to blame.
+// Whether one end of the link is bad with all partners, so that the link itself is not to blame.
 bool ends_at_bad_node(const PairsMeasured& measured, const Pair& link, const PeerRule& rule) {
   return std::any_of(measured.retests.begin(), measured.retests.end(), [&](const Retest& r) {
     if (!r.node || (*r.node != link.a && *r.node != link.b)) return false;
@@ -444,9 +445,10 @@ std::vector<Finding> evaluate_slow_links(const PairsMeasured& measured, const Pa
          .unit = "GB/s",
          .expected = fmt::format("at least {:.3g} GB/s", (1 - rules.peers.warning) * usual / kGB),
          .rule = "a pair is as fast as other pairs measured at the same time",
-         .evidence = found == Outcome::slow
-                         ? evidence_of(retest, slower) + "; both nodes are fast with others"
-                         : "far below in some measurements; both nodes are steady with others",
+         .evidence =
+             found == Outcome::slow
+                 ? evidence_of(retest, slower) + "; both nodes are fast with other partners"
+                 : "far below in some measurements; both nodes are steady with other partners",
          .action = "check the path between the two nodes: switches, routes, cables"});
   }
   return findings;

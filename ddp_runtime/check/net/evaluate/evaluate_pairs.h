@@ -17,8 +17,8 @@ namespace ddp::check {
 struct PairRules {
   PeerRule peers;
   LinkRule link;
-  // The severity if speeds are too noisy to detect a CRITICAL node and nothing else is wrong with
-  // them: never OK.
+  // The severity if the speeds are too noisy to detect a CRITICAL node, but show no other problem.
+  // Never OK.
   Severity noise = Severity::unknown;
 };
 
@@ -28,18 +28,19 @@ struct PairsMeasured {
   std::vector<bool> already_flagged;  // nodes already reported, not to be reported as unmeasured
   std::vector<std::optional<double>> link_rate;  // bytes per second that a node's link can carry
   std::vector<PairResult> results;
-  std::vector<Retest> retests = {};  // of nodes and links that seemed slow or lossy
-  std::string rail = {};             // the interface if one was measured by itself
-  Classes classes = {};              // by link rate; empty if all links are alike
+  std::vector<Retest> retests = {};  // retests of nodes and links that seemed slow or lossy
+  std::string rail = {};             // the interface, if one interface was measured separately
+  Classes classes = {};              // classes by link rate; empty if all links are alike
 };
 
-// Finds the smallest explanation of each kind of fault: a node, a link, or the whole network. A
-// speed is compared with the peers if there are at least four, and with the link's rate if that is
-// known; where neither is possible the finding says so. A node without a measurement is UNKNOWN.
+// Finds the smallest explanation for each kind of fault: a node, a link, or the whole network.
+// Compares a speed with the peers if there are at least four of them, and with the link's rate if
+// it is known. If neither is possible, the finding contains this fact. A node without a measurement
+// is UNKNOWN.
 std::vector<Finding> evaluate_pairs(const PairsMeasured& measured, const PairRules& rules);
 
-// How much slower than its peers a node must be, as a fraction, to be found in 19 of 20 cases.
-// Returns nullopt where speeds cannot be compared.
+// The smallest slowdown relative to the peers, as a fraction, that is detected in 19 of 20 cases.
+// Returns nullopt if speeds cannot be compared.
 std::optional<double> detection_limit_of(const PairsMeasured& measured, const PeerRule& rule);
 
 // Median and lowest speed, and median latency, of all exchanges that worked.

@@ -48,8 +48,8 @@ std::vector<Finding> evaluate_transport(const std::string& kind, const Transport
   }
   const auto rdma = std::count_if(transports.begin(), transports.end(),
                                   [](const auto& entry) { return by_rdma(entry.second); });
-  // IPoIB traffic also counts on the InfiniBand port, but for TCP that is no better than any other
-  // interface.
+  // IPoIB traffic also increases the counters of the InfiniBand port, but for TCP, IPoIB is an
+  // ordinary interface.
   const bool most = kind != "tcp" && 2 * rdma > static_cast<std::ptrdiff_t>(transports.size());
   std::vector<Finding> findings;
   for (const auto& [node, transport] : transports) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which devices actually carried the data of a stage, per node: an MPI library that falls back to
-// slow sockets on one node does so silently, and the whole job waits for that node.
+// Evaluates which devices carried the data of a stage on each node. An MPI library may silently
+// fall back to slow sockets on one node, and the whole job then waits for that node.
 #pragma once
 
 #include <map>
@@ -18,10 +18,11 @@ struct NodeTransport {
 };
 using Transports = std::map<std::string, NodeTransport>;  // by node
 
-// One finding that names what was used or, except over TCP, one for each node that used interfaces
-// where most used RDMA ports. `rail`, if not empty, is the interface that should have carried the
-// data: a node where another interface did is named too. UNKNOWN if no node answered. `kind` is the
-// prefix of the check name: "mpi.transport".
+// Returns one finding that lists the devices used. Except over TCP, returns one finding instead for
+// each node that used interfaces while most nodes used RDMA ports. If `rail` is not empty, it is
+// the interface that should have carried the data, and nodes on which another interface carried it
+// have a finding, too. UNKNOWN if no node answered. `kind` is the prefix of the check name:
+// "mpi.transport".
 std::vector<Finding> evaluate_transport(const std::string& kind, const Transports& transports,
                                         const std::string& rail = {});
 

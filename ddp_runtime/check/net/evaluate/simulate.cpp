@@ -29,7 +29,7 @@ constexpr double kSlowClassPart = 1.0 / 7;
 constexpr double kLeastSpeed = 1e-6;
 constexpr double kTailNoise = 0.02;
 
-// Not the distributions of <random>, which differ between standard libraries.
+// Implements its own distributions, because those of <random> differ between standard libraries.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : seed_(seed) {}
@@ -109,8 +109,8 @@ class Fleet {
     return flows;
   }
 
-  // What a link without faults carries in both directions, as a fraction of a fast link. Each
-  // direction of an uplink serves half of the pairs at any time.
+  // The capacity of a link without faults, as a fraction of a fast link. At any time, each
+  // direction of an uplink serves half of the pairs.
   double capacity(const Pair& pair, const Flows& flows) const {
     const bool slow_class =
         !classes_.empty() && std::min(class_of(classes_, pair.a), class_of(classes_, pair.b)) == 0;
@@ -139,8 +139,8 @@ class Fleet {
     }
   }
 
-  // The fraction of its speed, sending or receiving, that this node's fault leaves in an exchange
-  // with another node.
+  // The fraction of the node's sending or receiving speed that remains under its fault in an
+  // exchange with another node.
   double left_by(int node, int other, Direction direction, bool acts) const {
     if (!bad_nodes_.contains(node)) return 1;
     const auto fault = simulation_.fault;
@@ -262,8 +262,7 @@ std::vector<std::string> names_of_nodes(int nodes) {
   return names;
 }
 
-// One cluster, run through the decisions of the check. The time excludes the simulated
-// measurements.
+// Runs fault localization on one cluster. Returns its time without the simulated measurements.
 double run_locator(const Simulation& simulation, const PeerRule& rule, Fleet& fleet,
                    std::uint64_t seed, PairsMeasured& measured, double& steps) {
   using Clock = std::chrono::steady_clock;

@@ -27,8 +27,8 @@ void forget(std::vector<Pair>& pairs, int node) {
   std::erase_if(pairs, [node](const Pair& pair) { return pair.a == node || pair.b == node; });
 }
 
-// The node with the most bad partners, unless there is a tie. It has at least two, since the ends
-// of a single pair have one each.
+// The node with the most bad partners, unless there is a tie. Such a node has at least two, because
+// both ends of a single pair have one each.
 std::optional<int> most_bad_links(int nodes, std::span<const Pair> bad) {
   const auto accusers = partners(nodes, bad);
   int worst = -1;
@@ -45,7 +45,7 @@ std::optional<int> most_bad_links(int nodes, std::span<const Pair> bad) {
   return alone ? std::optional(worst) : std::nullopt;
 }
 
-// Nodes all of whose pairs are bad, with at least two partners.
+// Nodes with at least two partners whose pairs are all bad.
 std::vector<int> without_good_pair(int nodes, std::span<const Pair> bad,
                                    std::span<const Pair> good) {
   const auto bad_partners = partners(nodes, bad);
@@ -112,7 +112,7 @@ std::vector<std::optional<double>> best_speeds(int nodes, std::span<const PairRe
 Explanation explain(int nodes, std::span<const Pair> bad, std::span<const Pair> good,
                     const std::vector<bool>& suspected) {
   Explanation result;
-  // One or two bad pairs are not enough to blame the whole network.
+  // One or two bad pairs are too few to blame the whole network.
   result.everything = good.empty() && bad.size() >= 3 && !most_bad_links(nodes, bad);
   if (bad.empty() || result.everything) return result;
   std::vector<Pair> open(bad.begin(), bad.end());

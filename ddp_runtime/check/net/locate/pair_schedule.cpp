@@ -9,8 +9,8 @@
 namespace ddp::check {
 namespace {
 
-// Not std::shuffle, whose result may differ between standard libraries: a seed must always give the
-// same plan.
+// Replaces std::shuffle, whose result may differ between standard libraries. The same seed must
+// always give the same plan.
 template <class T>
 void shuffle(std::vector<T>& values, std::mt19937_64& random) {
   for (std::size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random() % i]);
@@ -20,8 +20,8 @@ int seats_of(int nodes) {
   return nodes + nodes % 2;  // the last seat is empty if the number of nodes is odd
 }
 
-// Computes the r-th round without the rounds before it: with thousands of nodes, all rounds would
-// not fit in memory.
+// Computes the r-th round independently of the others, because all rounds of thousands of nodes
+// would not fit in memory.
 Round circle_round(int nodes, int r) {
   const int moving = seats_of(nodes) - 1;
   const auto seated_at = [&](int seat) {

@@ -12,14 +12,15 @@ namespace {
 
 constexpr int kMaxExtraRounds = 3;
 constexpr std::size_t kMinTrusted = 3;
-// Number of suspects measured at the same time, provided that most nodes stay idle, and at most one
-// in 32 nodes in a large cluster: all at once would repeat the traffic of the rounds.
+// Limits on the suspects measured at the same time: few, so that most nodes stay idle, and in a
+// large cluster one per 32 nodes. Measuring all suspects at once would repeat the traffic of the
+// rounds.
 constexpr std::size_t kFewAtOnce = 2;
 constexpr std::size_t kMoreAtOnce = 4;
 constexpr std::size_t kNodesForEachOfMore = 4;
 constexpr std::size_t kNodesForEach = 32;
-// Two pairs of good nodes per suspect if there are many suspects: the retest has to know how often
-// good pairs are far below by bad luck.
+// With many suspects, each has two pairs of good nodes, because the retest needs to know how often
+// good pairs are far below by chance.
 constexpr std::size_t kMaxReferences = 4;
 constexpr std::size_t kReferencesForEach = 2;
 constexpr std::size_t kMaxReferencesOfMany = 8;
@@ -44,7 +45,7 @@ void add_ratios(std::span<const double> values, std::vector<double>& ratios) {
   for (const double value : values) ratios.push_back(value / middle);
 }
 
-// The median of few values is closer to them than the true value is.
+// The median of a few values is closer to these values than the true value is.
 double noise_of(std::span<const double> ratios, std::size_t tries) {
   if (ratios.empty() || tries == 0) return 0;
   std::vector<double> deviations;
@@ -91,7 +92,7 @@ void PairSession::take(std::span<const PairResult> results) {
   place.insert(place.end(), results.begin(), results.end());
 }
 
-// If the noise hides what would be CRITICAL and more measurements help.
+// Plans more rounds if the noise hides a CRITICAL slowdown and more measurements help.
 bool PairSession::plan_more_rounds() {
   const int planned = static_cast<int>(
       plan_class_rounds(options_.nodes, options_.classes, 0, options_.seed).size());
@@ -124,7 +125,7 @@ void PairSession::find_suspects() {
   }
   trust_the_good();
   tries_ = tries_for(seen.noise, options_.rule);
-  // Loss is counted in tries, no matter how reliable the speeds are.
+  // The outcome for loss depends on the number of tries, even if the speeds are reliable.
   if (!lossy.empty()) tries_ = std::max(tries_, kMinTries);
   begin_tries();
 }
@@ -149,9 +150,9 @@ bool PairSession::add_ends_of_bad_links() {
   return first_ < retests_.size();
 }
 
-// Nodes to measure suspects with, and among each other: the faster half of each class, at least
-// three, without suspects if at least two others remain. In random order, so that no lucky node
-// becomes the yardstick for all.
+// Chooses the reference nodes, which are measured with suspects and with each other: the faster
+// half of each class, at least three, and no suspects if at least two other nodes remain. Their
+// order is random, so that no node that was fast by chance is the reference for all suspects.
 void PairSession::trust_the_good() {
   std::vector<bool> suspected(static_cast<std::size_t>(options_.nodes), false);
   for (const Retest& retest : retests_) {
@@ -233,7 +234,7 @@ int PairSession::class_of_suspect(const Retest& retest) const {
                      : class_of(options_.classes, retest.link);
 }
 
-// A different one in each try.
+// Each try uses a different partner.
 int PairSession::partner_at(int number, std::size_t place) const {
   const auto& nodes = trusted_.at(number);
   return nodes[(place + static_cast<std::size_t>(try_)) % nodes.size()];
@@ -273,8 +274,8 @@ PairSession::SubRound PairSession::deal(const CanTakePart& can_take_part) {
   return round;
 }
 
-// For classes whose suspects left no pair of good nodes free in this try: one after the other
-// instead of side by side.
+// For classes whose suspects left no pair of good nodes free in this try: measures the references
+// after the suspects instead of at the same time.
 PairSession::SubRound PairSession::deal_references(const CanTakePart& can_take_part) {
   std::set<int> wanted;
   std::set<int> had;
@@ -294,7 +295,7 @@ PairSession::SubRound PairSession::deal_references(const CanTakePart& can_take_p
   return round;
 }
 
-// Whether there is a pair for the suspect with both ends free.
+// Returns whether there is a pair for the suspect with both ends free.
 bool PairSession::place(std::size_t suspect, std::map<int, std::size_t>& cursors,
                         std::set<int>& busy, SubRound& round, const CanTakePart& can_take_part) {
   const Retest& retest = retests_[suspect];
@@ -312,7 +313,7 @@ bool PairSession::place(std::size_t suspect, std::map<int, std::size_t>& cursors
   const int number = class_of_suspect(retest);
   const auto count = trusted_[number].size();
   std::size_t& cursor = cursors[number];
-  for (const bool any : {false, true}) {  // use a suspected link only if there is no other
+  for (const bool any : {false, true}) {  // uses a suspected link only if there is no other link
     for (std::size_t at = any ? 0 : cursor; at < count; ++at) {
       const int partner = partner_at(number, at);
       const Pair pair = make_pair_of(*retest.node, partner);
@@ -328,7 +329,7 @@ bool PairSession::place(std::size_t suspect, std::map<int, std::size_t>& cursors
 void PairSession::add_references(int number, std::size_t most, std::set<int>& busy, SubRound& round,
                                  const CanTakePart& can_take_part) {
   const auto count = trusted_[number].size();
-  int first = -1;  // of a pair whose other end is still missing
+  int first = -1;  // first end of a pair whose other end is still missing
   std::size_t added = 0;
   for (std::size_t at = count; at > 0 && added < most; --at) {
     const int node = partner_at(number, at - 1);
@@ -346,7 +347,8 @@ void PairSession::add_references(int number, std::size_t most, std::set<int>& bu
   }
 }
 
-// Relates each try to the references measured at the same moment or, without any, in the same try.
+// Relates each try to the references measured at the same moment or, if there are none, in the same
+// try.
 void PairSession::end_try() {
   std::map<int, std::vector<double>> speeds;
   std::map<int, std::vector<double>> latencies;
@@ -396,8 +398,8 @@ void PairSession::finish_tries() {
     const int number = class_of_suspect(retests_[i]);
     retests_[i].references = speeds[number];
     retests_[i].reference_ratios = ratios[number];
-    // Good pairs may look steady for the few seconds of a retest, while other load on the CPUs
-    // favors one pair over another for longer than that.
+    // During the few seconds of a retest, good pairs may look steady, although other load on the
+    // CPUs favors one pair over another for longer.
     retests_[i].noise = std::max(noise_of(ratios[number], references_[number].size()), noise);
   }
 }

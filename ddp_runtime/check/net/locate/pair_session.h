@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole search for bad nodes and links as a sequence of rounds of disjoint pairs: what to
-// measure next, given what has been measured so far. It performs no measurements itself, so that
-// the check of a real network and a simulated one make the same decisions.
+// Plans the search for bad nodes and links as a sequence of rounds of disjoint pairs: chooses the
+// next measurement from the results so far. It performs no measurements itself, so that real and
+// simulated checks make the same decisions.
 //
 // 1. It plans the rounds of the tournament, and adds rounds as long as the noise could hide a
 //    CRITICAL slowdown.
@@ -29,7 +29,7 @@ namespace ddp::check {
 struct SessionOptions {
   int nodes = 0;
   Classes classes = {};
-  int rounds = 0;  // of the tournament; 0 leaves it to plan_rounds and to the noise
+  int rounds = 0;  // rounds of the tournament; 0: chosen by plan_rounds, more if noisy
   std::uint64_t seed = 0;
   PeerRule rule = {};
   bool retests = true;
@@ -37,7 +37,7 @@ struct SessionOptions {
 
 struct SessionStep {
   enum class Kind : std::uint8_t { round, retest } kind = Kind::round;
-  int number = 1;            // of the round or of the try
+  int number = 1;            // number of the round or the try
   int of = 1;                // number planned so far
   std::size_t suspects = 0;  // suspects measured again in this step
   Round pairs;
@@ -49,10 +49,10 @@ class PairSession {
 
   explicit PairSession(SessionOptions options);
 
-  // Returns what to measure next, or nullopt when done. After each step, pass its results to
+  // Returns the next measurement, or nullopt when done. After each step, pass its results to
   // take().
   std::optional<SessionStep> next(const CanTakePart& can_take_part);
-  // Takes the results of the last step. Pairs without a result count as not measured.
+  // Records the results of the last step. Pairs without a result count as not measured.
   void take(std::span<const PairResult> results);
 
   // The results of the rounds.
@@ -98,8 +98,8 @@ class PairSession {
   int tries_ = 0;                     // tries planned for each suspect
   int try_ = 0;                       // tries started
   std::vector<std::size_t> left_;     // suspects not yet measured in this try
-  std::vector<SubRound> sub_rounds_;  // of this try
-  std::map<int, std::vector<std::vector<double>>> references_;  // by class, for each try
+  std::vector<SubRound> sub_rounds_;  // sub-rounds of this try
+  std::map<int, std::vector<std::vector<double>>> references_;  // speeds by class and try
 };
 
 }  // namespace ddp::check

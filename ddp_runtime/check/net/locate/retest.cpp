@@ -9,19 +9,22 @@ namespace {
 
 // The standard error of a median of normally distributed values, relative to that of their mean.
 constexpr double kMedianError = 1.2533;
-// What the references of one try add to the noise of a ratio, for two or four pairs of references.
+// The factor by which the references of one try increase the noise of a ratio, for two or four
+// pairs of references.
 constexpr double kRatioNoise = 1.12;
-// A speed that counts as far below must be out of reach of the noise, too.
+// A speed that counts as far below must also differ from the normal speed by more than this many
+// standard deviations.
 constexpr double kFarOfNoise = 4;
 constexpr int kMinFarBelow = 2;
-// Probability that a good pair among this many suspects is reported as unsteady.
+// A suspect is unsteady if the probability that a good pair is equally often far below is smaller
+// than this.
 constexpr double kUnsteadyByLuck = 5e-4;
 constexpr int kHopelessTries = 5;
-// For a normal distribution: with 95 % probability all of five values lie less than this many
+// For a normal distribution: with 95 % probability, all of five values are less than this many
 // standard deviations above the mean.
 constexpr double kAllOfFew = 2.32;
-// If one packet in twenty is lost, all of 64 packets (4 MiB as segmentation offload cuts them)
-// arrive once in 27 times: three such tries out of nine have a probability of one in 250.
+// If one packet in twenty is lost, all of 64 packets (4 MiB after segmentation offload) arrive in
+// one of 27 tries. The probability of three such tries out of nine is one in 250.
 constexpr int kCleanTriesByLuck = 2;
 
 std::vector<double> ratios_of(const Retest& retest, Direction direction) {
@@ -33,10 +36,10 @@ std::vector<double> ratios_of(const Retest& retest, Direction direction) {
   return ratios;
 }
 
-// A direction in which nothing arrives counts as extremely slow, so that it has a logarithm.
+// The ratio of a direction in which no data arrives. It is not 0, because 0 has no logarithm.
 constexpr double kLeastRatio = 1e-9;
 
-// Computed from the logarithms.
+// The standard deviation of the logarithms.
 double spread_of(std::span<const double> ratios, double middle) {
   std::vector<double> deviations;
   deviations.reserve(ratios.size());
@@ -46,7 +49,7 @@ double spread_of(std::span<const double> ratios, double middle) {
   return 1.4826 * median(deviations);
 }
 
-// A ratio below this is far below.
+// The ratio below which a try is far below the normal speed.
 double far_below(const Retest& retest, const PeerRule& rule) {
   return std::min(
       {1 - kFarBelow, 1 - rule.critical, std::exp(-kFarOfNoise * kRatioNoise * retest.noise)});
@@ -57,12 +60,12 @@ int count_below(std::span<const double> ratios, double limit) {
       std::count_if(ratios.begin(), ratios.end(), [limit](double ratio) { return ratio < limit; }));
 }
 
-// A node below this fraction of the speed is considered stalled.
+// A node below this fraction of the normal speed is stalled.
 double part_of_still(const PeerRule& rule) {
   return (1 - rule.critical) / 2;
 }
 
-// The probability of `count` or more hits in `tries` when each has this probability.
+// The probability of at least `count` hits in `tries`, each with this probability.
 double chance_of(int count, int tries, double probability) {
   double below = 0;
   double term = std::pow(1 - probability, tries);
@@ -73,7 +76,7 @@ double chance_of(int count, int tries, double probability) {
   return 1 - below;
 }
 
-// Disturbances by other traffic hit the good pairs just as often.
+// Disturbances by other traffic affect the good pairs equally often.
 bool is_unsteady(const Retest& retest, Direction direction, const PeerRule& rule) {
   const auto ratios = ratios_of(retest, direction);
   const double limit = far_below(retest, rule);
@@ -85,7 +88,7 @@ bool is_unsteady(const Retest& retest, Direction direction, const PeerRule& rule
   return chance_of(found, static_cast<int>(ratios.size()), usual) < kUnsteadyByLuck;
 }
 
-// Whether the direction is so far below in every try that it cannot be chance.
+// Whether every try in this direction is so slow that chance cannot be the reason.
 bool stands_still(const Retest& retest, Direction direction, const PeerRule& rule) {
   const auto ratios = ratios_of(retest, direction);
   return ratios.size() >= kHopelessTries &&
@@ -108,7 +111,7 @@ int tries_for(double noise, const PeerRule& rule) {
   for (int tries = kMinTries; tries < kMaxTries; ++tries) {
     if (retest_limit(noise, tries, rule) <= rule.coarsest()) return tries;
   }
-  // If no number of tries is enough, more of them only take longer.
+  // If no allowed number of tries is enough, more tries only take time.
   if (retest_limit(noise, kMaxTries, rule) <= rule.coarsest()) return kMaxTries;
   const double worth_it = std::max(kFarBelow, rule.coarsest());
   return retest_limit(noise, kMinTries, rule) <= worth_it ? kMinTries : kTriesInVain;
@@ -148,7 +151,7 @@ Outcome outcome(const Retest& retest, Direction direction, const PeerRule& rule)
   const auto found = estimate(retest, direction);
   if (!found) return Outcome::untested;
   if (found->highest() < 1 - rule.warning) {
-    // The spread of few tries may be small by accident, and all of them may be low by another.
+    // With few tries, the spread may be small by chance, and all tries may also be low by chance.
     const auto tries = static_cast<int>(retest.tries.size());
     const bool sure = tries >= kMinTries || stands_still(retest, direction, rule);
     return sure ? Outcome::slow : Outcome::undecided;

@@ -11,15 +11,15 @@
 namespace ddp::check {
 namespace {
 
-// Number of standard deviations below the median of the best speeds from which a node is retested.
+// A node is retested if its best speed is this many standard deviations below the median.
 constexpr double kSuspicious = 2.5;
-// A pair has a single measurement where a node has several.
+// The limit for pairs is higher, because a pair has one measurement and a node has several.
 constexpr double kSuspiciousPair = 3.5;
 constexpr std::size_t kManyPeers = 16;
 // The lower quartile of the differences between two normally distributed values, in units of their
 // standard deviation (Rousseeuw and Croux).
 constexpr double kQuartileOfDifferences = 0.4506;
-// Noise above this is treated as this: no difference can be detected anyway.
+// Larger noise is treated as this value, because no difference can be detected above it.
 constexpr double kMaxNoise = 0.5;
 constexpr int kOftenFarBelow = 2;
 constexpr double kLeastLateSeconds = 5e-6;
@@ -55,8 +55,8 @@ Level level_of(std::span<const double> values, double spread, double least, doub
   return {middle, middle - below, spread};
 }
 
-// Computed from the best speeds of some nodes. A few nodes say little about their own spread, but
-// the exchanges behind them are many.
+// Computed from the best speeds of some nodes. The spread of a few nodes is unreliable, so the
+// noise of their many exchanges limits it.
 Level node_level(std::span<const double> best, double noise_of_best, const PeerRule& rule) {
   const double middle = median(best);
   double spread = deviation_of(best, middle);
@@ -83,7 +83,7 @@ class Screening {
   }
 
  private:
-  // By class, only classes with enough nodes.
+  // Levels by class, for classes with enough nodes.
   template <class ValueOf>
   std::map<int, std::vector<double>> values_by_class(const ValueOf& value_of) const {
     std::map<int, std::vector<double>> values;
@@ -115,7 +115,7 @@ class Screening {
     }
   }
 
-  // Nodes that take long to answer all their partners.
+  // Finds nodes that are slow to answer all of their partners.
   void look_at_latencies() {
     std::vector<std::optional<double>> lowest(index(nodes_));
     for (const auto& result : results_) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rounds show by themselves: which nodes and links to retest, how noisy the measurements
-// are, and how much slower a node would have to be to be noticed.
+// Evaluates the rounds alone: which nodes and links to retest, how noisy the measurements are, and
+// how slow a node must be to be noticed.
 #pragma once
 
 #include <optional>
@@ -11,26 +11,26 @@
 
 namespace ddp::check {
 
-// Standard deviation of one exchange, relative to its speed. It is derived from how much the
-// exchanges of each node differ among themselves, so bad nodes or bad links, as long as they are a
-// minority, cannot inflate it. 0 if no node has two exchanges.
+// Standard deviation of one exchange, relative to its speed. Derived from the differences between
+// the exchanges of the same node, so that a minority of bad nodes or links does not inflate it.
+// Returns 0 if no node has two exchanges.
 double exchange_noise(int nodes, std::span<const PairResult> results, const Classes& classes = {});
 
 struct Screen {
-  std::vector<bool> nodes;  // to retest: slow, sometimes very slow, or late
-  std::vector<Pair> pairs;  // to retest, neither end being in `nodes`
+  std::vector<bool> nodes;  // nodes to retest: slow, sometimes very slow, or late
+  std::vector<Pair> pairs;  // links to retest; neither end is in `nodes`
   double noise = 0;         // exchange_noise()
-  // How much slower than its peers, as a fraction, a node must be for 19 of 20 sets of rounds to
-  // show it. nullopt if no node has enough peers.
+  // The smallest slowdown relative to the peers, as a fraction, that 19 of 20 sets of rounds show.
+  // nullopt if no node has enough peers.
   std::optional<double> limit = {};
 };
 
-// More sensitive than the verdict may be, because suspects are measured again.
+// Uses lower thresholds than the verdict, because suspects are measured again.
 Screen screen(int nodes, std::span<const PairResult> results, const PeerRule& rule,
               const Classes& classes = {});
 
-// How much slower than its peers, as a fraction, a node must be to be found by the rounds and the
-// following retest in 19 of 20 cases. nullopt where speeds cannot be compared.
+// The smallest slowdown relative to the peers, as a fraction, that the rounds and the retest
+// together find in 19 of 20 cases. Returns nullopt if speeds cannot be compared.
 std::optional<double> detection_limit(int nodes, std::span<const PairResult> results,
                                       const PeerRule& rule, const Classes& classes = {});
 

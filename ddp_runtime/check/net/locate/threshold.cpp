@@ -19,7 +19,7 @@ PeerThresholds thresholds_of(std::span<const double> values, const PeerRule& rul
   std::vector<double> deviations;
   deviations.reserve(values.size());
   for (const double value : values) deviations.push_back(std::abs(value - middle));
-  // The factor 1.4826 turns the MAD of normally distributed values into their standard deviation.
+  // The factor 1.4826 converts the MAD of normally distributed values to their standard deviation.
   const double spread = std::min(3.5 * 1.4826 * median(deviations), kWidestSpread * middle);
   return {middle, middle - std::max(spread, rule.warning * middle),
           middle - std::max(spread, rule.critical * middle)};

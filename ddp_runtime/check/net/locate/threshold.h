@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a measured speed is too low, compared with its peers in the same run and with the link's
-// rate.
+// Thresholds for slow nodes, relative to the peers in the same run and to the link's rate.
 //
 // The peer rule is median - max(3.5 * 1.4826 * MAD, a fraction of the median). The MAD alone flags
 // a healthy node in one run of twelve, and three standard deviations can never flag anything among
 // fewer than eleven nodes; with a floor of 10 % of the median there were no false alarms in
-// simulated clusters of 4 to 128 nodes. However noisy the cluster, a node with less than a quarter
-// of the median is slow. A cluster that is slow as a whole passes every peer rule, so the link's
-// rate is the second rule.
+// simulated clusters of 4 to 128 nodes. A node below a quarter of the median is slow, no matter how
+// noisy the cluster is. A cluster that is slow as a whole passes every peer rule, so a second rule
+// uses the link's rate.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +22,8 @@ double median(std::span<const double> values);
 
 inline constexpr std::size_t kMinPeers = 4;
 
-// With few nodes and much noise the MAD may exceed the median, and no node would ever be slow.
+// With few nodes and much noise, the MAD may exceed the median, and then no node would ever be
+// slow.
 inline constexpr double kWidestSpread = 0.75;  // as a fraction of the median
 
 // For a normal distribution: 95 % lie less than this many standard deviations above the mean.
@@ -34,9 +34,8 @@ struct PeerRule {
   double warning = 0.10;
   double critical = 0.20;
 
-  // The largest slowdown that may go unnoticed while a check still reports OK. Where the rule
-  // leaves no room between its thresholds, it could not distinguish anything at them: then half of
-  // the speed that they allow.
+  // The largest slowdown that a check may miss and still report OK. If both thresholds are equal,
+  // no measurement could separate them, so the result corresponds to half the threshold speed.
   double coarsest() const { return warning < critical ? critical : 1 - (1 - warning) / 2; }
 };
 
@@ -49,7 +48,7 @@ struct PeerThresholds {
 // Requires at least one value.
 PeerThresholds thresholds_of(std::span<const double> values, const PeerRule& rule);
 
-// nullopt for fewer than four values: two cannot outvote one.
+// Returns nullopt for fewer than four values: among three, two peers are too few to outvote one.
 std::optional<PeerThresholds> peer_thresholds(std::span<const double> values, const PeerRule& rule);
 
 Severity evaluate_by_peers(double value, const PeerThresholds& thresholds) noexcept;

@@ -15,15 +15,15 @@ namespace {
 using nlohmann::json;
 
 constexpr double kMaxBytesPerSecond = 1e15;
-constexpr double kLatestTime = 1e12;  // seconds since 1970, or since any other start
-constexpr double kMaxLost = 1e6;      // relative to the data, which may be sent again and again
+constexpr double kLatestTime = 1e12;  // seconds since 1970 or another epoch
+constexpr double kMaxLost = 1e6;      // relative to the data, which may be retransmitted repeatedly
 constexpr int kMaxPacket = 1 << 24;
 
 bool within(double value, double most) {
   return value >= 0 && value <= most;
 }
 
-// Read as unsigned, a negative number would become a large one.
+// Rejects negative numbers, which would become large ones if they were read as unsigned.
 bool counts(const json& numbers) {
   return numbers.is_object() && std::all_of(numbers.begin(), numbers.end(), [](const json& number) {
            return number.is_number_unsigned();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives that are measured over all tasks, and what nccl-tests calls their bus bandwidth:
-// bytes / seconds, multiplied by the fraction of the bytes that the best algorithm sends over each
-// link, so that it can be compared with the link's own speed at any number of ranks.
+// The collectives that are measured over all tasks, and their bus bandwidth as nccl-tests defines
+// it: bytes / seconds, multiplied by the fraction of the bytes that the best algorithm sends over
+// each link. Bus bandwidth can be compared with the link's own speed at any number of ranks.
 #pragma once
 
 #include <array>
@@ -16,11 +16,11 @@ enum class Collective : std::uint8_t { all_reduce, reduce_scatter, all_gather };
 inline constexpr std::array kCollectives{Collective::all_reduce, Collective::reduce_scatter,
                                          Collective::all_gather};
 
-// As used in messages and reports: "all_reduce"; in text for people: "all-reduce".
+// The name in messages and reports, "all_reduce", and in text for people, "all-reduce".
 std::string name_of(Collective collective);
 std::string title_of(Collective collective);
 
-// Parses such a name. Throws RuntimeError if it is unknown.
+// Parses a name such as "all_reduce". Throws RuntimeError if the name is unknown.
 Collective collective_named(std::string_view name);
 
 // 2 (n - 1) / n for all-reduce, (n - 1) / n for the others; as a number and as text.

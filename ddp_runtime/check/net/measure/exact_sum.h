@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data for collectives whose sum is exact in float32 whatever the order of the additions, so that
-// every wrong element is detected and none is a matter of rounding.
+// Data for collectives whose sum is exact in float32 for any order of the additions, so that every
+// wrong element is detected and rounding cannot cause a false alarm.
 //
 // The values are integers from -64 to 64: with fewer than 2^18 ranks every partial sum is below
 // 2^24 and therefore exact. Element i of rank r is an entry of one table of random integers, at an
-// offset that depends on r; the expected sum is therefore periodic with the table's length and
-// costs nothing to compute at any size.
+// offset that depends on r. The expected sum is therefore periodic with the table's length and
+// cheap to compute at any size.
 #pragma once
 
 #include <cstddef>
@@ -35,16 +35,16 @@ class ExactSum {
 
 struct Mismatch {
   std::int64_t count = 0;  // number of wrong elements
-  std::size_t first = 0;   // index of the first
-  float got = 0;           // value of the first
+  std::size_t first = 0;   // index of the first wrong element
+  float got = 0;           // value of the first wrong element
   float wanted = 0;
 };
 
-// Checks data that should be elements `first` and following of the sum.
+// Compares `data` with the sum, starting at element `first` of the sum.
 Mismatch compare(const ExactSum& sum, std::span<const float> data, std::size_t first = 0);
 
-// Checks data that should be the contribution of each rank, one after the other, with the same
-// number of elements each.
+// Compares `data` with the concatenated contributions of all ranks, each with the same number of
+// elements.
 Mismatch compare_inputs(const ExactSum& sum, std::span<const float> data, int ranks);
 
 }  // namespace ddp::check

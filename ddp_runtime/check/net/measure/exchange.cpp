@@ -18,20 +18,20 @@
 namespace ddp::check {
 namespace {
 
-// Both ends cut the data at the same places: over MPI a message is received as it was sent.
+// Both ends must cut the data at the same places, because MPI receives each message as it was sent.
 constexpr std::size_t kSegment = std::size_t{4} << 20;
 constexpr int kRoundTrips = 40;
 constexpr int kWarmUpRoundTrips = 8;
 constexpr int kWarmUpPieces = 4;
 constexpr double kMaxSeconds = 1.0;
-// A smaller amount would fit into the buffers and the bursts that shaped links allow. On a link or
-// a machine so slow that even this takes long, the warm-up has used up the bursts.
+// A smaller amount would fit into the buffers and into the bursts that shaped links allow. On a
+// link or machine that is slow even for this amount, the warm-up has already used up the bursts.
 constexpr std::size_t kMinBytes = std::size_t{4} << 20;
 constexpr double kMaxSecondsForMinTries = 2.0;
 constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
 
-// Slows an end down to a fraction of the speed it had in the warm-up. Sleeping for a share of each
-// segment's time would not do: buffers fill meanwhile and hide it.
+// Slows an end down to a fraction of its warm-up speed. It schedules each segment by the total
+// time, because buffers would fill during a sleep per segment and hide the slowdown.
 class Pace {
  public:
   Pace(double speed, double natural_per_second) : per_second_(speed * natural_per_second) {
@@ -66,7 +66,7 @@ std::uint64_t seed_of(const ExchangePlan& plan, bool from_first) {
 struct NaturalSpeed {  // bytes per second
   double best = 0;
   double worst = std::numeric_limits<double>::infinity();  // without the bursts of a shaped link
-  double held_back = 1;  // fraction of it that an injected fault leaves
+  double held_back = 1;  // fraction of the speed that remains under an injected fault
 };
 
 // Encodes a fraction between 2^-16 and 1 in one byte.
@@ -78,9 +78,9 @@ double from_byte(std::byte byte) {
   return std::exp2(-std::to_integer<int>(byte) / 16.0);
 }
 
-// Opens buffers and windows, and measures the natural speed with some pieces, each of which the
-// receiver acknowledges. The acknowledgment also carries the fraction of this speed to which an
-// injected fault limits the receiver; on a really slow link the pieces show that by themselves.
+// Fills buffers and opens windows, and measures the natural speed with several pieces. The receiver
+// acknowledges each piece. The acknowledgment also contains the fraction of this speed to which an
+// injected fault limits the receiver; the pieces themselves show a slow link.
 NaturalSpeed warm_up(PairLink& link, std::span<std::byte> data, bool sender, double speed) {
   std::array<std::byte, 1> acknowledgment{};
   const std::size_t length = std::max<std::size_t>(data.size() / 8 / kWarmUpPieces, 1);
@@ -103,7 +103,7 @@ NaturalSpeed warm_up(PairLink& link, std::span<std::byte> data, bool sender, dou
   return natural;
 }
 
-// The sender decides how much is measured, because a link may be slow in one direction only.
+// The sender chooses the amount of data, because a link may be slow in one direction only.
 std::size_t send_amount(PairLink& link, std::size_t most, double per_second) {
   const std::uint64_t amount = amount_for(most, per_second);
   std::array<std::byte, sizeof amount> word{};
@@ -118,7 +118,7 @@ std::size_t receive_amount(PairLink& link, std::size_t most) {
   link.receive(word);
   std::memcpy(&amount, word.data(), sizeof amount);
   if (amount == 0 || amount > most) {
-    throw RuntimeError("the other end announced an impossible amount of data");
+    throw RuntimeError("the other end announced an invalid amount of data");
   }
   return amount;
 }
@@ -177,8 +177,8 @@ std::size_t amount_for(std::size_t most, double per_second) {
 ExchangeResult exchange(PairLink& link, const ExchangePlan& plan) {
   ExchangeResult result;
   result.latency_seconds = measure_latency(link, plan.first);
-  // One buffer for both directions, since new pages cost as much time as the data. What one
-  // direction leaves behind cannot pass for data of the other, which uses another pattern.
+  // Both directions use the same buffer, because new pages take as much time as the data. Old data
+  // of one direction cannot pass for data of the other, which uses another pattern.
   std::vector<std::byte> data(plan.bytes);
   if (plan.first) {
     send_data(link, plan, data, result);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One exchange between two nodes: latency, then speed in each direction, with every byte verified.
-// TCP and MPI differ only in how the bytes are transported.
+// Only the transport of the bytes differs between TCP and MPI.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace ddp::check {
 
-// How the bytes of one pair are transported. Both calls block, and throw if they do not finish in
+// The transport for the bytes of one pair. Both calls block, and throw if they do not finish in
 // time.
 class PairLink {
  public:
@@ -23,33 +23,34 @@ class PairLink {
   virtual void send(std::span<std::byte> data) = 0;
   virtual void receive(std::span<std::byte> data) = 0;
   // Bytes this end had to retransmit so far because they were lost; 0 if the transport does not
-  // report it. May decrease slightly when the receiver's acknowledgment comes late.
+  // report it. May decrease slightly when a late acknowledgment arrives.
   virtual std::int64_t lost_bytes() const { return 0; }
-  // This end, as "eth0 10.0.0.1"; empty if the transport does not report it.
+  // Interface and address of this end, "eth0 10.0.0.1"; empty if the transport does not report
+  // them.
   virtual std::string via() const { return {}; }
 };
 
 struct ExchangePlan {
   bool first = false;  // this end begins, the other answers
   // Bytes to send in each direction, after a warm-up with an eighth of that. On a slow link, the
-  // exchange stops at about one second's worth of data, because more would add no information.
+  // exchange stops after about one second of data, because more would add no information.
   std::size_t bytes = 0;
-  std::uint64_t seed = 0;  // of the test data, the same at both ends
-  Faults faults;           // injected at this end
+  std::uint64_t seed = 0;  // seed of the test data; the same at both ends
+  Faults faults;           // faults injected at this end
 };
 
 struct ExchangeResult {
   double received_per_second = 0;  // bytes per second that this end received
-  double sent_per_second = 0;      // bytes per second that it sent; 0 where the receiver measures
-  std::int64_t wrong_bytes = 0;    // bytes that arrived corrupted
-  double latency_seconds = 0;      // one way: half the median round trip
-  double lost = 0;                 // fraction of the data this end sent, over TCP
-  std::string via = {};            // interface and address of this end
+  double sent_per_second = 0;    // bytes per second that this end sent; 0 if the receiver measures
+  std::int64_t wrong_bytes = 0;  // bytes that arrived corrupted
+  double latency_seconds = 0;    // one way: half the median round trip
+  double lost = 0;               // lost fraction of the data that this end sent over TCP
+  std::string via = {};          // interface and address of this end
 };
 
-// Returns how many of `most` bytes to measure at this speed: about one second's worth. On a slow
-// link it returns a larger minimum amount if that takes at most two seconds. These limits keep the
-// exchange within its deadline on a slow link or a busy machine.
+// Returns the number of bytes, at most `most`, to measure at this speed: about one second of data,
+// or a fixed minimum if that takes at most two seconds. These limits keep the exchange within its
+// deadline on a slow link or a busy machine.
 std::size_t amount_for(std::size_t most, double bytes_per_second);
 
 ExchangeResult exchange(PairLink& link, const ExchangePlan& plan);

@@ -18,7 +18,7 @@ constexpr std::uint64_t kMaxPieces = 64;
 
 GpuTransfer plan_transfer(std::size_t most, double per_second) {
   if (!std::isfinite(per_second) || per_second <= 0)
-    throw RuntimeError("the other end announced an impossible speed");
+    throw RuntimeError("the other end announced an invalid speed");
   const double slow_piece = per_second / static_cast<double>(kMinPieces);
   GpuTransfer transfer;
   transfer.bytes = static_cast<std::uint64_t>(std::clamp(
@@ -33,7 +33,7 @@ GpuTransfer plan_transfer(std::size_t most, double per_second) {
 void require_possible(const GpuTransfer& transfer, std::size_t most) {
   const bool possible = transfer.bytes > 0 && transfer.bytes <= most &&
                         transfer.pieces >= kMinPieces && transfer.pieces <= kMaxPieces;
-  if (!possible) throw RuntimeError("the other end announced an impossible amount of data");
+  if (!possible) throw RuntimeError("the other end announced an invalid amount of data");
 }
 
 }  // namespace ddp::check

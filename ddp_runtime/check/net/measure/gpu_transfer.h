@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much data two GPUs exchange to measure their speed.
+// Plans the amount of data that two GPUs exchange to measure their speed.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,14 @@ struct GpuTransfer {
   std::uint64_t pieces = 0;
 };
 
-// As much as a fast link carries in a fifth of a second, in pieces of at most an eighth of a second
-// on a slow link and of at most `most` bytes, which is at least 1. `per_second`: the speed in bytes
-// per second that one of the ends measured before; throws RuntimeError if that cannot be a speed.
+// Plans the data of a fifth of a second on a fast link. A piece takes at most an eighth of a second
+// on a slow link and has at most `most` bytes; `most` must be at least 1. `per_second`: the speed
+// in bytes per second that one end measured before. Throws RuntimeError if `per_second` is not a
+// possible speed.
 GpuTransfer plan_transfer(std::size_t most, double per_second);
 
-// The plan that the other end announced. Throws RuntimeError if plan_transfer() would never return
-// it.
+// Checks the plan that the other end announced. Throws RuntimeError if plan_transfer() would never
+// return it.
 void require_possible(const GpuTransfer& transfer, std::size_t most);
 
 }  // namespace ddp::check

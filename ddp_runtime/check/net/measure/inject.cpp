@@ -69,7 +69,7 @@ Faults parse_faults(std::string_view text, const std::vector<std::string_view>& 
   return faults;
 }
 
-// Both are active at the same time.
+// Combines faults that are active at the same time.
 void add_faults(const Faults& faults, Faults& all) {
   all.speed = std::min(all.speed, faults.speed);
   all.corrupt = all.corrupt || faults.corrupt;
@@ -81,7 +81,7 @@ void add_faults(const Faults& faults, Faults& all) {
   all.jump += faults.jump;
 }
 
-// "NODE" or "NODE+NODE"; the latter for faults between two nodes only.
+// Parses a fault of "NODE" or, for faults between two nodes, of "NODE+NODE".
 Injection parse_injection(std::string_view text) {
   const auto parts = split(text, ':');
   if (parts.size() < 2) refuse(text);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults injected on purpose, so that every path of the network check can be tested on one machine.
-// They act only inside our own code.
+// They act only inside ddp-check itself.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct Injection {
 // "jump:NODE:SECONDS"; several may be joined by commas. Throws UsageError.
 std::vector<Injection> parse_injections(const std::vector<std::string>& texts);
 
-// All faults of one node, and those that act when it exchanges data with `peer`.
+// All faults of one node, and its faults in exchanges with `peer`.
 Faults faults_of(const std::string& node, std::span<const Injection> injections);
 Faults faults_between(const std::string& node, const std::string& peer,
                       std::span<const Injection> injections);

@@ -13,7 +13,7 @@
 namespace ddp::check {
 namespace {
 
-// Constants of both interfaces, copied from their headers.
+// Constants of the CUDA driver and NCCL, copied from their headers.
 constexpr int kNoError = 0;
 constexpr int kCudaNotReady = 600;
 constexpr int kNcclInProgress = 7;
@@ -25,7 +25,7 @@ std::function<Signature> function_in(const DynamicLibrary& library, const char* 
   return reinterpret_cast<Signature*>(library.require(name));
 }
 
-// "2.18.3" for 21803; before 2.9 it was 2803.
+// "2.18.3" for 21803; versions before 2.9 used another encoding, such as 2803.
 std::string version_text(int code) {
   constexpr int kNewScheme = 10'000;
   const int major = code < kNewScheme ? code / 1000 : code / 10'000;
@@ -78,7 +78,7 @@ CudaGpu::CudaGpu(const std::string& library) : calls_(std::make_unique<Calls>(li
   calls_->check(calls_->stream_create(&stream_, kNonBlockingStream), "create a stream");
 }
 
-// Everything that belongs to the context is released with it.
+// Releasing the context also releases its memory and its stream.
 CudaGpu::~CudaGpu() {
   calls_->release(device_);
 }
@@ -161,7 +161,7 @@ NcclPair::NcclPair(const std::string& library, const CudaGpu& gpu, const Id& id,
   calls_->check(calls_->init(&communicator_, 2, {id}, rank), "connect the two GPUs");
 }
 
-// Not ncclCommDestroy, which waits for the other end; by now both ends are done.
+// Calls abort and not ncclCommDestroy, which waits for the other end; both ends are already done.
 NcclPair::~NcclPair() {
   if (communicator_ != nullptr) calls_->abort(communicator_);
 }
@@ -178,7 +178,8 @@ void NcclPair::receive(std::uint64_t memory, std::size_t bytes) {
                 "receive");
 }
 
-// NCCL's own threads detect network errors, and the stream then never completes.
+// NCCL's own threads detect network errors. The stream then never completes, so the wait polls
+// both.
 void NcclPair::wait() {
   while (!gpu_.idle()) {
     int error = kNoError;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of NCCL's and the CUDA driver's binary interfaces that a measurement between two GPUs
-// needs, loaded at run time if installed: no build needs either, and a node without GPUs has
-// neither.
+// The parts of the NCCL and CUDA driver libraries that a measurement between two GPUs needs. They
+// are loaded at run time, because the build machine and nodes without GPUs have neither library.
 #pragma once
 
 #include <array>
@@ -16,9 +15,9 @@ namespace ddp::check {
 inline constexpr const char* kNcclLibrary = "libnccl.so.2";
 inline constexpr const char* kCudaLibrary = "libcuda.so.1";
 
-// One GPU with a memory allocation and a stream. Calls may hang in the driver, as may those of
-// Nccl: both belong in a process that can be killed. All calls throw RuntimeError with the
-// library's message.
+// One GPU with a memory allocation and a stream. Calls may hang in the driver, and NCCL calls may
+// hang as well, so use both only in a process that can be killed. All calls throw RuntimeError with
+// the library's message.
 class CudaGpu {
  public:
   // The first GPU that this process may use.
@@ -27,10 +26,10 @@ class CudaGpu {
   CudaGpu& operator=(const CudaGpu&) = delete;
   ~CudaGpu();
 
-  // How many GPUs this process may use.
+  // The number of GPUs that this process may use.
   static int count(const std::string& library);
 
-  // Allocates GPU memory, released with this object.
+  // Allocates GPU memory, which this object frees when it is destroyed.
   std::uint64_t allocate(std::size_t bytes);
   void upload(std::uint64_t to, std::span<const std::byte> from);
   void download(std::span<std::byte> to, std::uint64_t from);
@@ -54,7 +53,8 @@ class NcclPair {
   static std::string version(const std::string& library);
   static Id make_id(const std::string& library);
 
-  // `rank` is 0 or 1; both ranks call it with the same id. `gpu` must outlive it.
+  // Collective over both ranks, which pass the same id. `rank` is 0 or 1. `gpu` must outlive the
+  // object.
   NcclPair(const std::string& library, const CudaGpu& gpu, const Id& id, int rank);
   NcclPair(const NcclPair&) = delete;
   NcclPair& operator=(const NcclPair&) = delete;

@@ -22,7 +22,7 @@ constexpr int kGpuRoundTrips = 20;
 constexpr int kGpuWarmUps = 5;
 constexpr std::size_t kPingBytes = 8;
 
-// The other end may not be listening yet.
+// Retries, because the other end may not be listening yet.
 std::unique_ptr<PairLink> call_until(const NcclEnd& end, Deadline deadline) {
   for (;; std::this_thread::sleep_for(kRedial)) {
     try {
@@ -75,7 +75,7 @@ class Measurement {
     return value;
   }
 
-  // A barrier: afterwards neither end is ahead of the other.
+  // A barrier between the two ends.
   void meet() {
     std::array<std::byte, 1> word{};
     if (first()) control_.send(word);
@@ -111,7 +111,7 @@ class Measurement {
     return per_second;
   }
 
-  // An end that an injected fault slows down waits until a slow one would have come this far.
+  // An end with an injected slowdown waits as long as a slow end would have taken.
   double timed(bool sends, const GpuTransfer& amount, double natural) {
     const bool held_back = end_.faults.speed < 1.0;
     meet();
@@ -138,7 +138,7 @@ class Measurement {
         plan_transfer(end_.bytes, std::min(natural * end_.faults.speed, theirs));
     tell(amount);
     const double per_second = timed(true, amount, natural);
-    meet();  // the other end has checked what arrived
+    meet();  // the other end has verified the data
     return per_second;
   }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One end of an NCCL measurement between two GPUs, in a process of its own: drivers and NCCL hang
-// where nothing can interrupt them, and a process can be killed.
+// One end of an NCCL measurement between two GPUs. It runs in a separate process, because hanging
+// driver and NCCL calls cannot be interrupted, but a process can be killed.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ struct NcclEnd {
   std::string nccl_library = kNcclLibrary;
   std::string cuda_library = kCudaLibrary;
   std::string host = {};       // the other end; empty: this end listens
-  std::uint16_t port = 0;      // where the listening end listens
-  std::uint64_t exchange = 0;  // number known to both ends
-  std::string token = {};      // random; identifies the ends to each other
+  std::uint16_t port = 0;      // port of the listening end
+  std::uint64_t exchange = 0;  // number of the exchange; the same at both ends
+  std::string token = {};      // random; authenticates the ends to each other
   std::size_t bytes = 0;       // size of the GPU buffer that is sent repeatedly
   Faults faults = {};          // faults of this end: speed and corrupt
 };

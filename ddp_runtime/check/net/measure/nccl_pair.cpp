@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr std::string_view kResult = "nccl-end result: ";
 constexpr const char* kDriver = "/dev/nvidiactl";
-// Port at which the ends meet, derived from the number of the exchange, which is unique.
+// The listening end's port is this one plus an offset from the unique number of the exchange.
 constexpr std::uint16_t kFirstNcclPort = 22'700;
 constexpr std::uint16_t kNcclPorts = 4096;
 constexpr std::size_t kMaxNcclWords = 200;
@@ -31,7 +31,8 @@ std::vector<std::string_view> lines_of_log(std::string_view text) {
   return lines;
 }
 
-// Why it failed, preferably in NCCL's own words: the error that follows from them says less.
+// The reason of a failure. NCCL's own warning is preferred, because the final error is less
+// specific.
 std::string last_nccl_words(const std::string& output) {
   constexpr std::string_view kWarning = "NCCL WARN ";
   std::string warning;

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using Facts = std::map<std::string, std::string>;
 
-// Length limit of texts that come from drivers and end up in reports of all nodes.
+// Length limit of texts from drivers, which appear in the reports of all nodes.
 constexpr std::size_t kMaxCharacters = 80;
 constexpr std::size_t kMaxDirectories = 64;
 constexpr std::size_t kMaxDevices = 64;

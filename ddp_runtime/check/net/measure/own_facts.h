@@ -13,7 +13,7 @@
 namespace ddp::check {
 
 struct FactSources {
-  std::filesystem::path root = "/";  // of /sys and /etc
+  std::filesystem::path root = "/";  // parent directory of /sys and /etc
   // Where the linker looks for libraries, in search order.
   std::vector<std::filesystem::path> library_directories;
 };
@@ -22,8 +22,8 @@ struct FactSources {
 FactSources fact_sources(const Environment& environment);
 
 // "kernel" -> "6.1.0 x86_64", "driver.nvidia" -> "535.104.05", "firmware.mlx5_0", "library.libnccl"
-// -> "libnccl.so.2.18.3". What a node lacks has no entry. Nothing is loaded or run: the version of
-// a library is part of its file name.
+// -> "libnccl.so.2.18.3". A missing driver or library has no entry. This loads no library and runs
+// no program: the version of a library is part of its file name.
 std::map<std::string, std::string> own_facts(const FactSources& sources);
 
 }  // namespace ddp::check

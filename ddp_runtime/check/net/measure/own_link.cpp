@@ -34,7 +34,7 @@ std::vector<OwnAddress> own_addresses() {
   return addresses;
 }
 
-// IPv4 before IPv6. Link-local addresses are skipped: they would need the interface index.
+// Prefers IPv4 to IPv6. Skips link-local addresses, which need the interface index.
 std::string address_on(const std::string& interface, const std::vector<OwnAddress>& addresses) {
   std::string best;
   for (const auto& one : addresses) {

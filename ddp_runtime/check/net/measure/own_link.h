@@ -8,11 +8,11 @@
 
 namespace ddp::check {
 
-// Fills in interface, rate and MTU of the interface that has hello.address, and all interfaces that
-// could be rails. The rate stays unknown for virtual interfaces.
+// Stores the name, rate and MTU of the interface with the address hello.address, and all interfaces
+// that could be rails. The rate stays unknown for virtual interfaces.
 void describe_link(Hello& hello);
 
-// The interface that has this numeric address; empty if none has.
+// The interface with this numeric address; empty if there is none.
 std::string interface_with(const std::string& address);
 
 }  // namespace ddp::check

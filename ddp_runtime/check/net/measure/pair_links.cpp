@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/check/net/measure/pair_links.h"
 
-#include <linux/tcp.h>  // glibc's own lacks tcpi_dsack_dups
+#include <linux/tcp.h>  // glibc's netinet/tcp.h lacks tcpi_dsack_dups
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kMaxPairCallers = 64;
 
-// Sent first by the connecting end; anything else is not our peer.
+// The first bytes from the connecting end, which identify the peer.
 std::string preamble_of(const std::string& token) {
   if (token.size() != kTokenCharacters) throw NetError("the exchange has no token");
   return "ddp-chk2" + token;
@@ -34,7 +34,7 @@ struct PairCaller {
   std::string said;
 };
 
-// Returns true if the caller is finished: it disconnected, is not the peer, or is the peer and was
+// Returns true if the caller is done: it disconnected, is not the peer, or is the peer and was
 // moved to `peer`.
 bool hear(PairCaller& caller, const std::string& preamble, FileDescriptor& peer) {
   std::array<char, 64> chunk{};  // what the peer sends next stays in the socket
@@ -50,8 +50,8 @@ bool hear(PairCaller& caller, const std::string& preamble, FileDescriptor& peer)
   return true;
 }
 
-// The peer sends its token as soon as it is connected, so with too many callers the oldest is
-// dropped.
+// The peer sends its token immediately after connecting, so if there are too many callers, the
+// oldest one is closed.
 void accept_callers(const Listener& listener, const std::string& preamble,
                     std::deque<PairCaller>& callers, FileDescriptor& peer) {
   for (std::size_t n = 0; n < kMaxPairCallers && !peer; ++n) {

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kHeaders = 28;          // IPv4 and UDP
 constexpr int kHeaders6 = 48;         // IPv6 and UDP
-constexpr int kMaxDatagram = 65'507;  // the largest that UDP can carry
+constexpr int kMaxDatagram = 65'507;  // the largest UDP payload
 constexpr int kCopies = 3;
 // Common MTUs: tunnels, the minimum of IPv6, Ethernet, InfiniBand, jumbo frames.
 constexpr std::array kSizes{1280, 1400, 1500, 2044, 4092, 9000};
@@ -69,7 +69,7 @@ PathProbe::PathProbe() : socket_(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0
   if (family == AF_INET6) {
     setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   }
-  // Never fragmented, and independent of the path MTU that the kernel has learned before.
+  // Forbids fragmentation and ignores the path MTU that the kernel has learned.
   const int probe = IP_PMTUDISC_PROBE;
   setsockopt(socket_.get(), IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof probe);
   setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_MTU_DISCOVER, &probe, sizeof probe);

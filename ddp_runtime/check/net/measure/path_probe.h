@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests whether packets of a given size reach another node whole, using UDP datagrams that must not
-// be fragmented. TCP between the two may work all the same, because its ends agree on a size when
-// they connect; if a switch in between carries less, large packets are dropped silently.
+// Tests whether packets of a given size reach another node unfragmented, with UDP datagrams that
+// must not be fragmented. The two ends of a TCP connection agree on a packet size when they
+// connect, but a switch between them with a smaller limit silently drops large packets.
 #pragma once
 
 #include <chrono>
@@ -22,8 +22,8 @@ class PathProbe {
   // this probe from others. Sizes that this machine refuses to send are skipped.
   void send(const std::string& host, std::uint16_t port, int mtu, std::uint64_t token) const;
 
-  // The size in bytes of the largest packet with this token that arrived; 0 if none did. Waits
-  // until the deadline, or until one of `mtu` bytes arrives.
+  // The size in bytes of the largest packet received with this token; 0 if none arrived. Waits
+  // until the deadline, or until a packet of `mtu` bytes arrives.
   int receive(int mtu, std::uint64_t token, Deadline deadline) const;
 
  private:

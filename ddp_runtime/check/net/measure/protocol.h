@@ -20,43 +20,43 @@ namespace ddp::check {
 // An interface of a task's node that could be one of several paths to the others.
 struct Rail {
   std::string address;
-  std::optional<double> bytes_per_second;  // if it has a physical link
+  std::optional<double> bytes_per_second;  // rate, if the interface has a physical link
   bool wire = false;                       // a physical port, Ethernet or IP over InfiniBand
 };
 
-// The message with which a task presents itself.
+// The first message of a task, with its identity and the facts about its node.
 struct Hello {
   std::string program;   // "ddp-check 0.1.0"; must be the same at both ends
-  std::string identity;  // of the job step
+  std::string identity;  // identity of the job step
   int rank = 0;
   std::string node;
   std::string host;             // the machine's own host name
-  std::string address;          // its end of the connection to the leader
+  std::string address;          // this task's end of the connection to the leader
   std::string leader_address;   // the leader's end, as this task reached it
-  bool by_loopback = false;     // the leader's own task, which reached it only through 127.0.0.1
-  std::uint16_t data_port = 0;  // where it listens for pair tests
+  bool by_loopback = false;     // the leader's own task reached the leader only by 127.0.0.1
+  std::uint16_t data_port = 0;  // port for pair tests
   std::vector<std::string> leader_addresses;    // addresses of the leader's name on this node
-  std::string interface;                        // the one that has `address`; empty if unknown
+  std::string interface;                        // the interface with `address`; empty if unknown
   std::optional<double> link_bytes_per_second;  // rate of that interface if it has a physical link
   std::optional<int> mtu;
   std::uint16_t probe_port = 0;       // UDP port for path tests
   std::string leaf;                   // the leaf switch, if SLURM reports it; may be empty
-  std::string rdma_port;              // an active port, "mlx5_0:1"; empty if the node has none
+  std::string rdma_port;              // an active RDMA port, "mlx5_0:1"; empty if the node has none
   bool rdma_measurable = false;       // the measuring tool is installed
   int processors = 0;                 // CPUs of the machine; 0 if not known
   int gpus = 0;                       // GPUs that the task may use
   std::string nccl_version;           // "2.18.3"; empty if NCCL cannot be used
   std::string nccl_problem;           // why NCCL or the GPUs cannot be used
-  std::map<std::string, Rail> rails;  // by interface; interfaces that are up and have an address
-  double unix_time = 0;               // seconds, by its own clock
+  std::map<std::string, Rail> rails;  // by name; interfaces that are up and have an address
+  double unix_time = 0;               // seconds since 1970 by the task's clock
   Counters counters;                  // error counters before anything is sent
   std::map<std::string, std::string> facts;  // facts that should be the same on all nodes
 };
 nlohmann::json to_message(const Hello& hello);
 Hello hello_from(const nlohmann::json& message);
 
-// The leader's command to exchange data with another task. It has a host only if the task is to
-// connect over TCP.
+// The leader's command to exchange data with another task. It has a host only for the task that
+// opens the TCP connection.
 struct ExchangeCommand {
   TransportKind stage = TransportKind::tcp;
   std::uint64_t exchange = 0;  // number of the exchange, unique in this run
@@ -64,7 +64,7 @@ struct ExchangeCommand {
   bool first = false;
   std::string host;
   std::uint16_t port = 0;
-  std::string rail;     // the interface to use; empty leaves it to the kernel
+  std::string rail;     // the interface to use; empty: chosen by the kernel
   std::string address;  // this task's address on that interface
   int peer_rank = 0;
   std::string peer_node;
@@ -87,8 +87,8 @@ nlohmann::json to_message(const CollectiveCommand& command);
 CollectiveCommand collective_order_from(const nlohmann::json& message);
 
 struct CollectiveResult {
-  std::vector<double> seconds;  // of each iteration on this rank
-  Mismatch mismatch;            // over all iterations
+  std::vector<double> seconds;  // time of each iteration on this rank
+  Mismatch mismatch;            // wrong elements over all iterations
 };
 nlohmann::json to_message(const CollectiveResult& result);
 CollectiveResult collective_result_from(const nlohmann::json& message);

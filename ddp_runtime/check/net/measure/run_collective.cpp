@@ -24,7 +24,7 @@ void merge(Mismatch& all, const Mismatch& one) {
   }
 }
 
-// The buffers of one rank: one for all elements, one for its share.
+// The buffers of one rank: one for all elements and one for the rank's share.
 class Buffers {
  public:
   Buffers(comm::Group& group, const CollectiveCommand& command)
@@ -83,7 +83,7 @@ CollectiveResult run_collective(comm::Group& group, const CollectiveCommand& com
   const auto ranks = static_cast<std::size_t>(group.size());
   const bool uneven = command.collective != Collective::all_reduce && command.elements % ranks != 0;
   if (command.elements == 0 || command.elements > kMaxElements || uneven || command.iterations < 1)
-    throw RuntimeError("the leader requested a collective of an impossible size");
+    throw RuntimeError("the leader requested a collective with an invalid size");
   Buffers buffers(group, command);
   CollectiveResult result;
   for (int i = 0; i <= command.iterations; ++i) {  // the first one is a warm-up

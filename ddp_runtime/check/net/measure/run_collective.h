@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's part in measuring a collective.
+// Measures a collective on one rank.
 #pragma once
 
 #include "ddp_runtime/check/net/measure/protocol.h"
@@ -9,7 +9,7 @@ namespace ddp::check {
 
 // Runs the collective command.iterations times after one warm-up, and compares every element of
 // every result. `corrupt`: one element of each result is changed before the comparison. Throws
-// RuntimeError if the command is impossible, and whatever the group throws.
+// RuntimeError if the command is invalid, and rethrows the group's exceptions.
 CollectiveResult run_collective(comm::Group& group, const CollectiveCommand& command, bool corrupt);
 
 }  // namespace ddp::check

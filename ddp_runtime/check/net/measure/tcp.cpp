@@ -2,7 +2,7 @@
 #include "ddp_runtime/check/net/measure/tcp.h"
 
 #include <fmt/format.h>
-#include <linux/tcp.h>  // not netinet/: a file compiled together with this one needs it
+#include <linux/tcp.h>  // not netinet/tcp.h, because pair_links.cpp needs this one in unity builds
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -17,7 +17,7 @@
 namespace ddp::check {
 namespace {
 
-// A machine that vanished without a word is noticed within half a minute.
+// Detects a vanished machine within half a minute.
 void keep_alive(int socket) {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -26,14 +26,14 @@ void keep_alive(int socket) {
   set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
 }
 
-// False, with errno, if the socket cannot begin there.
+// Binds the socket to the origin. Returns false and sets errno on failure.
 bool begin_at(int socket, const Origin& origin) {
   if (origin.address.empty()) return true;
   const AddressList from = find_addresses(origin.address, 0, AI_NUMERICHOST | AI_NUMERICSERV);
   return from && bind(socket, from->ai_addr, from->ai_addrlen) == 0;
 }
 
-// One attempt; the reason in `error` if it fails.
+// Makes one attempt, and stores the reason in `error` if it fails.
 FileDescriptor try_connect(const std::string& address, std::uint16_t port, Deadline deadline,
                            const Origin& origin, std::string& error) {
   const AddressList to = find_addresses(address, port, AI_NUMERICHOST | AI_NUMERICSERV);
@@ -57,7 +57,7 @@ bool temporary(int code) {
   return code == EAGAIN || code == EINTR;
 }
 
-// An IPv4 address as such, even if it is one of an IPv6 socket.
+// Converts an IPv4-mapped IPv6 address to plain IPv4.
 std::string plain_address(const sockaddr_storage& address) {
   constexpr std::string_view kMapped = "::ffff:";
   std::string text = numeric_address(reinterpret_cast<const sockaddr*>(&address));
@@ -79,7 +79,8 @@ std::optional<FileDescriptor> accept_until(const Listener& listener, Deadline de
   while (wait_for(listener.socket.get(), POLLIN, deadline)) {
     FileDescriptor socket(
         accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket && Clock::now() < deadline) continue;  // it left again before it was accepted
+    if (!socket && Clock::now() < deadline)
+      continue;  // the caller disconnected before it was accepted
     if (!socket) return std::nullopt;
     keep_alive(socket.get());
     return socket;

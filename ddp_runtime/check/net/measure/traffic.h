@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many bytes each network device of a node has carried. The counters show which devices a stage
-// of the check actually used, no matter what the libraries report.
+// Byte counters of a node's network devices. They show which devices a stage of the check actually
+// used, regardless of what the libraries report.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ Traffic read_traffic(const std::filesystem::path& sys);
 // of the busiest device's bytes; busiest first. Empty if the data never left the node's memory.
 std::vector<std::string> carriers(const Traffic& before, const Traffic& after);
 
-// Whether the device is an RDMA port rather than an interface.
+// Whether the device is an RDMA port, not a network interface.
 bool is_rdma_port(const std::string& device);
 
 // The MPI library's transport components, as found in the modules loaded into memory: "pml ob1, btl

@@ -10,13 +10,13 @@ namespace ddp::check {
 
 enum class TransportKind : std::uint8_t { tcp, verbs, nccl, mpi };
 
-// As used in messages and reports: "tcp", "verbs", "nccl", "mpi".
+// The name in messages and reports: "tcp", "verbs", "nccl", "mpi".
 std::string name_of(TransportKind stage);
 
-// For people: "TCP", "RDMA", "NCCL", "MPI".
+// The name in text for people: "TCP", "RDMA", "NCCL", "MPI".
 std::string title_of(TransportKind stage);
 
-// Parses such a name. Throws RuntimeError if it is unknown.
+// Parses a name such as "tcp". Throws RuntimeError if the name is unknown.
 TransportKind stage_named(std::string_view name);
 
 }  // namespace ddp::check

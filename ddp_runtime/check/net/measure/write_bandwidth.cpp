@@ -22,7 +22,8 @@ constexpr std::size_t kMessage = std::size_t{1} << 20;
 constexpr std::size_t kMaxWords = 200;
 constexpr int kToolNotFound = 127;
 constexpr std::chrono::milliseconds kBetweenCalls{100};
-// Port for the tool's own handshake, derived from the number of the exchange, which is unique.
+// The port of the tool's handshake is this one plus an offset from the unique number of the
+// exchange.
 constexpr std::uint16_t kFirstPort = 18515;
 constexpr std::uint16_t kPorts = 4096;
 
@@ -45,8 +46,8 @@ std::string last_line(const std::string& text) {
   return sanitize_first_line(last, kMaxWords);
 }
 
-// `earlier`: the output of the previous attempt, for an attempt that was killed before it could
-// print.
+// `earlier`: the output of the previous attempt, in case this attempt was killed before it printed
+// anything.
 NetError failure(const RdmaTool& tool, const SubprocessOutput& output,
                  const std::string& earlier = {}) {
   if (output.exit_code == kToolNotFound) return NetError(tool.program + " cannot be started");
@@ -56,7 +57,7 @@ NetError failure(const RdmaTool& tool, const SubprocessOutput& output,
                   output.text.empty() && !earlier.empty() ? earlier : last_line(output.text)));
 }
 
-// The other end may not be listening yet, so a failed first attempt proves nothing.
+// Retries, because the other end may not be listening yet.
 double write_to_peer(const RdmaTool& tool, const std::vector<std::string>& command,
                      Deadline deadline) {
   for (std::string earlier;; std::this_thread::sleep_for(kBetweenCalls)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RDMA writes between two nodes, measured by perftest's ib_write_bw: the network card's own speed,
-// with no TCP, MPI or CPU involved.
+// Measures RDMA writes between two nodes with perftest's ib_write_bw: the speed of the network card
+// itself, without TCP, MPI or the CPU.
 #pragma once
 
 #include <cstdint>
@@ -20,23 +20,23 @@ struct RdmaTool {
   std::string program = "ib_write_bw";
   std::string port = {};              // "mlx5_0:1"; empty: the node has no active port
   std::optional<int> gid_index = {};  // set if the port is Ethernet
-  bool runnable() const;              // there is a port to use, and the program is installed
+  bool runnable() const;              // whether there is a port and the program is installed
 };
 
 // The first active port below `sys`, or `wanted` unchanged if given.
 RdmaTool find_rdma(const std::filesystem::path& sys, const std::string& program,
                    const std::string& wanted);
 
-// The command line for one direction; without `host`, for the end that is written to.
+// The command line for one direction; without `host`, for the receiving end.
 std::vector<std::string> write_bandwidth_command(const RdmaTool& tool, std::uint16_t port,
                                                  std::size_t bytes, const std::string& host);
 
-// Bytes per second: the average that the tool printed. nullopt if it printed none or an impossible
-// speed. Accepts both of the tool's units.
+// The average that the tool printed, in bytes per second. Returns nullopt if the tool printed no
+// speed or an impossible one. Accepts both of the tool's units.
 std::optional<double> parse_write_bandwidth(std::string_view output);
 
-// Measures both directions, the first end's writes first. Throws NetError if the measurement fails
-// or the deadline passes, in which case the tool is killed.
+// Measures both directions, starting with the writes of the first end. Throws NetError if the
+// measurement fails or the deadline passes, in which case the tool is killed.
 ExchangeResult exchange_by_rdma(const RdmaTool& tool, const ExchangeCommand& command,
                                 Deadline deadline);
 

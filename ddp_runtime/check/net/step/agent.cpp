@@ -30,8 +30,8 @@ constexpr std::chrono::milliseconds kWorkerTimeout{2000};
 
 using nlohmann::json;
 
-// Connects and presents itself once. Throws NetError with the reason given by the leader, or by
-// whatever process answered.
+// Connects to the leader and reports, in one attempt. Throws NetError with the reason from the
+// leader or from the process that answered.
 std::unique_ptr<ControlChannel> report_to(const std::string& host, const AgentOptions& options,
                                           Hello hello, Deadline deadline) {
   FileDescriptor socket = connect_to(host, options.leader_port, deadline);
@@ -45,7 +45,7 @@ std::unique_ptr<ControlChannel> report_to(const std::string& host, const AgentOp
   const auto answer = channel->receive(deadline);
   if (!answer) {
     throw NetError(
-        fmt::format("{} port {} does not answer as ddp-check does", host, options.leader_port));
+        fmt::format("the process at {} port {} is not ddp-check", host, options.leader_port));
   }
   require_no_refusal(*answer);
   if (answer->value("welcome", -1) != hello.rank) {
@@ -54,8 +54,8 @@ std::unique_ptr<ControlChannel> report_to(const std::string& host, const AgentOp
   return channel;
 }
 
-// Retries until the deadline: tasks start at different times. The leader's own task falls back to
-// the loopback address, so that a wrong MASTER_ADDR is reported instead of terminating the check.
+// Retries until the deadline, because tasks start at different times. The leader's own task falls
+// back to the loopback address, so that the check reports a wrong MASTER_ADDR instead of failing.
 std::unique_ptr<ControlChannel> find_leader(const AgentOptions& options, Hello hello) {
   const Deadline deadline = Clock::now() + options.deadline;
   const Deadline loopback_from =
@@ -69,7 +69,7 @@ std::unique_ptr<ControlChannel> find_leader(const AgentOptions& options, Hello h
     } catch (const NetError& error) {
       last = error.what();
     } catch (const json::exception&) {
-      last = "it does not speak this protocol";
+      last = "it uses another protocol";
     }
     std::this_thread::sleep_for(kBetweenAttempts);
   }
@@ -105,13 +105,13 @@ bool hangs_at(const json& command, const Faults& faults) {
          command.value("stage", "") == name_of(*faults.hang);
 }
 
-// An injected hang: ignores all messages until the other end is gone.
+// Simulates a hang: ignores all messages until the other end closes the connection.
 void hang(const ControlChannel& channel) {
   pollfd entry{channel.fd(), POLLRDHUP, 0};
   poll(&entry, 1, -1);
 }
 
-// Runs on the worker. Any error is returned as the answer.
+// Runs on the worker thread. Returns any error as the answer.
 json answer_to(const json& command, CommandHandler& work) noexcept {
   try {
     return work.execute(command);
@@ -130,12 +130,12 @@ void post(Worker& worker, const std::shared_ptr<ControlChannel>& channel,
     try {
       channel->send(answer, Clock::now() + kSendTimeout);
     } catch (const NetError&) {
-      return;  // the leader is gone; the task's own loop notices
+      return;  // the leader is gone, which the task's main loop detects
     }
   });
 }
 
-// Runs until the verdict, and returns its exit code.
+// Runs until the verdict arrives, and returns its exit code.
 int obey(const std::shared_ptr<ControlChannel>& channel,
          const std::shared_ptr<CommandHandler>& work, Worker& worker, const AgentOptions& options) {
   while (true) {

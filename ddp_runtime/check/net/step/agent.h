@@ -21,11 +21,11 @@ struct AgentOptions {
   RdmaTool rdma;
   NcclTool nccl;
   std::vector<Injection> injections;
-  std::chrono::milliseconds deadline;  // to reach the leader
-  std::chrono::milliseconds silence;   // silence of the leader after which it is given up
-  bool leaders_own = false;            // runs in the leader's process: may use loopback
-  std::uint16_t leader_port = 0;       // where the leader listens
-  comm::StepSecret secret;             // that the leader must know
+  std::chrono::milliseconds deadline;  // time limit for reaching the leader
+  std::chrono::milliseconds silence;   // time after which a silent leader counts as lost
+  bool leaders_own = false;            // runs in the leader's process, so it may use loopback
+  std::uint16_t leader_port = 0;       // port of the leader
+  comm::StepSecret secret;             // the leader must know it
 };
 
 struct AgentOutcome {

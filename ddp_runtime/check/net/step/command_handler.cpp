@@ -19,7 +19,7 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxBytes = std::size_t{1} << 32;
 constexpr std::chrono::milliseconds kResolveTimeout{2000};
-constexpr std::chrono::milliseconds kProbeTimeout{500};  // only used if something is lost
+constexpr std::chrono::milliseconds kProbeTimeout{500};  // reached only if a packet is lost
 
 std::chrono::milliseconds limit_of(const json& command) {
   return std::chrono::milliseconds(command.at("limit_ms").get<std::int64_t>());
@@ -44,7 +44,7 @@ CommandHandler::CommandHandler(Listener data, PathProbe probe, TaskOptions optio
       faults_(faults_of(options_.node, options_.injections)) {}
 
 CommandHandler::~CommandHandler() {
-  // Leaving MPI needs all ranks. If one of them hangs, the process exits with _Exit instead, and
+  // Leaving MPI requires all ranks. If one of them hangs, the process exits with _Exit instead, and
   // the world must not be destroyed before that.
   if (!in_world()) return;
   static_cast<void>(world_.release());
@@ -90,8 +90,8 @@ json CommandHandler::probe_path(const json& command) const {
   return {{"arrived", limited(arrived)}};
 }
 
-// Separate from join_world, so that no task sends before MPI has started on all of them: Open MPI
-// 4.1 over TCP was seen to crash if a message arrives during MPI_Init.
+// This is separate from join_world, so that no task sends before MPI has started on all tasks. Open
+// MPI 4.1 over TCP was observed to crash if a message arrives during MPI_Init.
 json CommandHandler::start_mpi() {
   in_world_.store(true);
   mpi_ = std::make_unique<comm::MpiEnvironment>();
@@ -115,7 +115,7 @@ json CommandHandler::join_world(const json& command) {
 }
 
 json CommandHandler::leave_world() {
-  if (failed_) mpi_->abandon();  // MPI_Finalize would wait for ranks that are gone
+  if (failed_) mpi_->abandon();  // MPI_Finalize would wait for lost ranks
   world_.reset();
   mpi_.reset();
   in_world_.store(false);
@@ -124,7 +124,7 @@ json CommandHandler::leave_world() {
 
 json CommandHandler::exchange_data(const ExchangeCommand& command) {
   if (command.bytes == 0 || command.bytes > kMaxBytes) {
-    throw RuntimeError("the leader requested an exchange of an impossible size");
+    throw RuntimeError("the leader requested an exchange with an invalid size");
   }
   if (command.stage != TransportKind::mpi && !is_address(command.host)) {
     throw RuntimeError("the leader requested a connection to '" + command.host +
@@ -133,9 +133,9 @@ json CommandHandler::exchange_data(const ExchangeCommand& command) {
   const Faults faults = faults_between(options_.node, command.peer_node, options_.injections);
   const ExchangePlan plan{command.first, command.bytes, command.exchange, faults};
   if (command.stage == TransportKind::mpi) {
-    failed_ = true;  // until it has worked
+    failed_ = true;  // reset on success
     ExchangePlan over_mpi = plan;
-    over_mpi.faults.drop = 0;  // only TCP reports its losses
+    over_mpi.faults.drop = 0;  // only TCP reports losses
     const auto result = exchange(*link_by_group(group_of(world_), command.peer_rank), over_mpi);
     failed_ = false;
     return to_message(result);
@@ -152,7 +152,7 @@ json CommandHandler::exchange_data(const ExchangeCommand& command) {
 }
 
 json CommandHandler::measure_collective(const CollectiveCommand& command) {
-  failed_ = true;  // until it has worked
+  failed_ = true;  // reset on success
   const auto result = run_collective(group_of(world_), command, faults_.corrupt);
   failed_ = false;
   return to_message(result);

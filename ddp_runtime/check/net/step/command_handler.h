@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executes the leader's commands on a task: resolve names, exchange data with another task, start
-// MPI, join its world, run collectives, leave the world. All on one thread.
+// Executes the leader's commands on a task, on one thread: resolve names, exchange data with
+// another task, start MPI, join its world, run collectives, leave the world.
 #pragma once
 
 #include <atomic>
@@ -38,10 +38,11 @@ class CommandHandler {
   CommandHandler& operator=(const CommandHandler&) = delete;
   ~CommandHandler();
 
-  // Returns the answer. Throws if the command fails; PeerFailure if the cause is another task.
+  // Returns the answer. Throws if the command fails: PeerFailure if another task caused the
+  // failure.
   nlohmann::json execute(const nlohmann::json& command);
 
-  // Whether MPI was started and not shut down: MPI can then no longer be ended in an orderly way.
+  // Whether the MPI world still exists. MPI then cannot be shut down in an orderly way.
   bool in_world() const noexcept { return in_world_.load(); }
 
  private:
@@ -56,9 +57,9 @@ class CommandHandler {
   Listener data_;
   PathProbe probe_;
   TaskOptions options_;
-  Faults faults_;  // of this node, with any peer
+  Faults faults_;  // injected faults of this node with any peer
   std::atomic<bool> in_world_{false};
-  bool failed_ = false;  // an exchange or a collective failed, so MPI cannot be shut down in order
+  bool failed_ = false;  // an exchange or a collective failed: no orderly shutdown of MPI
   std::unique_ptr<comm::MpiEnvironment> mpi_;
   std::unique_ptr<comm::World> world_;
 };

@@ -16,7 +16,7 @@ namespace ddp::check {
 namespace {
 
 constexpr std::size_t kHeader = sizeof(std::uint32_t);
-constexpr const char* kNotOurs = "the other end does not speak this protocol";
+constexpr const char* kNotOurs = "the other end uses another protocol";
 constexpr std::size_t kTag = comm::kKeyBytes;
 
 std::string tag_of(const comm::Key& key, std::uint64_t number, std::string_view text) {
@@ -70,7 +70,7 @@ std::optional<nlohmann::json> ControlChannel::next() {
     const std::string_view tag = text.substr(length - kTag);
     text.remove_suffix(kTag);
     if (!comm::equal_in_constant_time(tag, tag_of(received_->key, received_->messages++, text))) {
-      throw NetError("a message came that the other end did not send");
+      throw NetError("received a message with a wrong proof");
     }
   }
   auto message = parse_untrusted(text);

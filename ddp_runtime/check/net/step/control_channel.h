@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One connection between the leader and a task: JSON messages, each preceded by its length and,
-// once both ends have authenticated, with a proof that it comes from the other end, in order.
+// One connection between the leader and a task. Each JSON message is preceded by its length and,
+// after both ends have authenticated, carries a proof of its sender and its position.
 #pragma once
 
 #include <chrono>
@@ -20,30 +20,32 @@ constexpr std::chrono::seconds kSendTimeout{5};
 
 class ControlChannel {
  public:
-  // Larger messages close the connection, so that a stranger cannot make us buffer without bound.
+  // Larger messages close the connection, which bounds the memory that another program can make
+  // this process use.
   static constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
 
   explicit ControlChannel(FileDescriptor socket) : socket_(std::move(socket)) {}
 
   int fd() const noexcept { return socket_.get(); }
 
-  // Messages larger than this close the connection: messages of strangers must be small.
+  // Sets a smaller limit, for messages of processes that have not authenticated.
   void accept_at_most(std::size_t bytes) noexcept { most_bytes_ = bytes; }
 
-  // Applies from the next message on. Each direction has its own key; the number of the message is
-  // part of its proof, so that none can be left out, repeated or reordered.
+  // Adds proofs from the next message on. Each direction has its own key. Each proof covers the
+  // number of the message, so that omitted, repeated and reordered messages are detected.
   void seal(const comm::Key& sending, const comm::Key& receiving);
 
-  // Sends whole messages, from any thread. Throws NetError.
+  // Sends one message. Thread-safe. Throws NetError.
   void send(const nlohmann::json& message, Deadline deadline);
 
-  // Only one thread may receive. Reads the data that has arrived; returns false at the end of the
+  // Only one thread may receive. Reads the data that has arrived. Returns false at the end of the
   // stream.
   bool fill();
-  // The next complete message, with printable texts only, or nullopt if there is none yet. Throws
-  // NetError if the bytes are not a message.
+  // Returns the next complete message, with its texts sanitized, or nullopt if there is none yet.
+  // Throws NetError if the message is malformed.
   std::optional<nlohmann::json> next();
-  // Waits for a message: nullopt if the deadline passes, NetError if the connection is closed.
+  // Waits for a message. Returns nullopt if the deadline passes. Throws NetError if the connection
+  // is closed.
   std::optional<nlohmann::json> receive(Deadline deadline);
 
  private:

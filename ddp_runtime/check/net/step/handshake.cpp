@@ -6,12 +6,13 @@ namespace {
 
 constexpr const char* kPurpose = "check";
 
-// Verifies the leader's proof. Returns the meeting that the proof and the session keys depend on.
+// Verifies the leader's proof. Returns the meeting from which the proof and the session keys are
+// derived.
 comm::Meeting meet(const Presentation& presentation, const nlohmann::json& challenge,
                    const comm::Key& key) {
   comm::Meeting meeting = meeting_of(presentation, challenge.value("nonce", ""));
   if (!comm::is_proof(challenge.value("proof", ""), key, meeting, comm::Side::listener)) {
-    throw NetError("the process that answers does not know the key of this step");
+    throw NetError("the answering process does not have the key of this step");
   }
   return meeting;
 }
@@ -62,7 +63,7 @@ void introduce(ControlChannel& channel, const Hello& hello, const comm::StepSecr
   channel.send(to_message(presentation), deadline);
   if (!secret) return;
   const auto challenge = channel.receive(deadline);
-  if (!challenge) throw NetError("the process listening there does not answer as ddp-check does");
+  if (!challenge) throw NetError("the process listening there is not ddp-check");
   require_no_refusal(*challenge);
   const comm::Key key = key_told_by(*challenge, secret);
   const comm::Meeting meeting = meet(presentation, *challenge, key);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handshake of a task and the leader: who the task is, and proofs by both that they know the
-// step's secret (comm/secret/proof.h). Messages are small, because any process may send them.
+// The handshake between a task and the leader: the task identifies itself, and both prove that they
+// know the step's secret (comm/secret/proof.h). Messages are small, because any process may send
+// them.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -19,11 +20,11 @@ inline constexpr std::size_t kMaxFirstBytes = 4096;
 // The first message of a task.
 struct Presentation {
   std::string program;
-  std::string identity;  // of the step
+  std::string identity;  // identity of the step
   int rank = 0;
   std::string node;
-  std::string key;    // source of its secret
-  std::string nonce;  // of the task
+  std::string key;    // source of the task's secret
+  std::string nonce;  // nonce of the task
 };
 nlohmann::json to_message(const Presentation& presentation);
 // Throws nlohmann::json::exception if the message is not a presentation.
@@ -34,9 +35,10 @@ comm::Meeting meeting_of(const Presentation& presentation, const std::string& le
 // The leader's answer to a presentation, with its proof.
 nlohmann::json challenge_of(const comm::StepSecret& secret, const comm::Meeting& meeting);
 
-// The task's side: presents the task, verifies the leader's proof, sends its own, and seals the
-// channel. Without a secret it only presents the task. Throws NetError with the leader's reason for
-// refusing, or if the answering process does not know the secret.
+// The task's side: sends the presentation, verifies the leader's proof, sends the task's proof, and
+// seals the channel. Without a secret, it only sends the presentation. Throws NetError with the
+// leader's reason if the leader refuses the task, or if the answering process does not know the
+// secret.
 void introduce(ControlChannel& channel, const Hello& hello, const comm::StepSecret& secret,
                Deadline deadline);
 

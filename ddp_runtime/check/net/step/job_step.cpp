@@ -35,7 +35,7 @@ std::vector<ExpectedNode> expected_nodes(const launch::StepFacts& step) {
   std::vector<ExpectedNode> nodes;
   for (std::size_t i = 0; i < step.nodes.size(); ++i) {
     const auto tasks = step.tasks_per_node ? step.tasks_per_node->at(static_cast<std::uint32_t>(i))
-                                           : step.task_count;  // for a step of one node
+                                           : step.task_count;  // in a step of one node
     nodes.push_back({step.nodes[i], static_cast<int>(tasks)});
   }
   return nodes;
@@ -85,7 +85,7 @@ void pretend(const std::string& list, JobStep& step) {
   step.pretended = true;
 }
 
-// The component of "a.b.c" at this position from the end; empty if there is none.
+// The component of "a.b.c" at this position, counted from the end; empty if there is none.
 std::string part_from_end(const std::string& text, int from_end) {
   std::string rest = text;
   for (int i = 0; i < from_end; ++i) {
@@ -97,8 +97,8 @@ std::string part_from_end(const std::string& text, int from_end) {
   return dot == std::string::npos ? rest : rest.substr(dot + 1);
 }
 
-// The larger value of SLURM's two variables, so that a step of one node in a job of several never
-// passes for the whole job.
+// Returns the larger value of SLURM's two variables, so that a one-node step of a larger job is
+// never taken for the whole job.
 int nodes_of_job(const Environment& environment) {
   const auto list = environment("SLURM_JOB_NODELIST");
   const auto listed = list ? static_cast<int>(expand_hostlist(*list).size()) : 0;

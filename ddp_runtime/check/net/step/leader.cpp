@@ -14,20 +14,21 @@
 namespace ddp::check {
 namespace {
 
-// Any process may connect to any port; this is the limit of connections that have not sent a hello.
+// Limit on connections that have not sent a hello, because any process may connect to the port.
 constexpr std::size_t kMaxPendingConnections = 64;
-constexpr std::size_t kMaxAtOnce = 64;  // accepted in a row, before the others are served again
+constexpr std::size_t kMaxAtOnce =
+    64;  // connections accepted before existing ones are served again
 constexpr std::size_t kMaxRefusals = 16;
-// Size limit of a hello where no proof is required.
+// Size limit of a hello if no proof is required.
 constexpr std::size_t kMaxUnprovenBytes = std::size_t{1} << 18;
-// Time limit for each message of a connecting process. A task that is slower tries again.
+// Time limit for each message of a connecting process. A slower task tries again.
 constexpr std::chrono::seconds kStrangersTimeout{2};
 constexpr std::size_t kMaxRefusalCharacters = 200;
-// Part of a long wait after which silent tasks are pinged.
+// Silent tasks are pinged after this many grace periods.
 constexpr int kGracesBetweenSigns = 2;
 constexpr std::size_t kFewTasks = 16;  // up to this many tasks, each report gets a line
-// For sending the verdict to a task that did not answer: only what fits into the connection's
-// buffers.
+// Time limit for sending the verdict to a lost task, just enough for data that fits into the
+// connection's buffers.
 constexpr std::chrono::milliseconds kLostTimeout{50};
 
 constexpr const char* kNoAnswer = "it sent an invalid answer";
@@ -69,18 +70,18 @@ void Leader::roll_call(int expected, Deadline deadline, const Progress& progress
     if ((entries[0].revents & POLLIN) != 0) accept_callers(callers, all + kMaxPendingConnections);
     drop_expired(callers);
     const std::size_t before = std::exchange(told, present_.size());
-    // With many tasks, one line per tenth of them.
+    // With many tasks, prints one line per tenth of them.
     const bool tell = all <= kFewTasks ? told != before : 10 * told / all != 10 * before / all;
     if (tell) {
       progress(fmt::format("{} of {} tasks have reported", present_.size(), expected));
     }
   }
-  // If tasks are missing the port stays open, but no one is accepted any more.
+  // If tasks are missing, the port stays open, but no connection is accepted any more.
   if (present_.size() >= all) listener_.socket.close();
 }
 
-// With too many connections the one that has been silent longest is dropped: a task sends as soon
-// as it is connected.
+// A task sends as soon as it is connected, so if there are too many connections, the one that has
+// been silent longest is closed.
 void Leader::accept_callers(Callers& callers, std::size_t most) {
   for (std::size_t n = 0; n < kMaxAtOnce; ++n) {
     auto socket = accept_until(listener_, Clock::now());
@@ -112,7 +113,7 @@ bool Leader::hear(Caller& caller) {
     }
     return !open;
   } catch (const NetError&) {
-    return true;  // a stranger, or a task that disconnected: it will be missing
+    return true;  // an unrelated program, or a task that disconnected and will be missing
   } catch (const nlohmann::json::exception&) {
     return true;  // as above
   }
@@ -130,7 +131,7 @@ bool Leader::take_presentation(Caller& caller, const nlohmann::json& message) {
   if (task.identity != step_.identity) {
     refusal = fmt::format("{} belongs to another job step ({})", task.node, task.identity);
   } else if (task.key != own) {
-    refusal = fmt::format("{} has a key from: {}, the leader from: {}; see --key", task.node,
+    refusal = fmt::format("{} has a key from: {}, but the leader from: {}; see --key", task.node,
                           task.key, own);
   } else if (!secret_) {
     caller.believed = true;
@@ -167,7 +168,7 @@ bool Leader::take_hello(Caller& caller, const nlohmann::json& message) {
     refuse(caller, refusal);
     return true;
   }
-  // Other tasks will connect to this address.
+  // Other tasks connect to this address.
   if (!secret_ && !hello.address.empty()) hello.address = remote_address(caller.channel->fd());
   caller.channel->accept_at_most(ControlChannel::kMaxBytes);
   caller.channel->send({{"welcome", hello.rank}}, in(kSendTimeout));
@@ -177,21 +178,21 @@ bool Leader::take_hello(Caller& caller, const nlohmann::json& message) {
   return true;
 }
 
-// Any process that reaches the port may be refused: neither the number nor the length of refusals
-// may cost memory.
+// Any process that reaches the port can cause a refusal, so the number and the length of stored
+// refusals are limited.
 void Leader::refuse(Caller& caller, const std::string& why) {
   const std::string text = sanitize_lines(why, kMaxRefusalCharacters);
   if (++turned_away_ <= kMaxRefusals) {
     progress_("rejected: " + text);
     if (caller.believed || !secret_) refusals_.push_back(text);
   }
-  // Does not wait: the receiver need not read it.
+  // Does not wait, because the receiver may never read the message.
   caller.channel->send({{"refused", text}}, in(std::chrono::milliseconds(0)));
 }
 
 std::string Leader::refusal_of(const Presentation& task) const {
   if (task.program != program_) {
-    return fmt::format("{} runs {}, the leader runs {}", task.node, task.program, program_);
+    return fmt::format("{} runs {}, but the leader runs {}", task.node, task.program, program_);
   }
   if (task.rank < 0 || task.rank >= step_.size) {
     return fmt::format("{} reported as rank {} of a step of {} tasks", task.node, task.rank,
@@ -199,14 +200,15 @@ std::string Leader::refusal_of(const Presentation& task) const {
   }
   if (std::string problem = misplaced(task); !problem.empty()) return problem;
   if (present_.contains(task.rank)) {
-    return fmt::format("{} reported as rank {}, which {} already has", task.node, task.rank,
+    return fmt::format("{} reported as rank {}, but {} already has this rank", task.node, task.rank,
                        present_.at(task.rank).node);
   }
   return {};
 }
 
-// What is wrong with the node that a task claims to run on; empty if it is valid. Nodes outside the
-// step must never get into a verdict: an administrator may drain what it names.
+// Returns the problem with the node on which a task claims to run; empty if it is valid. Nodes
+// outside the step must never appear in a verdict, because an administrator may drain the nodes in
+// it.
 std::string Leader::misplaced(const Presentation& task) const {
   if (!is_node_name(task.node)) return fmt::format("'{}' is not a node name", task.node);
   if (step_.nodes.empty()) return {};  // the launcher did not list the nodes
@@ -220,8 +222,9 @@ std::string Leader::misplaced(const Presentation& task) const {
     return other.first != task.rank && other.second.node == task.node;
   });
   if (there < node->tasks) return {};
-  return fmt::format("rank {} reported from {}, whose {} tasks have all reported", task.rank,
-                     task.node, node->tasks);
+  return fmt::format(
+      "rank {} reported from {}, but all tasks of this node ({}) have already reported", task.rank,
+      task.node, node->tasks);
 }
 
 void Leader::lose(int rank, const std::string& during, const std::string& why) {
@@ -253,7 +256,7 @@ void Leader::read_answers(int rank, const std::string& during, Inboxes& inboxes)
     const bool open = channel.fill();
     while (auto message = channel.next()) {
       (*message)["arrival_time"] = unix_now();
-      // Answers to earlier commands come from tasks that were slow then.
+      // Answers to earlier commands come from tasks that were slow at the time.
       const auto inbox = inboxes.find(message->at("id").get<std::uint64_t>());
       if (inbox != inboxes.end()) inbox->second[rank] = std::move(*message);
     }
@@ -301,9 +304,8 @@ ByRank Leader::ask(const ByRank& commands, const std::string& during,
   return ask(commands, during, timeout, WaitPolicy::each_alone);
 }
 
-// A long wait is split into pieces, with a ping to silent tasks in between: SLURM terminates the
-// whole step within a minute after a node has vanished, and by then the check must have reported
-// which.
+// Splits a long wait into pieces and pings silent tasks between them. SLURM terminates the whole
+// step within a minute after a node has vanished, so the check must report the node before that.
 ByRank Leader::ask(const ByRank& commands, const std::string& during,
                    std::chrono::milliseconds timeout, WaitPolicy manner) {
   std::vector<int> waiting;
@@ -321,7 +323,7 @@ ByRank Leader::ask(const ByRank& commands, const std::string& during,
     if (waiting.empty()) break;
     if (is_pointless() || Clock::now() >= end) {
       ByRank answers = sound(std::move(inboxes.at(id)), commands, during);
-      inboxes.clear();  // later answers are too late
+      inboxes.clear();  // ignore later answers
       lose_silent(inboxes, waiting, during);
       return answers;
     }

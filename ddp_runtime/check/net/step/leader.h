@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The leader's side of the connections to all tasks: a roll call with a deadline, then commands and
-// answers with a limit on every wait, so that a task that is missing, dies or hangs is named and
-// never waited for.
+// answers. Every wait has a time limit, so the leader reports a task that is missing, dies or hangs
+// instead of waiting for it.
 #pragma once
 
 #include <chrono>
@@ -37,39 +37,38 @@ class Leader {
   using Progress = std::function<void(const std::string& line)>;
 
   // `program` and the identity of `step` must match those of every task, and each task must be one
-  // of the step's, on one of its nodes; `grace` is the time limit for a ping. Without a secret
-  // every process that reaches the port is trusted.
+  // of the step's tasks on one of its nodes. `grace` is the time limit for a ping. Without a
+  // secret, the leader trusts every process that reaches the port.
   Leader(Listener listener, std::string program, JobStep step, comm::StepSecret secret,
          std::chrono::milliseconds grace);
 
-  // Accepts tasks until all of `expected` have reported, then stops listening; or until the
-  // deadline has passed.
+  // Accepts tasks until `expected` tasks have reported or the deadline passes, then stops
+  // listening.
   void roll_call(int expected, Deadline deadline, const Progress& progress);
 
   const std::map<int, Hello>& present() const noexcept { return present_; }
   // Seconds by which each task's clock was ahead of this one when it reported.
   const std::map<int, double>& clock_offsets() const noexcept { return clock_offsets_; }
-  // Why connecting tasks were rejected; only the first few reasons if there are many. With a
-  // secret, these are tasks that know it: a message from a stranger is not a finding.
+  // The first few reasons for rejecting tasks. With a secret, only tasks that know it are counted,
+  // because a message from an unrelated program is not a finding.
   const std::vector<std::string>& refusals() const noexcept { return refusals_; }
   const std::vector<LostTask>& lost() const noexcept { return lost_; }
   bool reachable(int rank) const { return channels_.contains(rank); }
   bool all_reachable() const noexcept { return lost_.empty(); }
 
-  // Sends each rank its command and gathers the answers that arrive within `timeout`. A rank that
-  // does not answer is pinged, repeatedly and at the end: it is lost if it does not respond, and
-  // merely slow if it does. A rank that sends an invalid answer is lost, too. Each answer has
+  // Sends each rank its command and gathers the answers that arrive within `timeout`. Pings a rank
+  // that does not answer, repeatedly and at the end: a rank that responds is slow, and a rank that
+  // does not respond is lost. A rank that sends an invalid answer is lost, too. Each answer has
   // "arrival_time", in seconds since 1970 by this clock. `during` is the activity reported for lost
   // ranks.
   ByRank ask(const ByRank& commands, const std::string& during, std::chrono::milliseconds timeout);
 
-  // The same command for all reachable tasks, for work that they do together: if one of them is
-  // lost the others are not waited for, since they cannot finish.
+  // Sends the same command to all reachable tasks, for work that they do together. Stops waiting if
+  // a task is lost, because the other tasks cannot finish without it.
   ByRank ask_all(const nlohmann::json& command, const std::string& during,
                  std::chrono::milliseconds timeout);
 
-  // Sends the last message to all tasks, as far as possible to lost ones too, and closes the
-  // connections.
+  // Sends the verdict to all tasks, if possible also to lost ones, and closes the connections.
   void shut_down(const nlohmann::json& verdict);
 
  private:
@@ -81,12 +80,12 @@ class Leader {
     Deadline until;  // deadline of its next message
     std::optional<Presentation> presentation;
     comm::Meeting meeting;
-    bool believed = false;  // it has proved itself, or no proof is required
+    bool believed = false;  // authenticated, or no secret is required
   };
   using Callers = std::vector<Caller>;
   void accept_callers(Callers& callers, std::size_t most);
   void drop_expired(Callers& callers) const;
-  bool hear(Caller& caller);  // true: it is present, or it is gone
+  bool hear(Caller& caller);  // true if the task is now present or the connection has closed
   bool take(Caller& caller, const nlohmann::json& message);
   bool take_presentation(Caller& caller, const nlohmann::json& message);
   bool take_proof(Caller& caller, const nlohmann::json& message);
@@ -100,13 +99,13 @@ class Leader {
   using Inboxes = std::map<std::uint64_t, ByRank>;  // answers to the open commands
   ByRank ask(const ByRank& commands, const std::string& during, std::chrono::milliseconds timeout,
              WaitPolicy manner);
-  // Waits until all of `waiting` have answered `id` (and are removed from it), are lost, or the
-  // deadline passes.
+  // Waits until each rank in `waiting` has answered `id` or is lost, or until the deadline passes.
+  // Removes ranks that answered from `waiting`.
   void gather(Inboxes& inboxes, std::uint64_t id, std::vector<int>& waiting,
               const std::string& during, Deadline deadline, WaitPolicy manner);
-  // Marks those that do not respond to a ping as lost.
+  // Marks ranks that do not respond to a ping as lost.
   void lose_silent(Inboxes& inboxes, std::vector<int> waiting, const std::string& during);
-  // Removes invalid answers; their senders are lost.
+  // Removes invalid answers and marks their senders as lost.
   ByRank sound(ByRank answers, const ByRank& commands, const std::string& during);
   void read_answers(int rank, const std::string& during, Inboxes& inboxes);
 
@@ -118,12 +117,12 @@ class Leader {
   std::uint64_t last_id_ = 0;
   std::map<int, Hello> present_;
   std::map<int, double> clock_offsets_;
-  std::map<int, Channel> channels_;  // to tasks that are not lost
-  // Connections to lost tasks, open until the end: a task exits when its connection closes, and
-  // mpirun terminates all tasks, including the leader, as soon as one exits with an error.
+  std::map<int, Channel> channels_;  // connections to tasks that are not lost
+  // Connections to lost tasks, kept open until the end. A task exits when its connection closes,
+  // and mpirun terminates all tasks, including the leader, when one task exits with an error.
   std::vector<Channel> lost_channels_;
   std::vector<std::string> refusals_;
-  Progress progress_;  // for the roll call
+  Progress progress_;  // progress output of the roll call
   std::size_t turned_away_ = 0;
   std::vector<LostTask> lost_;
 };

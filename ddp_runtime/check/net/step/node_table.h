@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nodes of the step as the check sees them: expected ones and those that reported.
+// The nodes of the step: expected nodes and nodes that reported.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ namespace ddp::check {
 struct NodeEntry {
   std::string name;
   int expected_tasks = 0;  // 0 if unknown
-  std::vector<int> ranks;  // that reported, ascending; the first represents the node
+  std::vector<int> ranks;  // ranks that reported, ascending; the first represents the node
 };
 
 // Expected nodes in their order, then other nodes that reported.

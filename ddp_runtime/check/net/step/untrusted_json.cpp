@@ -8,10 +8,10 @@
 namespace ddp::check {
 namespace {
 
-// Our messages are 4 deep: a hello, its rails, one rail, its values.
+// ddp-check's own messages have 4 levels: a hello, its rails, one rail, its values.
 constexpr int kMaxDepth = 8;
 
-// Checked before parsing: a parser that builds a thousand levels has already done the work.
+// Called before parsing, so that the parser never builds a thousand levels.
 bool too_deep(std::string_view text) noexcept {
   int depth = 0;
   bool in_string = false;

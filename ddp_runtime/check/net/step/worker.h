@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread that does a task's slow work in order, so that the task itself can always answer a
-// ping and receive the verdict. MPI is started and shut down on this thread.
+// A thread that runs a task's slow jobs in order, so that the task can always answer a ping and
+// receive the verdict. MPI is started and shut down on this thread.
 #pragma once
 
 #include <chrono>
