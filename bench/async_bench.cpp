@@ -115,7 +115,7 @@ json run_once(comm::World& world, const AsyncBenchOptions& options,
               {"seconds", began},
               {"eval_loss", result.evaluation.loss},
               {"eval_accuracy", result.evaluation.accuracy}};
-  if (staleness) run.update(result.report.at("asynchronous"));
+  if (staleness) run.update(json::parse(result.report).at("asynchronous"));
   return run;
 }
 

@@ -112,6 +112,9 @@ def gpt(nn, spec):
             n, t, _ = x.shape
             d = width // heads
             qkv = self.qkv(x).view(n, t, 3, heads, d).permute(2, 0, 3, 1, 4)
+            if hasattr(nn.functional, "scaled_dot_product_attention"):  # PyTorch 2.x
+                mixed = nn.functional.scaled_dot_product_attention(*qkv.unbind(0), is_causal=True)
+                return self.projection(mixed.transpose(1, 2).reshape(n, t, width))
             query, key, value = qkv.reshape(3, n * heads, t, d).unbind(0)
             scores = torch.baddbmm(mask, query, key.transpose(1, 2), beta=1, alpha=d ** -0.5)
             mixed = torch.bmm(torch.softmax(scores, -1), value)

@@ -10,6 +10,7 @@
 
 #include "base/errors.h"
 #include "bench/recording_transport.h"
+#include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/mpi/mpi_transport.h"
 #include "ddp_runtime/comm/schedules/chain.h"
 #include "ddp_runtime/comm/schedules/schedules.h"

@@ -30,5 +30,5 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/slurm_ddpConfigVersion.c
   COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/slurm_ddpConfig.cmake"
               "${PROJECT_BINARY_DIR}/slurm_ddpConfigVersion.cmake"
-              "${PROJECT_SOURCE_DIR}/cmake/SlurmDdpLinkTorch.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/SlurmDdpFindTorch.cmake"
   DESTINATION "${package_dir}" COMPONENT development)

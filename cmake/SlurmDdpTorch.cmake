@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# libtorch: Debian's 1.13 by default, any PyTorch 2.x through CMAKE_PREFIX_PATH.
-find_package(Torch REQUIRED)
+# libtorch: Debian's 1.13, or a PyTorch 2.x; see SlurmDdpFindTorch.cmake.
+include(SlurmDdpFindTorch)
+add_library(slurm_ddp_found_torch INTERFACE)
+slurm_ddp_find_torch(slurm_ddp_found_torch torch_problem)
+if(torch_problem)
+  message(FATAL_ERROR "slurm_ddp: ${torch_problem}")
+endif()
+if(SLURM_DDP_TORCH_ROOT)
+  message(STATUS "libtorch ${Torch_VERSION}: ${SLURM_DDP_TORCH_ROOT}")
+  set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)  # installed programs find the wheel's libraries, too
+endif()
 
 # slurm_ddp_torch is exported empty, lest the paths of this machine be installed: slurm_ddpConfig.cmake
-# gives it the Torch of the machine that it is used on.
-include(SlurmDdpLinkTorch)
-add_library(slurm_ddp_found_torch INTERFACE)
-slurm_ddp_link_torch(slurm_ddp_found_torch)
+# gives it the libtorch of the machine that it is used on.
 add_library(slurm_ddp_torch INTERFACE)
 target_link_libraries(slurm_ddp_torch INTERFACE $<BUILD_INTERFACE:slurm_ddp_found_torch>)
 set_target_properties(slurm_ddp_torch PROPERTIES EXPORT_NAME torch)

@@ -7,7 +7,9 @@
 #include <torch/torch.h>
 #include <torch/version.h>
 
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,6 +19,10 @@
   (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4))
 
 namespace ddp::torch_compat {
+
+// Owns a node of the graph: a std::shared_ptr, from 2.13 on a c10::intrusive_ptr.
+using NodePointer =
+    decltype(torch::autograd::impl::grad_accumulator(std::declval<torch::Tensor>()));
 
 // A hook that runs after a gradient has been accumulated into a parameter. From 2.1 on the class
 // requires a second function, for compiled autograd, which C++ programs do not use.
@@ -64,6 +70,27 @@ inline void set_autocast(torch::DeviceType device, bool enabled, torch::ScalarTy
     at::autocast::set_enabled(enabled);
     at::autocast::set_autocast_gpu_dtype(type);
   }
+#endif
+}
+
+// Attention in which a position sees itself and those before it. q, k, v and the result: [n
+// samples, h heads, t positions, d]. 2.x has it as one operator, which on most devices never holds
+// the t x t scores of all heads at once; 1.13 has the parts.
+inline torch::Tensor causal_attention(const torch::Tensor& q, const torch::Tensor& k,
+                                      const torch::Tensor& v) {
+#if SLURM_DDP_TORCH_2
+  return at::scaled_dot_product_attention(q, k, v, {}, 0, /*is_causal=*/true);
+#else
+  const auto n = q.size(0);
+  const auto h = q.size(1);
+  const auto t = q.size(2);
+  const auto d = q.size(3);
+  const auto floats = q.options().requires_grad(false);
+  const auto mask = torch::full({t, t}, -std::numeric_limits<float>::infinity(), floats).triu(1);
+  const auto flat = [&](const torch::Tensor& x) { return x.reshape({n * h, t, d}); };
+  const auto scores = torch::baddbmm(mask, flat(q), flat(k).transpose(1, 2), 1,
+                                     1 / std::sqrt(static_cast<double>(d)));
+  return torch::bmm(torch::softmax(scores, -1), flat(v)).view({n, h, t, d});
 #endif
 }
 

@@ -13,10 +13,11 @@
 
 #include "ddp_runtime/comm/buffer.h"
 #include "ddp_runtime/comm/diagnosis/flight_recorder.h"
-#include "ddp_runtime/comm/point_to_point_channel.h"
 #include "ddp_runtime/comm/work.h"
 
 namespace ddp::comm {
+
+struct PointToPointChannel;
 
 class Group {
  public:

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/failure/failure_state.h"
+#include "ddp_runtime/comm/link_limits.h"
 #include "ddp_runtime/comm/transport.h"
 #include "ddp_runtime/comm/wait_timer.h"
 #include "ddp_runtime/comm/work.h"
@@ -20,26 +21,6 @@
 namespace ddp::comm {
 
 class Flight;
-
-// The group's constructor throws std::invalid_argument if segment_bytes or window is 0.
-struct LinkLimits {
-  // Messages are sent in segments of this many bytes, so that the reduction of one segment overlaps
-  // the transfer of the next. Tests set a few bytes to reach the many-segment paths with small
-  // data.
-  //
-  // The default is just below 64 KiB, the limit for eager sends over TCP in Open MPI. For a larger
-  // segment, sender and receiver first exchange control messages, which queue behind the data that
-  // already fills the wire in both directions. See docs/collectives.md for the measurements.
-  std::size_t segment_bytes = std::size_t{60} << 10;
-  // Segments of one message in flight at once, in each direction: enough to fill the wire while a
-  // rank is adding, but few enough to stay in the cache until they are added.
-  std::size_t window = 16;
-  // A collective fails if its waits add up to more than this.
-  std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  // After this long without progress, a collective is investigated: rank 0 checks that all ranks
-  // have called the same one.
-  std::chrono::milliseconds report_after = std::chrono::seconds(5);
-};
 
 // A message in two pieces of its rank's memory: `first`, then `second`, which may be empty. Sender
 // and receiver must split it at the same byte.

@@ -19,10 +19,11 @@
 
 #include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group_options.h"
 #include "ddp_runtime/comm/link.h"
 #include "ddp_runtime/comm/messages.h"
-#include "ddp_runtime/comm/network_model.h"
 #include "ddp_runtime/comm/node/node_memory.h"
+#include "ddp_runtime/comm/point_to_point_channel.h"
 #include "ddp_runtime/comm/schedules/choice.h"
 #include "ddp_runtime/comm/schedules/schedules.h"
 #include "ddp_runtime/comm/schedules/survey.h"
@@ -30,18 +31,6 @@
 #include "ddp_runtime/comm/transport.h"
 
 namespace ddp::comm {
-
-struct GroupOptions {
-  LinkLimits limits;
-  // Always add in rank order. The result is then bitwise equal for any transport, segment size and
-  // placement of ranks, and equal to that of one process that accumulates gradients.
-  bool in_rank_order = false;
-  // The network for which schedules are chosen. Must be the same on all ranks.
-  NetworkSource network = {};
-  // Called once, on rank 0 and from the communication thread, with a description of the network and
-  // the schedules chosen for it.
-  std::function<void(const std::string&)> announce = nullptr;
-};
 
 // Connects this rank with the others of its group. Collective, and may block for as long as a rank
 // is missing.

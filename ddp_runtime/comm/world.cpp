@@ -18,6 +18,8 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/descriptor_limit.h"
+#include "ddp_runtime/comm/failure/error_channel.h"
+#include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/in_process/in_process_transport.h"
 #include "ddp_runtime/comm/mpi/mpi_environment.h"
 #include "ddp_runtime/comm/mpi/mpi_transport.h"
@@ -129,7 +131,7 @@ Backend parse_backend(const std::string& name) {
   throw UsageError(fmt::format("unknown backend '{}'; use auto, mpi or nccl", name));
 }
 
-World::World(const WorldOptions& options) {
+World::World(const WorldOptions& options) : failures_(std::make_unique<FailureState>()) {
   raise_descriptor_limit();
   if (options.backend == Backend::nccl) {
     throw UsageError("this build has no NCCL backend; use --backend mpi");
@@ -146,27 +148,27 @@ World::World(const WorldOptions& options) {
   }
   const bool several = mpi_ && mpi_->size() > 1;
   const Connect connect = [this, several] {
-    return several ? make_mpi_transport(failures_)
+    return several ? make_mpi_transport(*failures_)
                    : std::move(make_in_process_transports(1).front());
   };
   try {
-    group_ = std::make_unique<P2pGroup>(connect(), failures_, options.group, connect);
+    group_ = std::make_unique<P2pGroup>(connect(), *failures_, options.group, connect);
     deadline.reset();  // all later waits have their own limits
     const bool is_leader = group_->rank() == 0;
     errors_ = std::make_unique<ErrorChannel>(
-        *group_, failures_,
+        *group_, *failures_,
         ChannelOptions{options.failure_dump, options.liveness, key_of_step(),
                        [is_leader, several, limit = options.liveness.exit] {
                          end_stuck_process(limit, is_leader && several);
                        }});
   } catch (...) {
-    if (failures_.failed() && mpi_) mpi_->abandon();
+    if (failures_->failed() && mpi_) mpi_->abandon();
     throw;
   }
 }
 
 World::~World() {
-  if (!failures_.failed()) {
+  if (!failures_->failed()) {
     try {
       group_->barrier("end of the job").wait();  // no rank exits while another still needs it
     } catch (const std::exception&) {
@@ -175,13 +177,17 @@ World::~World() {
   }
   errors_.reset();
   group_.reset();
-  if (failures_.failed() && mpi_) mpi_->abandon();
+  if (failures_->failed() && mpi_) mpi_->abandon();
 }
 
 Failure World::fail(const Failure& failure) {
-  failures_.fail(failure);
+  failures_->fail(failure);
   // Rank 0 may first have to ask all ranks for their status.
   return errors_->verdict(std::chrono::seconds(5)).value_or(failure);
+}
+
+int World::speaker_for(int lost) const noexcept {
+  return lost == 0 ? errors_->deputy() : 0;
 }
 
 void World::kill_remaining(int exit_code) {

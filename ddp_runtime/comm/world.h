@@ -8,13 +8,15 @@
 #include <memory>
 #include <string>
 
-#include "ddp_runtime/comm/failure/error_channel.h"
-#include "ddp_runtime/comm/failure/failure_state.h"
+#include "ddp_runtime/comm/failure/failure.h"
+#include "ddp_runtime/comm/failure/liveness_limits.h"
 #include "ddp_runtime/comm/group.h"
-#include "ddp_runtime/comm/p2p_group.h"
+#include "ddp_runtime/comm/group_options.h"
 
 namespace ddp::comm {
 
+class ErrorChannel;
+class FailureState;
 class MpiEnvironment;
 
 enum class Backend : std::uint8_t { automatic, mpi, nccl };
@@ -55,13 +57,13 @@ class World {
   // earlier one that may have caused it.
   Failure fail(const Failure& failure);
   // The rank that reports the failure of the lost rank `lost`.
-  int speaker_for(int lost) const noexcept { return lost == 0 ? errors_->deputy() : 0; }
+  int speaker_for(int lost) const noexcept;
   // On rank 0 after a failure: waits a while, then terminates processes that are still running
   // because they are stopped or unresponsive.
   void kill_remaining(int exit_code);
 
  private:
-  FailureState failures_;
+  std::unique_ptr<FailureState> failures_;
   std::unique_ptr<MpiEnvironment> mpi_;
   std::unique_ptr<Group> group_;
   std::unique_ptr<ErrorChannel> errors_;

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <limits>
 
 #include "base/errors.h"
 #include "ddp_runtime/models/builtin.h"
 #include "ddp_runtime/parallel/activation_checkpoint.h"
+#include "ddp_runtime/torch_compat.h"
 
 namespace ddp::models {
 namespace {
@@ -38,24 +38,21 @@ class Block final : public torch::nn::Module {
         expand_(register_module("expand", linear(width, 4 * width))),
         contract_(register_module("contract", linear(4 * width, width, branch_spread))) {}
 
-  // x [n, t, w]; mask [t, t], added to the attention scores.
-  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& mask) {
-    const auto y = x + attention(norm1_(x), mask);
+  // x [n, t, w]
+  torch::Tensor forward(const torch::Tensor& x) {
+    const auto y = x + attention(norm1_(x));
     return y + contract_(torch::gelu(expand_(norm2_(y)), "tanh"));
   }
 
  private:
-  torch::Tensor attention(const torch::Tensor& x, const torch::Tensor& mask) {
+  torch::Tensor attention(const torch::Tensor& x) {
     const auto n = x.size(0);
     const auto t = x.size(1);
-    const auto d = x.size(2) / heads_;
-    // [3, n * h, t, d]
-    const auto qkv =
-        qkv_(x).view({n, t, 3, heads_, d}).permute({2, 0, 3, 1, 4}).reshape({3, n * heads_, t, d});
-    const auto scores = torch::baddbmm(mask, qkv[0], qkv[1].transpose(1, 2), 1,
-                                       1 / std::sqrt(static_cast<double>(d)));
-    const auto mixed = torch::bmm(torch::softmax(scores, -1), qkv[2]);
-    return projection_(mixed.view({n, heads_, t, d}).transpose(1, 2).reshape({n, t, heads_ * d}));
+    const auto w = x.size(2);
+    // [3, n, h, t, d]
+    const auto qkv = qkv_(x).view({n, t, 3, heads_, w / heads_}).permute({2, 0, 3, 1, 4});
+    const auto mixed = torch_compat::causal_attention(qkv[0], qkv[1], qkv[2]);
+    return projection_(mixed.transpose(1, 2).reshape({n, t, w}));
   }
 
   std::int64_t heads_;
@@ -98,20 +95,17 @@ class Gpt final : public Model {
   // layer uses the token embedding's tensor, so checkpoints hold one parameter with one name.
   torch::Tensor forward(const torch::Tensor& inputs) override {
     const auto t = inputs.size(1);
-    const auto floats = tokens_->weight.options().requires_grad(false);
-    const auto mask = torch::full({t, t}, -std::numeric_limits<float>::infinity(), floats).triu(1);
     auto x = tokens_(inputs) + positions_->weight.slice(0, 0, t);
-    for (const auto& block : blocks_) x = through(block, x, mask);
+    for (const auto& block : blocks_) x = through(block, x);
     return torch::nn::functional::linear(norm_(x), tokens_->weight);
   }
 
  private:
-  torch::Tensor through(const std::shared_ptr<Block>& block, const torch::Tensor& x,
-                        const torch::Tensor& mask) const {
-    if (!checkpoint_activations_ || !torch::GradMode::is_enabled()) return block->forward(x, mask);
+  torch::Tensor through(const std::shared_ptr<Block>& block, const torch::Tensor& x) const {
+    if (!checkpoint_activations_ || !torch::GradMode::is_enabled()) return block->forward(x);
     return checkpointed(
-        [block](const std::vector<torch::Tensor>& in) { return block->forward(in[0], in[1]); },
-        {x, mask}, block->parameters());
+        [block](const std::vector<torch::Tensor>& in) { return block->forward(in[0]); }, {x},
+        block->parameters());
   }
 
   bool checkpoint_activations_;

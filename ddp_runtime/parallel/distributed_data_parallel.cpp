@@ -6,9 +6,11 @@
 #include <cmath>
 
 #include "base/errors.h"
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/reducer.h"
 #include "ddp_runtime/parallel/same_parameters.h"
+#include "ddp_runtime/parallel/step_agreement.h"
 #include "ddp_runtime/parallel/sync_batch_norm.h"
+#include "ddp_runtime/parallel/wrapped_parameters.h"
 
 namespace ddp {
 namespace {
@@ -30,9 +32,14 @@ DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, comm
       group_(group),
       options_(options),
       buffers_(named_buffers(module)),
-      parameters_(module, agreed_parameters(module, group), options.allow_unused),
-      reducer_(group, {parameters_.all().begin(), parameters_.all().end()}, options),
-      agreement_(group) {}
+      parameters_(std::make_unique<WrappedParameters>(module, agreed_parameters(module, group),
+                                                      options.allow_unused)),
+      reducer_(std::make_unique<Reducer>(
+          group, std::vector<NamedTensor>(parameters_->all().begin(), parameters_->all().end()),
+          options)),
+      agreement_(std::make_unique<StepAgreement>(group)) {}
+
+DistributedDataParallel::~DistributedDataParallel() = default;
 
 GradientStep DistributedDataParallel::begin_step(int micro_batches, std::int64_t tag) {
   return begin(micro_batches, group_.size(), tag, true);
@@ -41,11 +48,11 @@ GradientStep DistributedDataParallel::begin_step(int micro_batches, std::int64_t
 GradientStep DistributedDataParallel::begin(int micro_batches, int ranks, std::int64_t tag,
                                             bool has_data) {
   if (micro_batches < 1) throw UsageError("a step needs at least one micro-batch");
-  parameters_.require_as_wrapped();
+  parameters_->require_as_wrapped();
   ++steps_;
-  if (steps_ == 1 || compares_parameters()) parameters_.require_same_list();
+  if (steps_ == 1 || compares_parameters()) parameters_->require_same_list();
   if (options_.broadcast_buffers) broadcast_from_leader(group_, buffers_);
-  reducer_.begin_step();
+  reducer_->begin_step();
   return {*this, micro_batches, ranks, tag, has_data};
 }
 
@@ -57,20 +64,42 @@ bool DistributedDataParallel::compares_parameters() const noexcept {
 
 void DistributedDataParallel::require_same_parameters() {
   if (options_.check_parameters_every == 0) return;
-  parameters_.require_same_list();
-  ddp::require_same_parameters(group_, parameters_.all(), fmt::format("after step {}", steps_));
+  parameters_->require_same_list();
+  ddp::require_same_parameters(group_, parameters_->all(), fmt::format("after step {}", steps_));
 }
 
 void DistributedDataParallel::ask(const GradientStep& step) {
   StepFacts facts{steps_, step.micro_batches_, step.tag_, step.finite_, 0};
-  if (compares_parameters() && group_.size() > 1) facts.parameters = checksum_of(parameters_.all());
-  agreement_.ask(facts);
+  if (compares_parameters() && group_.size() > 1)
+    facts.parameters = checksum_of(parameters_->all());
+  agreement_->ask(facts);
 }
 
 void DistributedDataParallel::finish() {
-  reducer_.finish();
-  if (agreement_.check()) return;
-  throw_different_parameters(group_, parameters_.all(), fmt::format("in step {}", steps_));
+  reducer_->finish();
+  if (agreement_->check()) return;
+  throw_different_parameters(group_, parameters_->all(), fmt::format("in step {}", steps_));
+}
+
+void DistributedDataParallel::set_loss_scale(double scale) noexcept {
+  reducer_->set_loss_scale(scale);
+}
+
+std::size_t DistributedDataParallel::bucket_count() const noexcept {
+  return reducer_->bucket_count();
+}
+
+std::vector<std::int64_t> DistributedDataParallel::gradient_order() const {
+  return reducer_->gradient_order();
+}
+
+void DistributedDataParallel::expect_gradient_order(std::span<const std::int64_t> order) {
+  reducer_->expect_gradient_order(order);
+}
+
+const std::vector<profile::CommunicationSpan>& DistributedDataParallel::communication()
+    const noexcept {
+  return reducer_->communication();
 }
 
 std::optional<GradientStep> DistributedDataParallel::begin_uneven_step(bool have_data,
@@ -102,7 +131,7 @@ void GradientStep::backward(const torch::Tensor& loss) {
   if (replica.options_.check_loss) finite_ = finite_ && std::isfinite(loss.item<double>());
   if (complete()) {
     replica.ask(*this);
-    replica.reducer_.arm(loss);
+    replica.reducer_->arm(loss);
   }
   const double share = 1.0 / (static_cast<double>(ranks_) * micro_batches_);
   replica.times_.backward.begin = profile::Clock::now();
@@ -116,7 +145,7 @@ void GradientStep::without_data() {
   auto& replica = *replica_;
   done_ = micro_batches_;
   replica.ask(*this);
-  replica.reducer_.arm_without_data();
+  replica.reducer_->arm_without_data();
   replica.finish();
 }
 

@@ -17,20 +17,22 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/parallel/options.h"
-#include "ddp_runtime/parallel/reducer.h"
-#include "ddp_runtime/parallel/step_agreement.h"
-#include "ddp_runtime/parallel/wrapped_parameters.h"
+#include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/profile/step_recorder.h"
 
 namespace ddp {
 
 class DistributedDataParallel;
+class Reducer;
+class StepAgreement;
+class WrappedParameters;
 
 // One optimizer step, made of one or more micro-batches whose gradients are accumulated. Only the
 // last one communicates.
@@ -75,6 +77,9 @@ class DistributedDataParallel {
   // buffers take rank 0's values. `module` and `group` must outlive this object.
   DistributedDataParallel(torch::nn::Module& module, comm::Group& group,
                           const DataParallelOptions& options = {});
+  DistributedDataParallel(const DistributedDataParallel&) = delete;
+  DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
+  ~DistributedDataParallel();
 
   // Collective if the module has buffers to broadcast. `tag` is any number that must be the same on
   // all ranks in this step, such as the position in the data: if it is not, backward() throws.
@@ -104,7 +109,7 @@ class DistributedDataParallel {
   // The factor by which the losses of the next steps are multiplied, such as GradScaler::scale().
   // It does not change how gradients are averaged; communication hooks that carry part of a
   // gradient over to a later step need it.
-  void set_loss_scale(double scale) noexcept { reducer_.set_loss_scale(scale); }
+  void set_loss_scale(double scale) noexcept;
 
   // Collective, between two steps. Throws RuntimeError, the same on all ranks, if they no longer
   // have the same parameters; does nothing if options.check_parameters_every is 0. Called when a
@@ -113,15 +118,13 @@ class DistributedDataParallel {
 
   comm::Group& group() noexcept { return group_; }
   torch::nn::Module& module() noexcept { return module_; }
-  std::size_t bucket_count() const noexcept { return reducer_.bucket_count(); }
+  std::size_t bucket_count() const noexcept;
 
   // The buckets depend on the order in which the first step's gradients became ready, and the exact
   // bits of a sum over more than two ranks depend on the buckets. So a checkpoint must keep this
   // order. See Reducer.
-  std::vector<std::int64_t> gradient_order() const { return reducer_.gradient_order(); }
-  void expect_gradient_order(std::span<const std::int64_t> order) {
-    reducer_.expect_gradient_order(order);
-  }
+  std::vector<std::int64_t> gradient_order() const;
+  void expect_gradient_order(std::span<const std::int64_t> order);
 
   // The communication of the last complete step, and the times at which its last backward ran and
   // its wait ended.
@@ -129,9 +132,7 @@ class DistributedDataParallel {
     profile::Interval backward;
     profile::Interval exposed;  // from the end of backward until all gradients were reduced
   };
-  const std::vector<profile::CommunicationSpan>& communication() const noexcept {
-    return reducer_.communication();
-  }
+  const std::vector<profile::CommunicationSpan>& communication() const noexcept;
   const StepTimes& times() const noexcept { return times_; }
 
  private:
@@ -146,9 +147,9 @@ class DistributedDataParallel {
   comm::Group& group_;
   DataParallelOptions options_;
   std::vector<NamedTensor> buffers_;
-  WrappedParameters parameters_;
-  Reducer reducer_;
-  StepAgreement agreement_;
+  std::unique_ptr<WrappedParameters> parameters_;
+  std::unique_ptr<Reducer> reducer_;
+  std::unique_ptr<StepAgreement> agreement_;
   std::int64_t steps_ = 0;  // steps begun
   StepTimes times_;
 };

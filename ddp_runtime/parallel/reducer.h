@@ -19,6 +19,7 @@
 #include "ddp_runtime/parallel/options.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/profile/step_recorder.h"
+#include "ddp_runtime/torch_compat.h"
 
 namespace ddp {
 
@@ -108,7 +109,7 @@ class Reducer {
   std::unique_ptr<BucketStore> store_;  // null with a single rank: nothing is sent
 
   struct Hook {
-    std::shared_ptr<torch::autograd::Node> accumulator;  // the tensor holds it weakly
+    torch_compat::NodePointer accumulator;  // the tensor holds it weakly
     std::uintptr_t key = 0;
   };
   std::vector<Hook> hooks_;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/point_to_point_channel.h"
 #include "ddp_runtime/comm/wait_timer.h"
 #include "ddp_runtime/comm/work.h"
 #include "ddp_runtime/parameter_server/exchange.h"

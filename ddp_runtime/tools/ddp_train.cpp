@@ -10,6 +10,7 @@
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/tools/train_command_line.h"
+#include "ddp_runtime/train/progress.h"
 #include "ddp_runtime/train/run_table.h"
 #include "ddp_runtime/train/trainer.h"
 #include "slurm_ddp/version.h"
@@ -33,30 +34,25 @@ void print_start(const CommandLine& c, ddp::comm::World& world, const torch::nn:
   std::fflush(stdout);
 }
 
-// The largest memory use of any rank.
-double peak_memory_mib(const nlohmann::json& report) {
-  std::int64_t most = 0;
-  for (const auto& rank : report.at("ranks")) {
-    most = std::max(most, rank.at("peak_memory_bytes").get<std::int64_t>());
-  }
-  return static_cast<double>(most) / 1048576;
+double peak_memory_mib(const ddp::train::RunResult& result) {
+  return static_cast<double>(result.peak_memory_bytes) / 1048576;
 }
 
 void print_dry_run(const ddp::train::RunResult& result) {
-  const double seconds = result.report.at("step_seconds").at("p50").get<double>();
+  const double seconds = result.median_step_seconds;
   fmt::print(
       "dry run: one step took {:.3g} s, memory {:.0f} MiB per rank; the run would have {} steps "
       "and take about {}; the first step is slower than the others\n",
-      seconds, peak_memory_mib(result.report), result.planned_steps,
+      seconds, peak_memory_mib(result), result.planned_steps,
       ddp::train::duration_text(seconds * static_cast<double>(result.planned_steps)));
 }
 
 void print_end(const ddp::train::RunResult& result) {
   fmt::print(
       "done: {} steps, train loss {:.4f}, eval loss {:.4f}, accuracy {:.4f}, memory {:.0f} MiB per "
-      "rank, parameters {}\n",
+      "rank, parameters 0x{:08x}\n",
       result.step, result.train_loss, result.evaluation.loss, result.evaluation.accuracy,
-      peak_memory_mib(result.report), result.report.at("parameters_crc32c").get<std::string>());
+      peak_memory_mib(result), result.parameters_crc32c);
   if (!result.checkpoint.empty()) fmt::print("checkpoint: {}\n", result.checkpoint.string());
   if (!result.best_checkpoint.empty()) {
     fmt::print("best checkpoint: {}\n", result.best_checkpoint.string());

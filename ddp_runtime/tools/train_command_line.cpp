@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "ddp_runtime/comm/failure/liveness.h"
 #include "ddp_runtime/parallel/hooks/compression.h"
 #include "ddp_runtime/tools/validators.h"
 #include "slurm_ddp/version.h"

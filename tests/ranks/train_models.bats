@@ -166,8 +166,17 @@ with h5py.File('link.h5', 'w') as f:
   refused 2 "'x' in link.h5 is a link, and links are not followed" --data hdf5:link.h5
 }
 
+# From PyTorch 2.x on CPUs have a matrix product in fp16.
+@test "fp16 is refused with libtorch 1.13, and trains with a PyTorch 2.x" {
+  if grep -q '^SLURM_DDP_TORCH_ROOT:PATH=.' "$bin/../CMakeCache.txt"; then
+    run -0 ranks 2 --precision fp16 --epochs 2
+    [[ $output == *"done: "* ]]
+  else
+    refused 2 "fp16 arithmetic is not supported on this device by libtorch 1." --precision fp16
+  fi
+}
+
 @test "incompatible options are refused" {
-  refused 2 "fp16 arithmetic is not supported on this device" --precision fp16
   refused 2 "unknown schedule 'linear'" --schedule linear
   refused 2 "--on-nan must be stop or skip" --on-nan ignore
   refused 2 "use none, crop, flip or crop+flip" --augment rotate

@@ -30,17 +30,9 @@
 #include <string>
 #include <vector>
 
-namespace ddp::comm {
+#include "ddp_runtime/comm/failure/liveness_limits.h"
 
-struct LivenessLimits {
-  std::chrono::milliseconds heartbeat = std::chrono::seconds(1);
-  std::chrono::milliseconds silence = std::chrono::seconds(8);
-  // A rank reconnects after this long a silence if the peer's kernel is silent, too.
-  std::chrono::milliseconds reconnect = std::chrono::seconds(3);
-  // A process that is still running this long after a failure, for example blocked in MPI, is
-  // terminated.
-  std::chrono::milliseconds exit = std::chrono::minutes(1);
-};
+namespace ddp::comm {
 
 // Scales all limits to another `silence`, so that it has room for the same number of heartbeats and
 // reconnection attempts.

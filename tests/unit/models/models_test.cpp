@@ -8,6 +8,7 @@
 #include "base/errors.h"
 #include "ddp_runtime/amp/autocast.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/torch_compat.h"
 
 namespace ddp::models {
 namespace {
@@ -156,6 +157,19 @@ TEST(Gpt, ScoresDependOnlyOnThePast) {
   const auto after = model->forward(tokens);
   EXPECT_TRUE(torch::equal(before.slice(1, 0, 9), after.slice(1, 0, 9)));
   for (int t = 9; t < 16; ++t) EXPECT_FALSE(torch::equal(before[0][t], after[0][t])) << t;
+}
+
+// The operator of 2.x and the parts of 1.13 alike.
+TEST(CausalAttention, IsASoftmaxOverThePast) {
+  torch::manual_seed(1);
+  const auto random = [] { return torch::randn({2, 3, 5, 4}, torch::kFloat64); };
+  const auto q = random(), k = random(), v = random();
+  const auto mixed = torch_compat::causal_attention(q, k, v);
+  for (std::int64_t t = 0; t < 5; ++t) {
+    const auto scores = (q.select(2, t).unsqueeze(2) * k.slice(2, 0, t + 1)).sum(-1) / 2;
+    const auto expected = (torch::softmax(scores, -1).unsqueeze(-1) * v.slice(2, 0, t + 1)).sum(2);
+    EXPECT_TRUE(torch::allclose(mixed.select(2, t), expected, 1e-9, 1e-12)) << "position " << t;
+  }
 }
 
 TEST(Gpt, AcceptsTextsShorterThanItsContext) {

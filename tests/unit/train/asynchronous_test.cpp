@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <nlohmann/json.hpp>
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
@@ -78,7 +79,7 @@ TEST_F(Asynchronous, WithoutStalenessEqualsSynchronousTrainingExceptForRounding)
       EXPECT_TRUE(torch::equal(end, stale[0])) << "settle() must make all ranks the same";
     EXPECT_TRUE(torch::allclose(stale[0], synchronous[0], 1e-3, 1e-4))
         << ranks << " ranks differ by " << (stale[0] - synchronous[0]).abs().max();
-    EXPECT_EQ(result_.report.at("asynchronous").at("largest_lead"), 0);
+    EXPECT_EQ(nlohmann::json::parse(result_.report).at("asynchronous").at("largest_lead"), 0);
   }
 }
 
@@ -88,7 +89,7 @@ TEST_F(Asynchronous, WithStalenessAllRanksEndWithTheSameTrainedModel) {
   const auto ends = train(4);
   for (const auto& end : ends) EXPECT_TRUE(torch::equal(end, ends[0]));
   EXPECT_GT(result_.evaluation.accuracy, 0.85);
-  EXPECT_LE(result_.report.at("asynchronous").at("largest_lead"), 4);
+  EXPECT_LE(nlohmann::json::parse(result_.report).at("asynchronous").at("largest_lead"), 4);
 }
 
 TEST_F(Asynchronous, RefusesOptionsThatNeedAllGradientsAtOnce) {

@@ -11,10 +11,12 @@
 #include <fstream>
 #include <limits>
 #include <mutex>
+#include <nlohmann/json.hpp>
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/data/tensor_dataset.h"
+#include "ddp_runtime/train/best_evaluation.h"
 #include "ddp_runtime/train/run_table.h"
 #include "ddp_runtime/train/trainer.h"
 #include "tests/unit/error_of.h"

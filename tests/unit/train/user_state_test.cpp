@@ -9,11 +9,13 @@
 #include <cmath>
 #include <filesystem>
 #include <mutex>
+#include <nlohmann/json.hpp>
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/train/trainer.h"
+#include "hdf5_ckpt/checkpoint_directory.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
 

@@ -1,0 +1,484 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/train/training_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/errors.h"
+#include "ddp_runtime/models/model.h"
+#include "ddp_runtime/train/run_difference.h"
+#include "hdf5_ckpt/crc32c.h"
+
+namespace ddp::train {
+namespace {
+
+using profile::Phase;
+
+constexpr int kPrefetchedBatches = 4;
+constexpr std::size_t kRecentSteps = 20;  // for the displayed rate
+
+data::BatchLayout layout_of(const comm::Group& group, const TrainOptions& options) {
+  return {options.batch, options.micro_batches, group.rank(), group.size()};
+}
+
+// Identifies a data set regardless of its location: checksum of its first, middle and last sample.
+std::string data_crc32c(const data::Dataset& data) {
+  const std::vector<std::int64_t> samples = {0, data.size() / 2, data.size() - 1};
+  const auto batch = data.get(samples);
+  std::uint32_t crc = 0;
+  for (const auto& tensor : {batch.inputs, batch.targets}) {
+    const auto bytes = tensor.detach().to(torch::kCPU).contiguous();
+    crc = ckpt::crc32c({static_cast<const std::byte*>(bytes.data_ptr()), bytes.nbytes()}, crc);
+  }
+  return fmt::format("{:08x}", crc);
+}
+
+// Describes a run, for comparison of a resumed run with the saved one.
+nlohmann::json describe(const TrainTask& task, const TrainOptions& options,
+                        const data::DistributedSampler& sampler) {
+  auto run = run_settings(options);
+  run.update({{"model", task.model_name},
+              {"data", task.data.name},
+              {"global_batch", sampler.layout().global_batch()},
+              {"samples", task.data.train->size()},
+              {"data_crc32c", data_crc32c(*task.data.train)}});
+  return run;
+}
+
+double unix_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+LearningRate learning_rate_of(const TrainOptions& options, int ranks) {
+  LearningRate rate;
+  rate.base = options.optimizer.learning_rate;
+  if (options.scale_learning_rate) rate.scale = static_cast<double>(ranks * options.micro_batches);
+  rate.warmup_steps = options.warmup_steps;
+  rate.schedule = options.schedule;
+  rate.decay_epochs = options.decay_epochs;
+  rate.decay_factor = options.decay_factor;
+  return rate;
+}
+
+// Ranks must draw different dropout masks, but a repeated run must draw the same masks again.
+std::uint64_t generator_seed(std::uint64_t seed, int rank) {
+  return seed * 1000003U + static_cast<std::uint64_t>(rank) + 1;
+}
+
+// Checked at the start, because hours of training would be lost later.
+void require_report_directory(comm::Group& group, const std::filesystem::path& directory) {
+  if (directory.empty()) return;
+  std::string problem;
+  if (group.rank() == 0) {
+    std::error_code error;
+    std::filesystem::create_directories(directory, error);
+    if (error) {
+      problem = fmt::format("cannot create the report directory {}: {}", directory.string(),
+                            error.message());
+    }
+  }
+  problem = group.broadcast_text(problem, 0);
+  if (!problem.empty()) throw UsageError(problem);
+}
+
+// A custom loss has no accuracy.
+std::string evaluation_text(const Evaluation& evaluation, const char* between) {
+  auto text = fmt::format("eval loss {:.4f}", evaluation.loss);
+  if (std::isnan(evaluation.accuracy)) return text;
+  return text + fmt::format("{}accuracy {:.4f}", between, evaluation.accuracy);
+}
+
+// Options that depend on evaluations need evaluation data.
+void require_evaluation(const TrainTask& task, const TrainOptions& options) {
+  const auto* const data = task.data.evaluation.get();
+  if (data != nullptr && data->size() > 0) return;
+  if (data != nullptr) {
+    throw UsageError(
+        "the evaluation data has no samples; to train without evaluation, leave it out "
+        "(nullptr)");
+  }
+  const char* const what = options.patience > 0           ? "patience"
+                           : options.checkpoint.keep_best ? "keep_best"
+                                                          : nullptr;
+  if (what == nullptr) return;
+  throw UsageError(fmt::format(
+      "{0} needs evaluations, and the DataPair has no evaluation data; add some, or leave out "
+      "{0}",
+      what));
+}
+
+}  // namespace
+
+TrainingRun::TrainingRun(comm::Group& group, TrainTask task, TrainOptions options)
+    : group_(group),
+      task_(std::move(task)),
+      options_(std::move(options)),
+      objective_{task_.forward, task_.loss},
+      step_(make_training_step(group, task_.module, objective_, options_, recorder_)),
+      learning_rate_(learning_rate_of(options_, group.size())),
+      sampler_(task_.data.train->size(), options_.seed, layout_of(group, options_)),
+      state_(group, task_.module, step_->optimizer(), step_->replica(), task_.user_state),
+      checkpointer_(group, state_, options_.checkpoint, describe(task_, options_, sampler_)) {
+  require_evaluation(task_, options_);
+  require_report_directory(group_, options_.report_directory);
+  torch::manual_seed(generator_seed(options_.seed, group_.rank()));
+}
+
+bool TrainingRun::epoch_done() const {
+  return position_.consumed + sampler_.layout().global_batch() > task_.data.train->size();
+}
+
+// The requested number, or the number that the requested steps need from the current position.
+std::int64_t TrainingRun::epochs_of_run() const {
+  if (options_.epochs > 0 || options_.steps == 0) return std::max<std::int64_t>(1, options_.epochs);
+  const std::int64_t batch = sampler_.layout().global_batch();
+  const std::int64_t size = task_.data.train->size();
+  const std::int64_t in_an_epoch = size / batch;
+  const std::int64_t in_this_one = (size - position_.consumed) / batch;
+  const std::int64_t beyond =
+      std::max<std::int64_t>(0, options_.steps - position_.step - in_this_one);
+  return position_.epoch + 1 + (beyond + in_an_epoch - 1) / in_an_epoch;
+}
+
+// Counted from the current position, because a resumed run may have another global batch.
+std::int64_t TrainingRun::planned_steps() const {
+  const std::int64_t batch = sampler_.layout().global_batch();
+  const std::int64_t size = task_.data.train->size();
+  const std::int64_t epochs_left = epochs_ - position_.epoch;
+  if (epochs_left <= 0) return position_.step;
+  const std::int64_t planned =
+      position_.step + (size - position_.consumed) / batch + (epochs_left - 1) * (size / batch);
+  return options_.steps > 0 ? std::min(options_.steps, planned) : planned;
+}
+
+// A dry run trains one of these steps.
+std::int64_t TrainingRun::last_step() const {
+  return options_.dry_run ? std::min<std::int64_t>(planned_steps(), 1) : planned_steps();
+}
+
+bool TrainingRun::checkpointing_enabled() const {
+  return checkpointer_.enabled() && !options_.dry_run;
+}
+
+void TrainingRun::resume() {
+  const auto resumed = checkpointer_.resume(generator_seed(options_.seed, group_.rank()));
+  if (!resumed) return;
+  position_ = *resumed;
+  auto* const scaler = step_->scaler();
+  if (scaler != nullptr && position_.loss_scale.scale > 0) scaler->restore(position_.loss_scale);
+}
+
+// From here on a stop signal triggers a checkpoint first.
+void TrainingRun::begin_agreement() {
+  if (!boundary_ || asked_at_step_) return;
+  asked_at_step_ = position_.step;
+  boundary_->begin(checkpointer_.writing(),
+                   lead_seconds(longest_step_, checkpointer_.longest_save_seconds()));
+}
+
+// Completes the agreement once the slowest rank can have started its part, so that a rank that is
+// ahead does not wait for it. Completes it before a save at the latest, because the answer would
+// not cover that save's writing.
+void TrainingRun::end_agreement(bool last_of_epoch) {
+  if (!asked_at_step_) return;
+  const bool all_asked = position_.step - *asked_at_step_ > step_->max_lead();
+  if (!all_asked && !last_of_epoch && !checkpointer_.due(position_.step, false)) return;
+  asked_at_step_.reset();
+  const auto agreed = boundary_->end();
+  interrupted_ = agreed.stop;
+  checkpointer_.poll(agreed.writing);
+}
+
+bool TrainingRun::should_continue() const {
+  return interrupted_.empty() && position_.epoch < epochs_ && position_.step < last_step() &&
+         !position_.best.exhausted(options_.patience);
+}
+
+RunResult TrainingRun::fit() {
+  started_unix_ = unix_now();
+  if (checkpointing_enabled()) {
+    boundary_.emplace(group_);
+    if (group_.rank() == 0) boundary_->set_deadline(job_deadline());
+  }
+  if (!options_.dry_run) resume();
+  epochs_ = epochs_of_run();
+  first_step_ = position_.step;
+  learning_rate_.total_steps = planned_steps();
+  progress_ = std::make_unique<Progress>(group_.rank() == 0, first_step_);
+  reporter_ = make_reporter();
+  try {
+    if (!should_continue()) return finish_without_steps();
+    while (should_continue()) run_epoch();
+    return interrupted_.empty() ? finish() : finish_interrupted();
+  } catch (const std::exception& error) {
+    reporter_->failed(outcome_so_far(), error.what());
+    throw;
+  }
+}
+
+std::unique_ptr<RunReporter> TrainingRun::make_reporter() {
+  RunFacts facts{task_.program,
+                 task_.command,
+                 task_.model_name,
+                 task_.data.name,
+                 models::parameter_count(task_.module),
+                 sampler_.layout().global_batch(),
+                 epochs_,
+                 started_unix_,
+                 torch::get_num_threads()};
+  ReportTarget target{options_.dry_run ? std::filesystem::path() : options_.report_directory,
+                      first_step_};
+  return std::make_unique<RunReporter>(group_, std::move(facts), std::move(target), recorder_,
+                                       step_->max_lead() == 0);
+}
+
+RunOutcome TrainingRun::outcome_so_far() const {
+  return {position_.step - first_step_, epoch_loss_, std::nullopt, std::nullopt,
+          position_.best.loss};
+}
+
+// Keeps the newest row, because the progress display shows it.
+void TrainingRun::keep_report() {
+  const bool due = reporter_->after_step();
+  if (due) reduce_losses();
+  std::size_t complete = std::min(reduced_losses_, losses_.size() - 1);
+  const std::size_t newest = reduced_losses_ - complete;
+  reporter_->take_rows(losses_, complete);
+  reduced_losses_ = newest;
+  if (due) reporter_->update(outcome_so_far());
+}
+
+void TrainingRun::run_epoch() {
+  sampler_.set_epoch(position_.epoch, position_.consumed);
+  const std::int64_t steps = std::min(sampler_.steps_left(), last_step() - position_.step);
+  {
+    data::Prefetcher batches(
+        steps * options_.micro_batches,
+        [this](std::int64_t number) {
+          return task_.data.train->draw(
+              sampler_.indices(number / options_.micro_batches, number % options_.micro_batches),
+              sampler_.epoch());
+        },
+        options_.loader_threads, kPrefetchedBatches);
+    for (std::int64_t step = 0; step < steps && interrupted_.empty(); ++step) {
+      recorder_.begin_step();
+      begin_agreement();
+      run_step(batches, learning_rate_.at(position_.step, position_.epoch));
+      position_.consumed = sampler_.consumed_after(step + 1);
+      end_agreement(step + 1 == steps);
+      finish_step();
+    }
+  }
+  if (epoch_done() && interrupted_.empty()) end_epoch();
+}
+
+void TrainingRun::run_step(data::Prefetcher& batches, double learning_rate) {
+  group_.flight_recorder().set_phase(
+      fmt::format("epoch {}, step {}", position_.epoch + 1, position_.step + 1));
+  const auto outcome = step_->run(batches, learning_rate, position_.consumed);
+  ++position_.step;
+  if (const auto* scaler = step_->scaler()) position_.loss_scale = scaler->state();
+  losses_.push_back({position_.step, position_.epoch, outcome.loss, learning_rate, 0});
+  if (!outcome.left_out.empty()) {
+    progress_->log(fmt::format("step {}: update skipped: {}", position_.step, outcome.left_out));
+  }
+}
+
+void TrainingRun::finish_step() {
+  // The checkpoint at the end of an epoch follows the evaluation and belongs to the next epoch.
+  if (!epoch_done() && checkpointing_enabled() && interrupted_.empty() &&
+      checkpointer_.due(position_.step, false)) {
+    const auto span = recorder_.measure(Phase::checkpoint);
+    step_->settle();
+    reduce_losses();
+    checkpointer_.save(position_);
+  }
+  recorder_.end_step();
+  losses_.back().seconds = recorder_.steps().back().total();
+  longest_step_ = std::max(longest_step_, losses_.back().seconds);
+  keep_report();
+  if (options_.log_every_steps > 0 && position_.step % options_.log_every_steps == 0) {
+    if (step_->max_lead() == 0) reduce_losses();
+    const auto point = progress_point();
+    progress_->log(progress_line(point, progress_->seconds_left(point)));
+  }
+  progress_->update(progress_point());
+}
+
+// Losses stay on each rank and are averaged over the ranks only when needed: a collective in every
+// step would cost more than a number in a log is worth.
+void TrainingRun::reduce_losses() {
+  const std::size_t count = losses_.size() - reduced_losses_;
+  if (count == 0) return;
+  std::vector<double> values;
+  for (std::size_t i = reduced_losses_; i < losses_.size(); ++i) values.push_back(losses_[i].loss);
+  group_.all_reduce(comm::buffer_of(std::span(values)), comm::ReduceOp::sum, "losses").wait();
+  for (std::size_t i = 0; i < count; ++i) {
+    const double mean = values[i] / group_.size();
+    losses_[reduced_losses_ + i].loss = mean;
+    if (!std::isfinite(mean)) continue;  // a skipped step
+    position_.loss_sum += mean;
+    ++position_.loss_steps;
+  }
+  reduced_losses_ = losses_.size();
+  if (position_.loss_steps > 0) {
+    epoch_loss_ = position_.loss_sum / static_cast<double>(position_.loss_steps);
+  }
+}
+
+ProgressPoint TrainingRun::progress_point() const {
+  ProgressPoint point{position_.epoch, epochs_, position_.step, planned_steps()};
+  const auto& steps = recorder_.steps();
+  if (steps.empty()) return point;
+  const std::size_t recent = std::min(steps.size(), kRecentSteps);
+  double seconds = 0;
+  for (std::size_t i = steps.size() - recent; i < steps.size(); ++i) seconds += steps[i].total();
+  point.loss = losses_.back().loss;
+  point.learning_rate = losses_.back().learning_rate;
+  point.samples_per_second =
+      static_cast<double>(recent) * static_cast<double>(sampler_.layout().global_batch()) / seconds;
+  return point;
+}
+
+void TrainingRun::end_epoch() {
+  reduce_losses();
+  evaluate_now();
+  progress_->log(fmt::format("epoch {}/{}  step {}  train loss {:.4f}{}  {:.0f} samples/s",
+                             position_.epoch + 1, epochs_, position_.step, epoch_loss_,
+                             evaluates() ? "  " + evaluation_text(evaluation_, "  ") : "",
+                             progress_point().samples_per_second));
+  const bool best = evaluates() && position_.best.record(evaluation_.loss);
+  position_.begin_epoch(position_.epoch + 1);
+  if (checkpointing_enabled()) {
+    if (best) {
+      const auto span = reporter_->measure(RunReporter::WallPart::checkpoint);
+      checkpointer_.save_best(position_);
+    }
+    if (checkpointer_.due(position_.step, true)) save_after_step();
+  }
+  recorder_.pause();
+}
+
+void TrainingRun::add_checkpoint_time(profile::Clock::time_point begin) {
+  if (recorder_.steps().empty()) return;
+  recorder_.add_to_last_step(Phase::checkpoint, {begin, profile::Clock::now()});
+}
+
+void TrainingRun::save_after_step() {
+  const auto begin = profile::Clock::now();
+  checkpointer_.save(position_);
+  add_checkpoint_time(begin);
+}
+
+// Exit status 0, or 75 for a run that must be continued, guarantees that no training is lost.
+void TrainingRun::save_last() {
+  const auto begin = profile::Clock::now();
+  checkpointer_.save_last(position_);
+  add_checkpoint_time(begin);
+}
+
+void TrainingRun::evaluate_now() {
+  if (evaluated_step_ == position_.step) return;
+  step_->settle();
+  evaluated_step_ = position_.step;
+  if (!evaluates()) return;
+  const auto span = reporter_->measure(RunReporter::WallPart::evaluation);
+  group_.flight_recorder().set_phase(fmt::format("evaluation after step {}", position_.step));
+  const auto& data = *task_.data.evaluation;
+  const std::int64_t samples =
+      options_.dry_run ? std::min(data.size(), group_.size() * options_.batch) : data.size();
+  evaluation_ = evaluate(group_, task_.module, task_.forward, data, samples, options_.batch,
+                         options_.precision, task_.loss);
+}
+
+// The parts of the result that are known however the run ends.
+RunResult TrainingRun::result_so_far() const {
+  RunResult result;
+  result.step = position_.step;
+  result.taken = position_.step - first_step_;
+  result.evaluation = evaluation_;
+  result.train_loss = epoch_loss_;
+  result.planned_steps = learning_rate_.total_steps;
+  result.checkpoint = checkpointer_.newest();
+  result.best_checkpoint = checkpointer_.best();
+  return result;
+}
+
+// `report` is null on all ranks but rank 0.
+void TrainingRun::add_report(RunResult& result, const nlohmann::json& report) const {
+  result.report_file = reporter_->file();
+  if (report.is_null()) return;
+  result.report = report.dump();
+  result.median_step_seconds = report.at("step_seconds").at("p50").get<double>();
+  for (const auto& rank : report.at("ranks")) {
+    result.peak_memory_bytes =
+        std::max(result.peak_memory_bytes, rank.at("peak_memory_bytes").get<std::int64_t>());
+  }
+}
+
+// The next process evaluates and reports; this one may have little time left.
+RunResult TrainingRun::finish_interrupted() {
+  checkpointer_.leave();
+  step_->settle();
+  reduce_losses();
+  save_last();
+  progress_.reset();
+  reporter_->take_rows(losses_, reduced_losses_);
+  auto interrupted = result_so_far();
+  interrupted.interrupted = interrupted_;
+  interrupted.evaluation = {};  // could be from an earlier step
+  add_report(interrupted,
+             reporter_->finish(outcome_so_far(), RunReporter::Ending::interrupted, interrupted_));
+  return interrupted;
+}
+
+// The resumed run was already finished. Its report is worth more than a report about this process,
+// which trained nothing.
+RunResult TrainingRun::finish_without_steps() {
+  evaluate_now();
+  auto ended = result_so_far();
+  ended.stopped_early = position_.best.exhausted(options_.patience);
+  ended.parameters_crc32c = parameters_crc32c(named_parameters(task_.module));
+  const auto why =
+      ended.stopped_early
+          ? fmt::format("stopped early at step {}; a longer patience", position_.step)
+          : fmt::format("already finished at step {}; more epochs or steps", position_.step);
+  progress_->log(
+      fmt::format("nothing to do: the run {} would continue it: {}parameters 0x{:08x}", why,
+                  evaluates() ? evaluation_text(evaluation_, ", ") + ", " : std::string(),
+                  ended.parameters_crc32c));
+  progress_.reset();
+  step_->finish();
+  return ended;
+}
+
+RunResult TrainingRun::finish() {
+  reduce_losses();
+  evaluate_now();
+  // A run that must stop within an epoch keeps its last steps, too.
+  if (checkpointing_enabled()) save_last();
+  auto ended = result_so_far();
+  ended.stopped_early = position_.best.exhausted(options_.patience);
+  if (ended.stopped_early) {
+    progress_->log(fmt::format("stopped early: no better evaluation than {:.4f} for {} epochs",
+                               position_.best.loss.value_or(0), position_.best.epochs_since));
+  }
+  progress_.reset();
+  ended.parameters_crc32c = parameters_crc32c(named_parameters(task_.module));
+
+  auto outcome = outcome_so_far();
+  if (evaluates()) outcome.evaluation = evaluation_;
+  outcome.parameters_crc32c = ended.parameters_crc32c;
+  nlohmann::json more;
+  const auto asynchronous = step_->finish();
+  if (!asynchronous.is_null()) more = {{"asynchronous", asynchronous}};
+  reporter_->take_rows(losses_, reduced_losses_);
+  add_report(ended, reporter_->finish(outcome, RunReporter::Ending::finished, "", more));
+  return ended;
+}
+
+}  // namespace ddp::train

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// One training run: what is behind Trainer.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/data/prefetch.h"
+#include "ddp_runtime/data/sampler.h"
+#include "ddp_runtime/profile/step_recorder.h"
+#include "ddp_runtime/train/checkpointer.h"
+#include "ddp_runtime/train/learning_rate.h"
+#include "ddp_runtime/train/progress.h"
+#include "ddp_runtime/train/run_report.h"
+#include "ddp_runtime/train/step_boundary.h"
+#include "ddp_runtime/train/trainer.h"
+#include "ddp_runtime/train/training_step.h"
+
+namespace ddp::train {
+
+// What Trainer does, and the objects that it does it with.
+class TrainingRun {
+ public:
+  TrainingRun(comm::Group& group, TrainTask task, TrainOptions options);
+
+  RunResult fit();
+
+ private:
+  void resume();
+  void run_epoch();
+  void run_step(data::Prefetcher& batches, double learning_rate);
+  void finish_step();
+  void reduce_losses();
+  void evaluate_now();
+  void end_epoch();
+  void save_after_step();
+  void save_last();
+  void add_checkpoint_time(profile::Clock::time_point begin);
+  RunResult finish();
+  void add_report(RunResult& result, const nlohmann::json& report) const;
+  std::unique_ptr<RunReporter> make_reporter();
+  RunOutcome outcome_so_far() const;
+  void keep_report();
+  RunResult finish_without_steps();
+  RunResult result_so_far() const;
+  bool evaluates() const noexcept { return task_.data.evaluation != nullptr; }
+  std::int64_t epochs_of_run() const;
+  bool epoch_done() const;
+  bool checkpointing_enabled() const;
+  void begin_agreement();
+  void end_agreement(bool last_of_epoch);
+  bool should_continue() const;
+  RunResult finish_interrupted();
+  std::int64_t planned_steps() const;
+  std::int64_t last_step() const;
+  ProgressPoint progress_point() const;
+
+  comm::Group& group_;
+  TrainTask task_;
+  TrainOptions options_;
+  profile::StepRecorder recorder_;
+  Objective objective_;
+  std::unique_ptr<TrainingStep> step_;
+  LearningRate learning_rate_;
+  data::DistributedSampler sampler_;
+  TrainingState state_;
+  Checkpointer checkpointer_;
+  std::optional<StepBoundary>
+      boundary_;  // nullopt: nothing is saved, and signals have their default effect
+  std::optional<std::int64_t>
+      asked_at_step_;        // step since which the answer of boundary_ is pending
+  std::string interrupted_;  // see RunResult
+  double longest_step_ = 0;
+  std::unique_ptr<Progress> progress_;
+  std::unique_ptr<RunReporter> reporter_;
+
+  Position position_;
+  std::int64_t epochs_ = 0;      // of the whole run
+  std::int64_t first_step_ = 0;  // the step at which this process began
+  double epoch_loss_ = 0;        // of the current or last epoch, over all ranks
+  std::vector<StepLoss> losses_;
+  std::size_t reduced_losses_ = 0;  // how many of losses_ are already means over all ranks
+  Evaluation evaluation_;
+  std::int64_t evaluated_step_ = -1;  // step of evaluation_
+  double started_unix_ = 0;
+};
+
+}  // namespace ddp::train
