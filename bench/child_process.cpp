@@ -21,12 +21,12 @@ namespace {
 
 constexpr int kTimeoutMilliseconds = 5000;
 
-// A socket pair and not a pipe, because a write to a child that has exited then returns an error
-// and does not raise SIGPIPE. Other children inherit neither end.
+// A socket pair rather than a pipe, so that writing to a child that has exited returns an error
+// instead of raising SIGPIPE. Other children inherit neither end.
 std::array<FileDescriptor, 2> channel() {
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    throw RuntimeError(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
+    throw RuntimeError(fmt::format("cannot create a socket pair: {}", std::strerror(errno)));
   }
   return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
@@ -101,7 +101,7 @@ std::string ChildProcess::read_line() {
     const ssize_t n = read(from_child_.get(), block.data(), block.size());
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
-      to_child_.close();  // the child may exit slightly after it closes its output
+      to_child_.close();  // the child may exit shortly after it closes its output
       throw_gone();
     }
     unread_.append(block.data(), static_cast<std::size_t>(n));

@@ -191,7 +191,7 @@ CLI::App* add_timeline(CLI::App& app, Options& options) {
 }
 
 CLI::App* add_ckpt(CLI::App& app, Options& options) {
-  auto* command = app.add_subcommand("ckpt", "Measure the speed of checkpoints, on one process");
+  auto* command = app.add_subcommand("ckpt", "Measure the speed of checkpoints in one process");
   auto& ckpt = options.ckpt;
   command->add_option("--mib", ckpt.mib, "MiB of float32 in the checkpoint")
       ->check(ddp::tools::positive())

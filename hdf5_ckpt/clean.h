@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entries of a checkpoint directory that take space, but that no run would resume from.
+// Entries of a checkpoint directory that take up space but that no run would resume from.
 #pragma once
 
 #include <chrono>
@@ -13,8 +13,8 @@ namespace ddp::ckpt {
 struct Leftover {
   enum class Kind : std::uint8_t {
     unfinished,  // left by an interrupted save or deletion
-    set_aside,   // from an abandoned branch; whole
-    replaced,    // damaged, and replaced by a whole one
+    set_aside,   // from an abandoned branch; intact
+    replaced,    // damaged, and replaced by an intact one
   };
   Kind kind = Kind::unfinished;
   std::filesystem::path path;

@@ -37,7 +37,7 @@ namespace ddp {
 // makes N ranks and N accumulated micro-batches compute the same numbers.
 //
 // Note [Unused parameters]
-// A parameter may not be used by a loss on this rank. Its window then counts as ready without a
+// A loss on this rank may leave a parameter unused. Its window then counts as ready without a
 // hook: before backward if the graph does not reach it, at the end of backward otherwise (a
 // function may return no gradient). The window holds the sum of earlier micro-batches of the step,
 // or zeros. A map of the parameters used by each rank, reduced after the last bucket, shows which
@@ -52,8 +52,8 @@ class Reducer {
   Reducer& operator=(const Reducer&) = delete;
   ~Reducer();
 
-  // Discards the gradients of the previous step. Collective in the step after the first one that
-  // reduced, when the buckets are rebuilt.
+  // Discards the gradients of the previous step. Collective only once: when the buckets are
+  // rebuilt, in the step after the first reduction.
   void begin_step();
   // See GradientBucket::loss_scale().
   void set_loss_scale(double scale) noexcept { loss_scale_ = scale; }
@@ -69,7 +69,7 @@ class Reducer {
   // them; empty while it is unknown, or if there is no single order. The same on all ranks.
   std::vector<std::int64_t> gradient_order() const;
   // Adopts an order that was learned earlier, so that the next step has the same buckets as then.
-  // To be called on all ranks, before the first step. Does nothing if it does not fit the model.
+  // Call on all ranks, before the first step. Does nothing if it does not fit the model.
   void expect_gradient_order(std::span<const std::int64_t> order);
 
   // The collectives of the last finished step.

@@ -14,17 +14,18 @@ struct Advice {
 };
 
 constexpr Advice kAdvice[] = {
-    {"data", "Loading does not keep up: try more loader workers, or faster storage for the data."},
+    {"data",
+     "Data loading does not keep up: try more loader workers, or faster storage for the data."},
     {"forward",
-     "Computing itself became slower: check that ranks do not share CPUs, that each has its "
-     "threads (OMP_NUM_THREADS), and that memory bandwidth is not the limit."},
+     "The computation itself became slower: check that ranks do not share CPUs, that each has "
+     "enough threads (OMP_NUM_THREADS), and that memory bandwidth is not the limit."},
     {"backward",
-     "Computing itself became slower: check that ranks do not share CPUs, that each has its "
-     "threads (OMP_NUM_THREADS), and that memory bandwidth is not the limit."},
+     "The computation itself became slower: check that ranks do not share CPUs, that each has "
+     "enough threads (OMP_NUM_THREADS), and that memory bandwidth is not the limit."},
     {"waiting",
-     "Ranks wait for each other, and none is consistently late: they are slow in turns, as when "
-     "other programs or the system take their CPUs, or samples differ in size. A larger batch per "
-     "rank evens it out."},
+     "Ranks wait for each other, and none is consistently late: they take turns being slow, for "
+     "example because other programs or the system take their CPUs, or because samples differ in "
+     "size. A larger batch per rank evens this out."},
     {"exposed_comm",
      "Backward does not hide the communication: try a larger batch per rank, another bucket size, "
      "or gradient accumulation, and check the network with ddp-check net."},
@@ -79,10 +80,10 @@ std::vector<std::pair<std::string, std::string>> step_glossary() {
   return {{"waiting for other ranks",
            "the part of the exposed communication in which another rank had not arrived yet"},
           {"exposed communication",
-           "communication that the backward pass does not hide, without that waiting"},
+           "communication that the backward pass does not hide, not counting that waiting"},
           {"overlap", "the part of the communication that the backward pass hides"},
           {"other", "time of a step in none of the named phases"},
-          {"p50, p95", "half, and 95 of 100, of the steps were at most this long"},
+          {"p50, p95", "half of the steps, and 95 of 100, took at most this long"},
           {"ms", "milliseconds"},
           {"GB", "10^9 bytes"}};
 }

@@ -12,8 +12,8 @@ namespace {
 using profile::StepCollectives;
 using profile::WaitSplit;
 
-// Values after the durations in the minimum all_reduce: the number of durations, as is and negated,
-// to detect ranks that disagree on it; and the duration of a step.
+// Values that follow the durations in the all_reduce by minimum: the number of durations, once as
+// it is and once negated, to detect ranks that disagree on it; and the negated duration of a step.
 enum Tail : std::size_t { fewest, most_negated, step_negated, tail_size };
 
 std::shared_ptr<std::vector<float>> durations_of(const std::vector<StepCollectives>& steps,

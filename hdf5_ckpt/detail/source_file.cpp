@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads all pages of a piece whole, directly into the destination if the piece begins and ends at
-// page boundaries.
+// Reads a piece in whole pages, directly into the destination if the piece begins and ends at page
+// boundaries.
 
 #include "hdf5_ckpt/detail/source_file.h"
 

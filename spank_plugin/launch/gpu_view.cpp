@@ -59,7 +59,7 @@ GpuView view_gpus(const TaskFacts& task, const NodeFacts& node) {
         std::min<std::size_t>(count_if(task.gpus.front().devices, is_slice), kMaxDevices));
     view.source = task.gpus.front().variable;
   } else if (task.gpus_on_node != 0) {
-    view.visible = task.gpus_on_node;  // without a list all of them are visible
+    view.visible = task.gpus_on_node;  // without a list, all are visible
     view.source = "SLURM_GPUS_ON_NODE";
   }
   view.is_masked = view.visible && *view.visible < view.on_node;
@@ -114,7 +114,7 @@ std::vector<std::string> gpu_notes(const GpuView& view, const TaskFacts& task, G
                              number(view.on_node) + " GPUs of its node";
     if (policy == GpuPolicy::shared) {
       notes.push_back(seen + ", and gpus=shared cannot change that: " +
-                      (task.hides_gpu_devices ? "it may not open their device files"
+                      (task.hides_gpu_devices ? "the task may not open their device files"
                                               : "the list of all GPUs is unknown here"));
     } else {
       notes.push_back(

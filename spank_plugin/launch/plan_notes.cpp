@@ -65,7 +65,7 @@ void note_renumbering(PlanBuilder& plan, const StepFacts& step, Order order) {
   if (order == Order::slurm || step.node_count == 1) return;
   if (order == Order::packed && counts_node_by_node(step, Order::slurm)) return;
   plan.note(
-      "RANK differs from SLURM's numbers of the tasks, which MPI, JAX and Lightning use as "
+      "RANK differs from SLURM's numbers for the tasks, which MPI, JAX and Lightning use as "
       "ranks");
 }
 
@@ -91,7 +91,7 @@ void note_gpus_of_single_task(PlanBuilder& plan, const Facts& facts) {
   plan.note("one task on this node sees " + gpus + " GPUs, and a rank uses one; " +
             (has_workers ? "a torchrun that the task starts will run " +
                                plan.value_of("PET_NPROC_PER_NODE") +
-                               " workers, anything else should be started as one task per GPU"
+                               " workers; start anything else as one task per GPU"
                          : std::string("start one task per GPU")) +
             " (--ntasks-per-node=" + gpus + ")");
 }
@@ -102,8 +102,9 @@ void note_launchers(PlanBuilder& builder, const Facts& facts) {
   const auto& step = facts.step;
   if (!step.command.other_launcher.empty() && step.task_count > 1) {
     builder.note(step.command.other_launcher +
-                 " starts processes by itself and does not know of the step's other tasks: start "
-                 "the script itself, one task per GPU (srun --ddp --ntasks-per-node=GPUS python "
+                 " starts processes by itself and does not know about the step's other tasks: "
+                 "start the script directly, one task per GPU "
+                 "(srun --ddp --ntasks-per-node=GPUS python "
                  "SCRIPT)");
   }
   note_gpus_of_single_task(builder, facts);

@@ -5,8 +5,8 @@
 public_headers.py check INSTALLED ENTRY...: checks that exactly the headers that an entry includes,
 directly or through other headers, are installed below INSTALLED.
 
-public_headers.py sources INSTALLED DIRECTORY: writes a source file for each header without libtorch,
-which includes only that header.
+public_headers.py sources INSTALLED DIRECTORY: for each header that does not need libtorch, writes a
+source file that includes only that header.
 """
 
 import pathlib
@@ -45,7 +45,7 @@ def check(installed, entries):
     there = headers(installed)
     problems = [f"{name}: {wanted[name]} includes it; add it to PUBLIC_HEADERS in its CMakeLists.txt"
                 for name in wanted if name not in there]
-    problems += [f"{name}: no header for users includes it; remove it from PUBLIC_HEADERS in its CMakeLists.txt"
+    problems += [f"{name}: no public header includes it; remove it from PUBLIC_HEADERS in its CMakeLists.txt"
                  for name in there if name not in wanted]
     print(*problems, sep="\n", end="\n" if problems else "")
     print(f"{len(there)} headers installed")

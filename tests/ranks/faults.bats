@@ -16,7 +16,7 @@ setup() {
 
 # ranks N FAULT [mpirun's options]: runs fault_ranks within the time limit. mpirun would kill the
 # other ranks as soon as one fails; --enable-recovery prevents that, so that the ranks have to exit
-# by themselves.
+# on their own.
 ranks() {
   local n=$1 fault=$2
   shift 2

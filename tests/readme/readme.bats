@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Runs the ```sh blocks of each section of README.md, in their order, on the local cluster. The
+# Runs the ```sh blocks of each section of README.md, in order, on the local cluster. The
 # second of the README's "two commands" runs this test.
 
 bats_require_minimum_version 1.5.0
@@ -135,7 +135,7 @@ for block in blocks:
 PY
 }
 
-@test "the training script that docs/launch.md shows trains" {
+@test "the training script in docs/launch.md runs" {
   /usr/bin/python3 -c 'import torch' || skip "no PyTorch for Python here (apt-get install python3-torch)"
   on_cluster
   mkdir bin && ln -s /usr/bin/python3 bin/python

@@ -70,7 +70,7 @@ bool CollectiveStage::measure_speeds() {
 
 void CollectiveStage::measure_latency() {
   const auto little = measure(Collective::all_reduce, kSmallElements, kSmallIterations);
-  if (sums_right_) add(evaluate_collective_data(little));  // else wrong data is already reported
+  if (sums_right_) add(evaluate_collective_data(little));  // otherwise, it is already reported
   const auto latency = bus_bandwidth(little);
   if (!latency) return;
   add(evaluate_collective_latency(little, options_.pairs));

@@ -19,7 +19,7 @@ struct GpuExpectations {
   std::optional<int> wanted;  // number requested by the step; empty for a step without GPUs
   int nvidia_in_kernel = 0;   // GPUs bound to NVIDIA's kernel driver
   int others_in_kernel = 0;   // GPUs bound to other vendors' drivers
-  bool all_visible = false;   // no job's limits hide GPUs from this process
+  bool all_visible = false;   // no GPUs are hidden from this process by a job's limits
   // Whether a process belongs to this job.
   std::function<bool(int pid)> is_own = [](int) { return false; };
 };
@@ -31,8 +31,8 @@ std::optional<int> gpus_wanted(const Environment& environment);
 // No findings for a node without GPUs if the step does not request any.
 std::vector<Finding> evaluate_gpus(const NvmlFacts& facts, const GpuExpectations& expected);
 
-// The GPUs that failed according to the kernel log, without errors caused by programs. `log` is the
-// content of /dev/kmsg, with lines such as "NVRM: Xid (PCI:0000:1b:00): 79, ..".
+// The GPUs that failed according to the kernel log, ignoring errors caused by programs. `log` is
+// the content of /dev/kmsg, with lines such as "NVRM: Xid (PCI:0000:1b:00): 79, ..".
 std::vector<Finding> evaluate_xids(std::string_view log);
 
 // Reads at most 4 MiB without waiting for new messages. Returns nullopt if the log is not readable.

@@ -42,8 +42,8 @@ std::shared_ptr<SharedRegion> NodeMemory::allocate(Group& group, std::size_t byt
   return one_process_ ? allocate_in_process(group, rounded) : allocate_shared(group, rounded);
 }
 
-// Ranks that are threads exchange pointers. Each copies the pointers of the others while all of
-// them wait.
+// Ranks that are threads exchange pointers. No rank returns before all have copied the others'
+// pointers, so that the pointers stay valid.
 std::shared_ptr<SharedRegion> NodeMemory::allocate_in_process(Group& group, std::size_t bytes) {
   const std::shared_ptr<std::byte> own = zeroed_bytes(bytes, kAlignment);
   auto address = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(&own));
@@ -59,7 +59,7 @@ std::shared_ptr<SharedRegion> NodeMemory::allocate_in_process(Group& group, std:
     region->heap.push_back(*reinterpret_cast<const std::shared_ptr<std::byte>*>(peer));
     region->copies.push_back(region->heap.back().get());
   }
-  group.barrier("lent pointers").wait();
+  group.barrier("exchanged pointers").wait();
   return region;
 }
 

@@ -8,7 +8,7 @@
 namespace ddp::comm {
 namespace {
 
-// Puts the length before each field, so that different lists of fields give different texts.
+// Prefixes each field with its length, so that different lists of fields give different strings.
 std::string joined(std::initializer_list<std::string_view> fields) {
   std::string text;
   for (const std::string_view field : fields) {

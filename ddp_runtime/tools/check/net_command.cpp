@@ -40,7 +40,7 @@ void add_net_limits(CLI::App& net, NetArguments& arguments) {
   net.add_option("--join-limit", arguments.join_limit, "Seconds for MPI to start")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 3600.0));
-  net.add_option("--mib", arguments.mib, "MiB per exchange of a pair and direction")
+  net.add_option("--mib", arguments.mib, "MiB per exchange, for each pair and direction")
       ->capture_default_str()
       ->check(CLI::Range(1, 4095));
   net.add_option("--port", arguments.port,

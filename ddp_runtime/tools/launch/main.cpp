@@ -69,7 +69,7 @@ Facts read_facts() {
 
 Settings read_settings(const std::string& spec) {
   Settings settings;
-  // Settings of a surrounding `srun --ddp` also apply to ddp-launch.
+  // Settings of an enclosing `srun --ddp` also apply to ddp-launch.
   const auto around = from_process(variable::kSettings);
   if (around && detect_launcher(look_up) == Launcher::slurm) settings = decode_settings(*around);
   settings.explain.reset();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that only communicate, with the defaults of a job, to test which events stop them. Each
-// rank writes its process id to DIRECTORY/pid.R when it is running.
+// Ranks that only communicate, with the default options of a job, to test which events stop them.
+// Each rank writes its process ID to DIRECTORY/pid.R once it is running.
 //
-// Usage: comm_ranks barriers SECONDS DIRECTORY     consecutive barriers for this time
+// Usage: comm_ranks barriers SECONDS DIRECTORY     consecutive barriers for this long
 //        comm_ranks all-to-all BYTES DIRECTORY     every rank sends to all, then receives
 //        comm_ranks throw-42 0 DIRECTORY           rank 1 throws an int
-// COMM_RANKS_TIMEOUT=SECONDS: the timeout of a wait.
+// COMM_RANKS_TIMEOUT=SECONDS: the timeout for each wait.
 #include <fmt/format.h>
 #include <unistd.h>
 

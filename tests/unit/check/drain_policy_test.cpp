@@ -78,7 +78,7 @@ Verdict verdict_with(const std::string& check, const std::string& device, Severi
   return verdict;
 }
 
-TEST(DrainPolicy, OnlyARepeatedCheckCanBeClean) {
+TEST(DrainPolicy, ANodeIsCleanOnlyIfTheSameCheckIsRepeated) {
   const auto fine = verdict_with("storage.shm", "/dev/shm", Severity::ok);
   EXPECT_TRUE(made_again_and_clean(fine, "n1", "ddp-check:storage.shm /dev/shm"));
   EXPECT_FALSE(made_again_and_clean(fine, "n1", "ddp-check:storage.dir /scratch"));
@@ -99,7 +99,7 @@ TEST(DrainPolicy, OnlyARepeatedCheckCanBeClean) {
   EXPECT_FALSE(made_again_and_clean(other_fault, "n1", "ddp-check:storage.shm /dev/shm"));
 }
 
-TEST(DrainPolicy, CleanRunsAreCountedInARowAndForOneReason) {
+TEST(DrainPolicy, OnlyConsecutiveCleanRunsForTheSameReasonCount) {
   CleanRuns runs = clean_runs_in("");
   for (int i = 1; i <= 3; ++i) {
     runs = counted_on(clean_runs_in(text_of(runs)), "ddp-check:a b", true);

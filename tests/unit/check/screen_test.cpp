@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests which nodes and links the rounds make suspects, the noise of the rounds, and the slowdown
-// that they may hide.
+// Tests which nodes and links become suspects after the rounds, the noise of the rounds, and the
+// slowdown that they may hide.
 #include "ddp_runtime/check/net/locate/screen.h"
 
 #include <gtest/gtest.h>
@@ -78,8 +78,9 @@ TEST(Screen, SuspectsASlowPairOfGoodNodes) {
   EXPECT_EQ(seen.pairs, (std::vector<Pair>{{1, 4}}));
 }
 
-// A node that is fast with one partner and far below with two is a suspect itself, not its links.
-TEST(Screen, FarBelowWithSeveralPartnersSuspectsTheNode) {
+// If a node is fast with some partners but much too slow with two, the node is the suspect, not its
+// links.
+TEST(Screen, SlowWithSeveralPartnersMakesTheNodeASuspect) {
   auto results = rounds_of(6);
   for (auto& result : results) {
     if (result.pair == Pair{1, 4} || result.pair == Pair{1, 3}) result.b_to_a = 30;
@@ -89,7 +90,7 @@ TEST(Screen, FarBelowWithSeveralPartnersSuspectsTheNode) {
   EXPECT_TRUE(seen.pairs.empty());
 }
 
-TEST(Screen, SuspectsANodeThatIsLateWithAllPartners) {
+TEST(Screen, SuspectsANodeWithHighLatencyToAllPartners) {
   auto results = rounds_of(6);
   for (auto& result : results) {
     if (result.pair.a == 3 || result.pair.b == 3) result.latency_seconds = 8e-5;
@@ -127,7 +128,7 @@ TEST(Screen, HasNoLimitWithoutPeers) {
   EXPECT_FALSE(detection_limit(0, {}, {}));
 }
 
-// These links have half of the speed.
+// The links of nodes 0 to 3 have half the rate of the others.
 TEST(Screen, NodesAreComparedWithinTheirLinkRate) {
   auto results = rounds_of(12, {{0, 50}, {1, 50}, {2, 50}, {3, 50}});
   Classes classes(12, 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decisions for whole nodes. All machines except recorded_vm are built from public descriptions.
-// The table lists all variables of each plan, so that an additional one fails too.
+// The table lists all variables of each plan, so that an extra one fails the test, too.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -77,7 +77,8 @@ const std::vector<Case>& cases() {
        on("enp226s0", {{"NCCL_SOCKET_IFNAME", "=enp226s0"},
                        {"OMPI_MCA_btl_tcp_if_exclude", "127.0.0.1/8,sppp,docker0"}}),
        "fabric: 10 x mlx5 200 Gb/s InfiniBand, leader through enp226s0 (1 Gb/s)", ""},
-      // The host names resolve to IPoIB, as NCCL expects; the storage ports are another fabric.
+      // The host names resolve to IPoIB, as NCCL expects; the storage ports belong to another
+      // fabric.
       {"dgx_h100", "dgx_h100", "100.126.0.10", "ibp24s0",
        on("ibp24s0",
           {{"NCCL_IB_HCA",

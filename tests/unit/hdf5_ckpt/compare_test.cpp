@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The difference of two arrays, for every element type.
+// The difference between two arrays, for every element type.
 
 #include "ddp_runtime/tools/ckpt/compare.h"
 
@@ -62,13 +62,13 @@ TEST(Compare, ComparesHalfFloatsByValue) {
   EXPECT_TRUE(std::isnan(difference<std::uint16_t>(DType::float16, {0x7E00}, {0}).max_abs));
 }
 
-TEST(Compare, EqualityIsByBits) {
+TEST(Compare, EqualityIsBitwise) {
   const float nan = std::nanf("");
   EXPECT_EQ(difference<float>(DType::float32, {nan}, {nan}).elements, 0U);
   const ArrayDifference zeros = difference<float>(DType::float32, {0.0F}, {-0.0F});
   EXPECT_EQ(zeros.elements, 1U);
   EXPECT_EQ(zeros.max_abs, 0);
-  // A non-finite difference is not hidden by a later, larger finite one.
+  // A later finite difference does not hide a non-finite one.
   const ArrayDifference d = difference<float>(DType::float32, {nan, 1}, {1, 5});
   EXPECT_EQ(d.elements, 2U);
   EXPECT_TRUE(std::isnan(d.max_abs));

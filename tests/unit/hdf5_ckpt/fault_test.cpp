@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Combines every system call of a save with every fault, one at a time. One checkpoint was
-// acknowledged before. The invariants are:
-//   I1 a checkpoint loads       I2 it is at least the acknowledged one
+// Combines every system call of a save with every fault, one at a time. An earlier checkpoint has
+// already been acknowledged. The invariants are:
+//   I1 a checkpoint loads       I2 it is the acknowledged one or a later one
 //   I3 it is bitwise equal      I4 no half-written file looks like an HDF5 file
 //   I5 leftovers can be removed I6 nothing hangs or crashes
-// After an error (not a crash), save() has also thrown one clear sentence and left no files.
+// After an error (not a crash), save() must also have thrown a one-line error and left no files.
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -48,7 +48,7 @@ std::vector<Scenario> scenarios() {
              ops.without_rename_flags();
              ops.without_direct_open();
            }},
-          {"replaces a whole one", nothing, true},
+          {"replaces an intact one", nothing, true},
           {"replaces a damaged one", nothing, true, true},
           {"replaces a damaged one without rename flags", &FaultyOps::without_rename_flags, true,
            true}};
@@ -106,7 +106,8 @@ class FaultySave {
     }
   }
 
-  // A file that starts like HDF5 must be complete: equal to the result of an undisturbed save.
+  // A file that starts with the HDF5 signature must be complete: equal to that of a save without
+  // faults.
   void expect_no_torn_hdf5() {
     for (const auto& entry : fs::recursive_directory_iterator(root_.path())) {
       if (entry.path().filename() != "model.h5" ||
@@ -255,7 +256,7 @@ TEST_P(Faults, DiskThatStaysDeadLosesNothing) {
                 test::holds(checkpoint, small_model(kNew)));
     ASSERT_TRUE(!run.acknowledged() || test::holds(checkpoint, small_model(kNew)));
   }
-  report("disk dead from a call on", calls);
+  report("disk fails at a call and stays dead", calls);
 }
 
 TEST_P(Faults, FalselyReportedWriteIsFoundWhenLoading) {

@@ -22,7 +22,7 @@ TempDirectory::TempDirectory(On on) {
   const fs::path memory = "/dev/shm";
   const bool in_memory = on == On::memory && fs::is_directory(memory);
   std::string name = (in_memory ? memory : fs::temp_directory_path()) / "ckpt-test-XXXXXX";
-  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
+  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a directory");
   path_ = name;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are numbered node by node, and so that neighbors share a switch.
+// Tests that ranks can be numbered node by node, or so that neighbors share a switch.
 #include "spank_plugin/launch/rank_order.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ Settings ordered(const std::string& order) {
   return settings;
 }
 
-// SLURM's variables of a task in a cyclic step of 5 on p1 (ranks 0,2,3,4) and p2 (rank 1).
+// SLURM's variables for a task in a cyclic step of 5 tasks on p1 (ranks 0,2,3,4) and p2 (rank 1).
 Variables cyclic_task(std::uint32_t rank) {
   const bool second = rank == 1;
   const std::map<std::uint32_t, std::string> local = {
@@ -135,7 +135,7 @@ TEST(SwitchMap, SupportsBlocks) {
             "b1=n[1-18];b2=n[19-36]");
 }
 
-TEST(SwitchMap, SurvivesALoopAndRejectsTooLongText) {
+TEST(SwitchMap, SurvivesALoopAndRejectsOverlongText) {
   const std::string loop = make_switch_map(
       "SwitchName=s1 Nodes=n1\nSwitchName=a Switches=s1,b\nSwitchName=b Switches=a");
   EXPECT_TRUE(loop.ends_with("a.s1=n1")) << loop;

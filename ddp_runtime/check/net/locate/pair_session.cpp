@@ -12,15 +12,15 @@ namespace {
 
 constexpr int kMaxExtraRounds = 3;
 constexpr std::size_t kMinTrusted = 3;
-// Limits on the suspects measured at the same time: few, so that most nodes stay idle, and in a
-// large cluster one per 32 nodes. Measuring all suspects at once would repeat the traffic of the
-// rounds.
+// Limits on how many suspects are measured at the same time: only a few, so that most nodes stay
+// idle, or one per 32 nodes in a large cluster. Measuring all suspects at once would reproduce the
+// traffic of the rounds.
 constexpr std::size_t kFewAtOnce = 2;
 constexpr std::size_t kMoreAtOnce = 4;
 constexpr std::size_t kNodesForEachOfMore = 4;
 constexpr std::size_t kNodesForEach = 32;
-// With many suspects, each has two pairs of good nodes, because the retest needs to know how often
-// good pairs are far below by chance.
+// On kManyNodes or more, each suspect is measured beside two pairs of good nodes, because the
+// retest needs to know how often good pairs are far below the median by chance.
 constexpr std::size_t kMaxReferences = 4;
 constexpr std::size_t kReferencesForEach = 2;
 constexpr std::size_t kMaxReferencesOfMany = 8;
@@ -45,7 +45,7 @@ void add_ratios(std::span<const double> values, std::vector<double>& ratios) {
   for (const double value : values) ratios.push_back(value / middle);
 }
 
-// The median of a few values is closer to these values than the true value is.
+// Corrects a bias: the median of a few values is closer to them than the true value is.
 double noise_of(std::span<const double> ratios, std::size_t tries) {
   if (ratios.empty() || tries == 0) return 0;
   std::vector<double> deviations;
@@ -130,7 +130,7 @@ void PairSession::find_suspects() {
   begin_tries();
 }
 
-// A link that is slow in every try, or in some, may have a slow end.
+// If a link is slow in some or all tries, one of its ends may be the slow part.
 bool PairSession::add_ends_of_bad_links() {
   std::set<int> tested;
   std::set<int> ends;
@@ -398,8 +398,9 @@ void PairSession::finish_tries() {
     const int number = class_of_suspect(retests_[i]);
     retests_[i].references = speeds[number];
     retests_[i].reference_ratios = ratios[number];
-    // During the few seconds of a retest, good pairs may look steady, although other load on the
-    // CPUs favors one pair over another for longer.
+    // During the few seconds of a retest, good pairs may look steadier than they are, because other
+    // load on the CPUs can favor one pair over another for longer than that. So the noise of the
+    // rounds is the minimum.
     retests_[i].noise = std::max(noise_of(ratios[number], references_[number].size()), noise);
   }
 }

@@ -24,14 +24,16 @@ constexpr int kRoundTrips = 40;
 constexpr int kWarmUpRoundTrips = 8;
 constexpr int kWarmUpPieces = 4;
 constexpr double kMaxSeconds = 1.0;
-// A smaller amount would fit into the buffers and into the bursts that shaped links allow. On a
-// link or machine that is slow even for this amount, the warm-up has already used up the bursts.
+// A smaller amount would fit into the buffers and into the bursts that shaped links allow. Less
+// is sent only if a link or machine is too slow even for this amount; there, the warm-up has
+// already used up the bursts.
 constexpr std::size_t kMinBytes = std::size_t{4} << 20;
 constexpr double kMaxSecondsForMinTries = 2.0;
 constexpr std::size_t kLeastBytes = std::size_t{64} << 10;
 
-// Slows an end down to a fraction of its warm-up speed. It schedules each segment by the total
-// time, because buffers would fill during a sleep per segment and hide the slowdown.
+// Slows an end down to a fraction of its warm-up speed. Each segment is due at a time counted from
+// the start, because with a fixed sleep after each segment, the buffers would fill during the sleep
+// and hide the slowdown.
 class Pace {
  public:
   Pace(double speed, double natural_per_second) : per_second_(speed * natural_per_second) {
@@ -177,8 +179,8 @@ std::size_t amount_for(std::size_t most, double per_second) {
 ExchangeResult exchange(PairLink& link, const ExchangePlan& plan) {
   ExchangeResult result;
   result.latency_seconds = measure_latency(link, plan.first);
-  // Both directions use the same buffer, because new pages take as much time as the data. Old data
-  // of one direction cannot pass for data of the other, which uses another pattern.
+  // Both directions use the same buffer, because touching new pages takes as long as the transfer.
+  // Old data of one direction cannot pass for data of the other, which uses a different pattern.
   std::vector<std::byte> data(plan.bytes);
   if (plan.first) {
     send_data(link, plan, data, result);

@@ -111,7 +111,7 @@ class Measurement {
     return per_second;
   }
 
-  // An end with an injected slowdown waits as long as a slow end would have taken.
+  // An end with an injected slowdown takes as long as a slow end would.
   double timed(bool sends, const GpuTransfer& amount, double natural) {
     const bool held_back = end_.faults.speed < 1.0;
     meet();

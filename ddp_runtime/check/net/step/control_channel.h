@@ -41,7 +41,7 @@ class ControlChannel {
   // Only one thread may receive. Reads the data that has arrived. Returns false at the end of the
   // stream.
   bool fill();
-  // Returns the next complete message, with its texts sanitized, or nullopt if there is none yet.
+  // Returns the next complete message, with its strings sanitized, or nullopt if there is none yet.
   // Throws NetError if the message is malformed.
   std::optional<nlohmann::json> next();
   // Waits for a message. Returns nullopt if the deadline passes. Throws NetError if the connection
