@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Finds one libtorch, either of two kinds, and gives it to an interface target:
+# Finds a libtorch of one of two kinds and links an interface target to it:
 #
 # - system: what find_package(Torch) finds, such as Debian's libtorch-dev;
 # - wheel: the directory "torch" of a Python installation, or libtorch unpacked from an archive.
@@ -8,7 +8,8 @@
 # in the system's directories first (so that Debian's libc10 is linked beside the wheel's), and links the
 # CUDA toolkit's runtime and NCCL where the wheel has its own.
 #
-# Installed, too: slurm_ddp::torch is the libtorch of the machine where the package is used.
+# This file is also installed: in a package, slurm_ddp::torch is the libtorch of the machine that
+# uses the package.
 
 # Sets `result` to the directory of the package "torch" of the python3 in PATH, and `problem` to one sentence
 # if there is none. Does not import torch, which needs libraries that C++ programs can do without.
@@ -31,8 +32,9 @@ function(slurm_ddp_python_torch result problem)
   set(${result} "${CMAKE_MATCH_1}" PARENT_SCOPE)
 endfunction()
 
-# Sets `result` to the root of the wheel whose TorchConfig.cmake Torch_DIR or CMAKE_PREFIX_PATH leads to,
-# and to nothing if that is no wheel's: then find_package(Torch) may have it.
+# Looks for TorchConfig.cmake in Torch_DIR and CMAKE_PREFIX_PATH. Sets `result` to the root of the
+# wheel that contains it, or to nothing if it is not part of a wheel: then find_package(Torch) may
+# find it.
 function(slurm_ddp_wheel_in_prefix_path result)
   set(${result} "" PARENT_SCOPE)
   file(TO_CMAKE_PATH "$ENV{CMAKE_PREFIX_PATH}" from_environment)
@@ -52,12 +54,12 @@ function(slurm_ddp_inspect_wheel root version problem)
   set(${version} "" PARENT_SCOPE)
   set(${problem} "" PARENT_SCOPE)
   if(NOT IS_DIRECTORY "${root}")
-    set(${problem} "SLURM_DDP_TORCH_ROOT is ${root}, which does not exist: was its Python environment removed? Give -DSLURM_DDP_TORCH_ROOT=DIR with the directory \"torch\" of another." PARENT_SCOPE)
+    set(${problem} "SLURM_DDP_TORCH_ROOT is ${root}, which does not exist: was its Python environment removed? Give -DSLURM_DDP_TORCH_ROOT=DIR with the directory \"torch\" of another environment." PARENT_SCOPE)
     return()
   endif()
   foreach(file lib/libtorch_cpu.so lib/libc10.so include/torch/csrc/api/include/torch/torch.h)
     if(NOT EXISTS "${root}/${file}")
-      set(${problem} "${root} has no ${file}, so it is not a PyTorch with headers and libraries. SLURM_DDP_TORCH_ROOT is the directory \"torch\" in site-packages, or libtorch's own." PARENT_SCOPE)
+      set(${problem} "${root} has no ${file}, so it is not a PyTorch installation with headers and libraries. SLURM_DDP_TORCH_ROOT is the directory \"torch\" in site-packages, or libtorch's own." PARENT_SCOPE)
       return()
     endif()
   endforeach()
@@ -80,12 +82,12 @@ function(slurm_ddp_inspect_wheel root version problem)
   elseif(EXISTS "${root}/share/cmake/Torch/TorchConfig.cmake")
     file(STRINGS "${root}/share/cmake/Torch/TorchConfig.cmake" old_abi REGEX "_GLIBCXX_USE_CXX11_ABI=0")
     if(old_abi)
-      set(${problem} "${root} (PyTorch ${release}) was built with libstdc++'s ABI from before C++11, which other C++ libraries do not have; use a wheel of PyTorch 2.7 or newer, or the archive libtorch-cxx11-abi." PARENT_SCOPE)
+      set(${problem} "${root} (PyTorch ${release}) was built with libstdc++'s pre-C++11 ABI, which other C++ libraries do not use; use a wheel of PyTorch 2.7 or newer, or the archive libtorch-cxx11-abi." PARENT_SCOPE)
     endif()
   endif()
 endfunction()
 
-# Sets `problem` if a project has another libtorch already, found by a find_package(Torch) of its own.
+# Sets `problem` if the project has already found another libtorch by its own find_package(Torch).
 function(slurm_ddp_refuse_second_torch root problem)
   set(${problem} "" PARENT_SCOPE)
   if(NOT TARGET torch_cpu)
@@ -98,12 +100,13 @@ function(slurm_ddp_refuse_second_torch root problem)
   get_filename_component(ours "${root}/lib/libtorch_cpu.so" REALPATH)
   get_filename_component(theirs "${other}" REALPATH)
   if(other AND NOT theirs STREQUAL ours)
-    set(${problem} "one program cannot have two libtorch: ${other} of find_package(Torch), and ${root}/lib/libtorch_cpu.so. Remove the find_package(Torch), or find slurm_ddp with that one." PARENT_SCOPE)
+    set(${problem} "one program cannot link two copies of libtorch: ${other} from find_package(Torch), and ${root}/lib/libtorch_cpu.so. Remove the find_package(Torch), or find slurm_ddp with that one." PARENT_SCOPE)
   endif()
 endfunction()
 
-# A wheel has headers of a {fmt} of its own, without the library. Sets `directory` to one that leads to the headers
-# of fmt::fmt alone, to be searched first; sets `problem` if those headers and that library are of two releases.
+# A wheel contains the headers of its own {fmt}, without the library. Sets `directory` to an include
+# directory, to be searched first, that has only the headers of fmt::fmt. Sets `problem` if these
+# headers and the library are of different releases.
 function(slurm_ddp_one_fmt directory problem)
   set(${directory} "" PARENT_SCOPE)
   set(${problem} "" PARENT_SCOPE)
@@ -157,7 +160,8 @@ endfunction()
 
 # slurm_ddp_find_torch(<target> <problem>): follows SLURM_DDP_TORCH_ROOT and SLURM_DDP_TORCH, links `target` to
 # the libtorch that they name, and sets Torch_VERSION, and SLURM_DDP_TORCH_ROOT in the cache if it is a wheel.
-# Sets `problem` to one sentence instead if that cannot be. A macro, because find_package sets variables.
+# Sets `problem` to one sentence instead if that is impossible.
+# A macro, because find_package sets variables.
 macro(slurm_ddp_find_torch target problem)
   set(${problem} "")
   if(NOT SLURM_DDP_TORCH_ROOT)
@@ -168,7 +172,7 @@ macro(slurm_ddp_find_torch target problem)
       slurm_ddp_wheel_in_prefix_path(slurm_ddp_wheel)
     endif()
     if(slurm_ddp_wheel)
-      # In the cache: another python3 in PATH tomorrow must not change a build of today.
+      # Cached, so that a different python3 in PATH later does not change this build.
       set(SLURM_DDP_TORCH_ROOT "${slurm_ddp_wheel}" CACHE PATH "Directory of a PyTorch 2.x or a libtorch 2.x" FORCE)
     endif()
   endif()

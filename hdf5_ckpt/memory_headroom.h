@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that this process may still use before the kernel kills it or another process of its
+// The memory that this process may still use before the kernel kills it or another process in its
 // group. Allocating does not reveal it: in a control group (SLURM creates one for each job and
 // step) the allocation succeeds, and the process is killed when it fills the memory.
 #pragma once

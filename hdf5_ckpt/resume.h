@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the checkpoint that a run resumes from, by Note [One line of checkpoints] in lineage.h.
+// Chooses the checkpoint that a run resumes from, per Note [One line of checkpoints] in lineage.h.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between the ranks of a group in any order, for a thread of the caller. A server that
-// answers requests from any rank, for example, cannot be written with collectives.
+// Messages between any two ranks of a group, in any order, for use by a thread of the caller. A
+// server that answers requests from any rank, for example, cannot be written with collectives.
 #pragma once
 
 #include <memory>

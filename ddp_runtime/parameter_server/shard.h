@@ -25,11 +25,11 @@ class Shard {
 
   // Records that `rank` has completed another step. `gradient` is its share of the mean over ranks,
   // or empty. Without staleness, gradients are applied only when all ranks' gradients of the step
-  // have arrived, in rank order, so that the result does not depend on the order of arrival. So the
-  // gradient must stay valid until the rank's next read is answered.
+  // have arrived, in rank order, so that the result does not depend on the order of arrival. The
+  // gradient must therefore stay valid until the rank's next read is answered.
   void push(int rank, std::span<const float> gradient, double learning_rate);
 
-  // Registers a read of `rank`, to be answered once every rank has completed `steps` steps.
+  // Registers a read by `rank`, to be answered once every rank has completed `steps` steps.
   void ask(int rank, std::int64_t steps) { reads_[static_cast<std::size_t>(rank)] = steps; }
   // Returns a rank whose read can be answered now, with the current values().
   std::optional<int> take_answerable();

@@ -5,8 +5,8 @@
 // The rank that waits least is the one that the others wait for (profile/collective_times.h). It is
 // reported as late only if it is late consistently: by more than a fixed share of the step, by more
 // than the spread of the other ranks and, if the run has counted late steps, in more steps than
-// chance explains. Ranks that are slow in turns are not reported. Comparing a late rank's phases
-// with those of the others shows the phase in which it falls behind.
+// chance would explain. Ranks that take turns being slow are not reported. Comparing a late rank's
+// phases with those of the others shows the phase in which it falls behind.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -24,7 +24,7 @@ struct SharedProcessors {
   int ranks = 0;
   int processors = 0;
   int threads = 0;        // total of these ranks
-  bool by_ranks = false;  // false: each rank has a CPU, but not each thread
+  bool by_ranks = false;  // false: each rank has a CPU, but not every thread
 };
 
 struct LateRanks {

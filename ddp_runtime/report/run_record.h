@@ -95,7 +95,7 @@ struct RunRecord {
 };
 
 // Reads DIR/run.json, or the file itself if `path` is a file. Ignores unknown keys. Throws
-// InputError that names the file and every missing or invalid key.
+// an InputError that names the file and every missing or invalid key.
 RunRecord read_run(const std::string& path);
 
 // Parses a report from a string; `source` names it in errors.

@@ -73,11 +73,11 @@ void add_commands(CLI::App& app, Arguments& arguments) {
   add_outputs(sweep, arguments.sweep_outputs);
   sweep
       .add_option("--min-efficiency", arguments.min_efficiency,
-                  "Fail unless every number of ranks reaches this efficiency, as in 0.8")
+                  "Fail unless every number of ranks reaches this efficiency, such as 0.8")
       ->check([](const std::string& text) -> std::string {
         double value = 0;
         const bool number = CLI::detail::lexical_cast(text, value);
-        return number && value > 0 && value <= 1 ? "" : "give a fraction, as in 0.8";
+        return number && value > 0 && value <= 1 ? "" : "give a fraction, such as 0.8";
       });
   sweep.add_flag("--mixed", arguments.mixed,
                  "Accept runs of different models or data, without evaluating their scaling");
@@ -126,7 +126,7 @@ void publish(const report::Document& document, const Outputs& outputs) {
 std::string efficiency_text(const report::Scaling& scaling, int world_size) {
   for (const auto& point : scaling.points) {
     if (point.world_size != world_size) continue;
-    if (point.world_size == scaling.base) return "only one number of ranks";
+    if (point.world_size == scaling.base) return "all runs have the same number of ranks";
     return fmt::format("{} with {} ranks",
                        point.efficiency ? fmt::format("{:.3f}", *point.efficiency) : "unknown",
                        world_size);
@@ -177,11 +177,11 @@ report::Scaling analyze_sweep(const Arguments& arguments) {
   const std::string differs = fmt::format("the runs differ in {}", fmt::join(what, ", "));
   if (!arguments.mixed) {
     throw UsageError(differs +
-                     ", so scaling cannot be computed; give runs of the same work, or --mixed to "
-                     "list them side by side");
+                     ", so scaling cannot be computed; give runs of the same workload, or --mixed "
+                     "to list them side by side");
   }
   if (arguments.min_efficiency) {
-    throw UsageError(differs + ", so there is no efficiency for --min-efficiency");
+    throw UsageError(differs + ", so there is no efficiency to compare with --min-efficiency");
   }
   return scaling;
 }

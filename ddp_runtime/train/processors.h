@@ -8,7 +8,7 @@
 
 namespace ddp::train {
 
-// The CPUs in this process's affinity mask, ascending; empty if the system does not report it.
+// The CPUs in this process's affinity mask, ascending; empty if the system does not report them.
 std::vector<int> usable_processors();
 
 // "0-3,8": the notation of taskset and SLURM.

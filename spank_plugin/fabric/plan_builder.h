@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules for every variable of a fabric plan: values of the user or of a configuration file are
-// kept, and values of a preset override derived ones.
+// The rules for every variable of a fabric plan: values from the user or a configuration file are
+// kept, and values from a preset override derived ones.
 #pragma once
 
 #include <optional>

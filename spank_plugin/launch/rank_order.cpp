@@ -66,7 +66,7 @@ RankNumbers number_task(const StepFacts& step, const TaskFacts& task, Order orde
   }
   RankNumbers numbers{task.local_rank, 0U,
                       order == Order::packed ? "numbered node by node"
-                                             : "numbered node by node, neighbors share a switch",
+                                             : "numbered node by node; neighbors share a switch",
                       order == Order::packed ? "SLURM_STEP_TASKS_PER_NODE" : variable::kSwitchMap};
   for (const auto node : node_order(step, order)) {
     if (node == *task.node_rank) break;

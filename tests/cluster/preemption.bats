@@ -51,6 +51,8 @@ checkpoint_appears() { compgen -G "run/checkpoints/step-*" > /dev/null; }
   cp -r whole/checkpoints/step-00000030 start
   job=$(RUN_DIR=$work/run sbatch --parsable -o log "$script" "${training[@]}" --epochs 8 --resume "$work/start")
   wait_until 60 checkpoint_appears
+  # A site or a user may signal the job script as well.
+  scancel --batch --signal=USR2 "$job"
   scancel --signal=USR2 "$job"
   wait_until 120 job_is_over "$job"
   grep -F "resumed from $work/start (step 30," log
@@ -58,6 +60,7 @@ checkpoint_appears() { compgen -G "run/checkpoints/step-*" > /dev/null; }
   [ "$step" -gt 30 ]
   grep -E "resumed from .*step-0*$step \(step $step," log
   [ "$whole" = "$(parameters_of log)" ]
+  grep -F 'waiting for the last checkpoint' log
 }
 
 @test "scontrol requeue: the step gets SIGTERM, saves, and the job starts again" {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The package with headers, libraries and CMake package, unpacked as on another machine, outside the
-# build directory and outside the prefix of the build. tests/cluster/launch_package.bats tests the
-# other packages.
+# Tests the development package (headers, libraries and the CMake package), unpacked outside the
+# build directory and the build's prefix, as on another machine. tests/cluster/launch_package.bats
+# tests the other packages.
 
 bats_require_minimum_version 1.5.0
 
@@ -34,14 +34,14 @@ with_torch() { [ -e "$root/usr/include/slurm_ddp/ddp_runtime/ddp.h" ] || skip "t
   done
 }
 
-@test "the CMake package names no path of the machine that built it" {
+@test "the CMake package contains no paths of the machine that built it" {
   local directory=$root/usr/lib/cmake/slurm_ddp
   run ! grep -rnF -e "$here" -e "$build" "$directory"
   # If the prefix is /usr, CMake writes it there to resolve a link /lib -> /usr/lib.
   run ! grep -n -e '/usr/' -e '/opt/' <(grep -hv _realOrig "$directory"/slurm_ddpTargets*.cmake)
 }
 
-@test "a libtorch of another release is refused in one sentence" {
+@test "a libtorch of another release is refused with a one-sentence error" {
   with_torch
   mkdir fake
   echo 'set(TORCH_LIBRARIES torch)' > fake/TorchConfig.cmake

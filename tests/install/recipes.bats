@@ -95,11 +95,25 @@ as_slurmd() { # recipe, arguments...
   [ ! -e ran ]
 }
 
+@test "a node that is CRITICAL is reported and logged by check_health, which still exits with 0" {
+  fake_check 2 "GPU 0 is dead"
+  run -0 as_slurmd check_health
+  [[ $output == "check_health: GPU 0 is dead" ]]
+  grep -q '^-t check_health' log
+  grep -q 'GPU 0 is dead' log
+}
+
 @test "the environment cannot set libraries or options for the shell" {
+  local recipe name
+  name=$(hostname -s)
   printf '#!/bin/sh\nenv > %q\nprintf "%%s\\n" "$@" > %q\n' "$BATS_TEST_TMPDIR/environment" \
     "$BATS_TEST_TMPDIR/arguments" > "$prefix/bin/ddp-check"
-  LD_LIBRARY_PATH=$PWD LD_PRELOAD='' LD_AUDIT='' DDP_CHECK_ARGS='--dir /*' run -0 "$recipes/check_prolog" '--dir' '/a b'
-  run ! grep -E '^LD_' environment
-  grep -qx 'PATH=/usr/bin:/bin' environment
-  [ "$(paste -sd, arguments)" = 'node,--dir,/*,--dir,/a b' ]
+  for recipe in check_prolog check_health; do
+    LD_LIBRARY_PATH=$PWD LD_PRELOAD='' LD_AUDIT='' DDP_CHECK_ARGS='--dir /*' SLURMD_NODENAME='' \
+      run -0 "$recipes/$recipe" '--dir' '/a b'
+    run ! grep -E '^LD_' environment
+    grep -qx 'PATH=/usr/bin:/bin' environment
+    [ "$(sed '/^--name$/,/^--act$/d' arguments | paste -sd,)" = 'node,--dir,/*,--dir,/a b' ]
+  done
+  [ "$(sed -n 2,4p arguments | paste -sd,)" = "--name,$name,--act" ]
 }

@@ -256,6 +256,28 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   [[ $output == *"holds checkpoints of another run"* ]]
 }
 
+# Steps that have been read after they were written are noted in ck/.verified.
+@test "after a signal the last checkpoint is not read again before the process exits" {
+  rare=("${digits[@]}" --checkpoint-dir ck --checkpoint-every 1000000)
+  run -0 ranks 1 "${rare[@]}" --steps 3
+  grep '^3 ' ck/.verified
+  ranks 1 "${rare[@]}" --epochs 100000 --log-every 1 > log 2>&1 3>&- &
+  job=$!
+  until grep -q 'step 5' log; do kill -0 "$job" && sleep 0.05; done
+  rank_pids "$job" | xargs kill -TERM
+  status=0
+  wait "$job" || status=$?
+  cat log
+  [ "$status" -eq 75 ]
+  step=$(grep -o 'stopped at step [0-9]*' log | grep -o '[0-9]*$')
+  [ -d "ck/step-$(printf %08d "$step")" ]
+  run ! grep "^$step " ck/.verified
+  run ! grep -F 'old checkpoints were not removed' log
+  run -0 ranks 1 "${rare[@]}" --epochs 100000 --steps $((step + 1))
+  [[ $output == *"resumed from "*"(step $step, made by"* ]]
+  grep "^$step " ck/.verified
+}
+
 @test "two jobs in one directory: the second is refused with one sentence, and nothing is lost" {
   ranks 1 "${digits[@]}" --epochs 1000 --checkpoint-dir ck --checkpoint-every 5 --seed 1 > first 2>&1 3>&- &
   job=$!

@@ -49,7 +49,7 @@ std::string state_of(const RankSnapshot& snapshot, std::string_view subject) {
 }
 
 Failure blame(const RankStatus& culprit, FailureKind kind, std::string text) {
-  // Another rank reports the failure, because this rank does not know that it is the cause, or
+  // Another rank reports the failure, because the culprit does not know that it is the cause, or
   // cannot report it.
   return {.rank = culprit.rank, .text = std::move(text), .lost = true, .kind = kind};
 }
@@ -61,7 +61,7 @@ std::optional<Failure> find_silent(std::span<const RankStatus> statuses, const F
   }
   if (silent.empty()) return std::nullopt;
   return blame(*silent.front(), FailureKind::silent,
-               fmt::format("{} {} not answer: stopped, or the machine hangs or is cut off; {}",
+               fmt::format("{} {} not answer: stopped, hung or cut off from the network; {}",
                            names_of(silent), silent.size() == 1 ? "does" : "do", report.text));
 }
 
@@ -134,7 +134,7 @@ std::optional<Failure> find_elsewhere(std::span<const RankStatus> statuses, cons
 }  // namespace
 
 std::optional<Failure> find_disagreement(std::span<const RankStatus> statuses) {
-  // The calls under one channel and number: the collective, and the ranks that called it.
+  // One rank's call. `calls` groups them by channel and number, and then by signature.
   struct Call {
     const RankStatus* by;
     const OperationRecord* what;

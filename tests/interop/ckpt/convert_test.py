@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddp-ckpt convert and the distribution's PyTorch. Each reads the other's files bitwise equal, and
-ddp-ckpt rejects malicious files with the reason. Needs CKPT_FIXTURE and CKPT_BIN; exits with 77 without PyTorch.
+"""Tests ddp-ckpt convert against the distribution's PyTorch. Each reads bitwise equal values from
+the other's files, and ddp-ckpt rejects malicious files and gives the reason. Needs CKPT_FIXTURE and
+CKPT_BIN; exits with 77 without PyTorch.
 """
 
 import io
@@ -333,7 +334,7 @@ class Convert(unittest.TestCase):
                 self.refused("x.h5", make(work), sentence)
         whole = make(lambda f: f.__setitem__("a", np.arange(30000.0)))
         self.refused("x.h5", whole[:len(whole) // 2], "cannot be converted")
-        # The parser of external files must neither hang nor crash this process.
+        # The parser of untrusted files must neither hang nor crash this process.
         random = np.random.default_rng(2)
         for _ in range(60):
             broken = bytearray(whole)

@@ -11,6 +11,8 @@ setup() {
   STEP="$ROOT/step-00000200"
 }
 
+teardown() { [ -z "${saving:-}" ] || kill "$saving"; }
+
 # Changes one byte in the middle of an array.
 damage() {
   local offset
@@ -87,9 +89,11 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [ -d "$ROOT/.tmp-step-00000300.1.r0.n.p5" ]
   run "$CKPT_BIN" clean --older-than 1h "$ROOT"
   [ -d "$ROOT/.tmp-step-00000300.1.r0.n.p5" ]
+  touch "$ROOT/notes" "$ROOT/.tmp-notes" "$ROOT/.tmp-step-00000300" "$ROOT/.verified"
   run "$CKPT_BIN" clean "$ROOT"
   [ "$status" -eq 0 ]
   [ ! -e "$ROOT/.tmp-step-00000300.1.r0.n.p5" ]
+  for name in notes .tmp-notes .tmp-step-00000300 .verified step-00000100 step-00000200; do [ -e "$ROOT/$name" ]; done
   [ ! -e "$ROOT/best/.tmp-step-00000200.1.r0.n.p5" ]
   run "$CKPT_BIN" rollback "$ROOT/step-00000100"
   [ "$status" -eq 0 ]
@@ -100,6 +104,25 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   run "$CKPT_BIN" verify "$ROOT"
   [ "$status" -eq 0 ]
   [ "${#lines[@]}" -eq 1 ]
+}
+
+@test "clean and rollback change nothing while a run saves to the directory" {
+  mkdir "$ROOT/.tmp-step-00000300.7.r0.n.p5"
+  sleep 600 3>&- &
+  saving=$!
+  printf '{"owner": "7.r0.n.p%d", "token": "x", "machine": "%s %s", "started": %d, "beat": 1000000000000000001}\n' \
+    "$saving" "$(cat /proc/sys/kernel/random/boot_id)" "$(readlink /proc/self/ns/pid)" \
+    "$(awk '{ print $22 }' "/proc/$saving/stat")" > "$ROOT/.owner"
+  for command in "clean $ROOT" "clean --set-aside $ROOT" "rollback $ROOT/step-00000100"; do
+    # shellcheck disable=SC2086  # several words
+    run "$CKPT_BIN" $command
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"is in use: job 7 (restart 0) on n, process $saving saves to it"* ]]
+  done
+  [ -d "$ROOT/.tmp-step-00000300.7.r0.n.p5" ]
+  [ -d "$STEP" ]
+  run "$CKPT_BIN" clean --dry-run "$ROOT"
+  [ "$status" -eq 0 ]
 }
 
 @test "an empty directory has no checkpoints, and a missing one is an error" {

@@ -102,7 +102,7 @@ TEST(Subprocess, ClosesTheFilesOfItsParent) {
     if (poll(&entry, 1, 10) > 0) break;
   }
   pollfd entry{ends[0], POLLIN, 0};
-  EXPECT_EQ(poll(&entry, 1, 0), 1);  // end of file, because no other process has the writing end
+  EXPECT_EQ(poll(&entry, 1, 0), 1);  // end of file, because no other process holds the write end
   close(ends[0]);
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -276,6 +277,26 @@ TEST(PairLinks, AHundredSilentStrangersDoNotBlockThePeer) {
   const auto peer = call_peer("127.0.0.1", listener.port, token(7), in(kLong));
   EXPECT_TRUE(await_peer(listener, token(7), in(kLong)));
   EXPECT_THROW(call_peer("127.0.0.1", listener.port, "", in(kLong)), NetError);
+}
+
+// Nobody else closes these connections before the deadline.
+TEST(PairLinks, TheOldestOfTooManyStrangersAreDropped) {
+  constexpr int kMost = 64;
+  const Listener listener = listen_on(0);
+  std::vector<FileDescriptor> strangers;
+  for (int i = 0; i < kMost + 36; ++i) {
+    strangers.push_back(connect_to("127.0.0.1", listener.port, in(kLong)));
+  }
+  auto link = std::async(std::launch::async,
+                         [&listener] { return await_peer(listener, token(7), in(kLong)); });
+  for (int i = 0; i < 36; ++i) {
+    ASSERT_TRUE(wait_for(strangers[static_cast<std::size_t>(i)].get(), POLLIN, in(kLong / 2))) << i;
+  }
+  for (int i = 36; i < kMost + 36; ++i) {
+    EXPECT_FALSE(wait_for(strangers[static_cast<std::size_t>(i)].get(), POLLIN, in(0))) << i;
+  }
+  const auto peer = call_peer("127.0.0.1", listener.port, token(7), in(kLong));
+  EXPECT_TRUE(link.get());
 }
 
 TEST(PairLinks, MissingPeerIsReported) {

@@ -75,6 +75,10 @@ TEST_F(CountersTest, SymbolicLinksAreNotFollowed) {
   victim >> text;
   EXPECT_EQ(text, "precious");
   EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(file)));
+  std::filesystem::remove(file);
+  std::filesystem::create_symlink("/dev/null", file);
+  compare_with_kept_counters(file, {{"a", 5}});
+  EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(file)));
 }
 
 TEST(Counters, AreSelectedByDevice) {

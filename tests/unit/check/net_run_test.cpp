@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <array>
 #include <mutex>
@@ -224,10 +225,12 @@ class LeaderOnTheWire : public testing::Test {
     step_.size = 400;  // on unknown nodes
   }
 
-  Leader& call(int expected, std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+  Leader& call(
+      int expected, std::chrono::milliseconds timeout = std::chrono::seconds(20),
+      const Leader::Progress& progress = [](const std::string&) {}) {
     leader_ = std::make_unique<Leader>(std::move(listener_), "ddp-check test", step_, secret_,
                                        std::chrono::milliseconds(1000));
-    leader_->roll_call(expected, Clock::now() + timeout, [](const std::string&) {});
+    leader_->roll_call(expected, Clock::now() + timeout, progress);
     return *leader_;
   }
 
@@ -310,6 +313,25 @@ TEST_F(LeaderOnTheWire, SilentStrangersDoNotLockTasksOut) {
   for (int i = 0; i < 200; ++i) strangers.push_back(stranger_at(port_));
   Puppet task(port_, 0);
   EXPECT_EQ(call(1).present().size(), 1U);
+}
+
+// The first task comes after the strangers, and the second one is called after the first.
+TEST_F(LeaderOnTheWire, OfTooManySilentStrangersTheOldestAreDropped) {
+  constexpr std::size_t kMost = 2 + 64;  // the tasks, and this many others
+  std::vector<FileDescriptor> strangers;
+  for (int i = 0; i < 200; ++i) strangers.push_back(stranger_at(port_));
+  Puppet first(port_, 0);
+  std::unique_ptr<Puppet> second;
+  call(2, std::chrono::seconds(20), [&](const std::string&) {
+    if (second) return;
+    second = std::make_unique<Puppet>(port_, 1);
+    for (std::size_t i = 0; i < strangers.size() - kMost; ++i) {
+      const Deadline end = Clock::now() + std::chrono::seconds(10);
+      ASSERT_TRUE(wait_for(strangers[i].get(), POLLIN, end))
+          << "stranger " << i << " is still there";
+    }
+  });
+  EXPECT_EQ(leader_->present().size(), 2U);
 }
 
 // The task waits until the other program's connection is closed.
@@ -404,6 +426,35 @@ TEST_F(LeaderWithASecret, AcceptsTasksWithTheSecret) {
   EXPECT_EQ(leader.ask_all({{"do", "x"}}, "the test", std::chrono::seconds(20)).at(0).at("result"),
             42);
   task.join();
+}
+
+// The task is older than all strangers, and answers when the first of them has been dropped.
+TEST_F(LeaderWithASecret, SilentStrangersAreDroppedBeforeATaskThatPresentedItself) {
+  const Deadline end = Clock::now() + std::chrono::seconds(20);
+  ControlChannel task(connect_to("127.0.0.1", port_, end));
+  const Presentation claim{"ddp-check test", "test", 0, "n0", "file", comm::random_nonce()};
+  task.send(to_message(claim), end);
+  std::vector<FileDescriptor> strangers;
+  for (int i = 0; i < 200; ++i) strangers.push_back(stranger_at(port_));
+  std::thread rest([&] {
+    EXPECT_TRUE(wait_for(strangers[0].get(), POLLIN, end));
+    try {
+      const auto meeting = meeting_of(claim, task.receive(end).value().at("nonce"));
+      task.send({{"proof", comm::proof_of(secret_.key(), meeting, comm::Side::caller)}}, end);
+      task.seal(comm::session_key(secret_.key(), meeting, comm::Side::caller),
+                comm::session_key(secret_.key(), meeting, comm::Side::listener));
+      Hello hello;
+      hello.program = claim.program;
+      hello.identity = claim.identity;
+      hello.node = claim.node;
+      task.send(to_message(hello), end);
+      EXPECT_EQ(task.receive(end).value().at("welcome"), 0);
+    } catch (const NetError& error) {
+      ADD_FAILURE() << "the task was dropped: " << error.what();
+    }
+  });
+  EXPECT_EQ(call(1).present().size(), 1U);
+  rest.join();
 }
 
 // Another program first tries to take the place of rank 0 in every possible way; then the task

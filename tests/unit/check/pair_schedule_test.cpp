@@ -47,7 +47,7 @@ TEST(PairSchedule, OneNodeHasNoRounds) {
   EXPECT_TRUE(plan_rounds(1, 1).empty());
 }
 
-// A tool that pairs neighbors never checks the last node of an odd number.
+// A tool that pairs only neighbors never checks the last of an odd number of nodes.
 TEST(PairSchedule, NoNodeIsLeftOutOfASample) {
   for (const int nodes : {9, 10, 63, 64, 257}) {
     for (std::uint64_t seed = 0; seed < 20; ++seed) {

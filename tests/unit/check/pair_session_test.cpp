@@ -122,11 +122,34 @@ TEST(PairSession, MeasuresManySuspectsAtTheSameTime) {
   }
 }
 
+// In a single round, each bad node makes a good one look as slow as itself.
+TEST(PairSession, GoodNodesThatMetABadOneAreCleared) {
+  for (const int count : {1, 4, 16}) {
+    std::set<int> bad;
+    while (static_cast<int>(bad.size()) < count) bad.insert(static_cast<int>(bad.size()) * 4);
+    const Course course = run({.nodes = 64, .rounds = 1}, slow_nodes_at(bad, 70));
+    int cleared = 0;
+    for (const Retest& retest : course.suspects) {
+      ASSERT_TRUE(retest.node);
+      const bool is_bad = bad.contains(*retest.node);
+      EXPECT_EQ(outcome(retest, {}), is_bad ? Outcome::slow : Outcome::cleared) << *retest.node;
+      cleared += is_bad ? 0 : 1;
+    }
+    EXPECT_GT(cleared, 0);
+    for (const auto& step : course.retests) {
+      for (const auto& [a, b] : step.pairs) {
+        EXPECT_FALSE(bad.contains(a) && bad.contains(b)) << a << " with " << b;
+      }
+    }
+  }
+}
+
 // With three good nodes and one bad node, one good pair is free for the reference. With two bad
 // nodes, none is free.
 TEST(PairSession, ReferenceComesLaterIfNoGoodPairIsFree) {
   for (const auto& [nodes, bad] :
-       {std::pair{4, std::set<int>{1}}, std::pair{5, std::set<int>{0, 3}}}) {
+       {std::pair{4, std::set<int>{1}}, std::pair{4, std::set<int>{0, 3}},
+        std::pair{5, std::set<int>{0, 3}}}) {
     const Course course = run({.nodes = nodes}, slow_nodes_at(bad, 50));
     for (const int node : bad) {
       ASSERT_NE(retest_of(course, node), nullptr);

@@ -187,6 +187,19 @@ TEST(Locator, OneFixedRoundNamesNoNode) {
   EXPECT_EQ(simulate(simulation, {}).exact, 0);
 }
 
+// Of the 8 bad nodes, about 7 meet a good one, which is as slow in this round.
+TEST(Locator, PartnersOfBadNodesAreNotExcluded) {
+  Simulation simulation;
+  simulation.nodes = 64;
+  simulation.bad = 8;
+  simulation.rounds = 1;
+  simulation.trials = 100;
+  const auto result = simulate(simulation, {});
+  EXPECT_EQ(result.wrong_exclude, 0);
+  EXPECT_EQ(result.false_alarms, 0);
+  EXPECT_GE(result.right, 95);
+}
+
 TEST(Locator, UnknownModelsAndFaultsAreRejected) {
   Simulation simulation;
   for (const char* model : {"", "normal", "leaf", "leaf:16", "leaf:0:2", "leaf:16:x", "gauss:1"}) {

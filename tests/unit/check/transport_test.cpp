@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the devices that carried the data: counters of a fake /sys tree, and findings about nodes,
-// rails and switches.
+// Tests the detection of the devices that carried the data, from counters of a fake /sys tree, and
+// the findings about nodes, rails and switches.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -100,7 +100,7 @@ Hello task_with(const std::string& node, const std::map<std::string, Rail>& rail
   return hello;
 }
 
-TEST(Rails, AutoSelectsPortsOfOneNameAndSpeedOnAllNodes) {
+TEST(Rails, AutoSelectsPortsWithTheSameNameAndSpeedOnAllNodes) {
   const Rail fast{"10.0.0.1", 12.5e9, true};
   const Rail slow{"10.1.0.1", 1.25e8, true};
   const Rail virtual_one{"10.2.0.1", 12.5e9, false};

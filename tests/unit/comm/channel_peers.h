@@ -108,6 +108,37 @@ inline std::optional<Message> next_of(Connection& connection) {
   return std::nullopt;
 }
 
+// Simulates all other ranks of a large job in a separate process. All send a hello at once, are
+// accepted, and wait for a failure. Returns the number of ranks that were notified of it.
+inline int play_ranks(int ranks, std::uint16_t port) {
+  struct Player {
+    Connection connection;
+    RankGreeting greeting;
+  };
+  std::vector<Player> players;
+  for (int rank = 1; rank < ranks; ++rank) {
+    auto connection = Connection::open({"127.0.0.1"}, port, std::chrono::seconds(60));
+    if (!connection) return 0;
+    players.push_back(
+        {*std::move(connection), {channel_key(), rank, "node" + std::to_string(rank / 8)}});
+    players.back().greeting.begin(players.back().connection);
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  for (auto& [connection, greeting] : players) {
+    while (greeting.advance(connection) != RankGreeting::State::welcome) {
+      if (!connection.fill_before(deadline)) return 0;
+    }
+    connection.send({MessageKind::alive, 0, {}});
+  }
+  players.back().connection.send({MessageKind::failure, ranks - 1, "the disk is full"});
+  int told = 0;
+  for (auto& player : players) {
+    const auto message = next_of(player.connection);
+    told += message && message->kind == MessageKind::failure ? 1 : 0;
+  }
+  return told;
+}
+
 // The other end of a spoke, simulated by the test.
 struct ListeningLeader {
   Connection accept() const {

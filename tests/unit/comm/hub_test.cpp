@@ -332,37 +332,6 @@ double processor_seconds() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-// Simulates all other ranks of a large job in a separate process. All send a hello at once, are
-// accepted, and wait for a failure. Returns the number of ranks that were notified of it.
-int play_ranks(int ranks, std::uint16_t port) {
-  struct Player {
-    Connection connection;
-    RankGreeting greeting;
-  };
-  std::vector<Player> players;
-  for (int rank = 1; rank < ranks; ++rank) {
-    auto connection = Connection::open({"127.0.0.1"}, port, 60s);
-    if (!connection) return 0;
-    players.push_back(
-        {*std::move(connection), {test::channel_key(), rank, "node" + std::to_string(rank / 8)}});
-    players.back().greeting.begin(players.back().connection);
-  }
-  const auto deadline = std::chrono::steady_clock::now() + 60s;
-  for (auto& [connection, greeting] : players) {
-    while (greeting.advance(connection) != RankGreeting::State::welcome) {
-      if (!connection.fill_before(deadline)) return 0;
-    }
-    connection.send({MessageKind::alive, 0, {}});
-  }
-  players.back().connection.send({MessageKind::failure, ranks - 1, "the disk is full"});
-  int told = 0;
-  for (auto& player : players) {
-    const auto message = next_of(player.connection);
-    told += message && message->kind == MessageKind::failure ? 1 : 0;
-  }
-  return told;
-}
-
 // SLURM_DDP_HUB_RANKS=4000 turns this test into a benchmark that reports the CPU time of rank 0.
 TEST(Hub, AcceptsAndNotifiesManyRanks) {
   raise_descriptor_limit();
@@ -377,7 +346,7 @@ TEST(Hub, AcceptsAndNotifiesManyRanks) {
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     listener.socket.close();
-    const int told = play_ranks(ranks, port);
+    const int told = test::play_ranks(ranks, port);
     [[maybe_unused]] const auto n = write(answer[1], &told, sizeof told);
     _exit(0);
   }

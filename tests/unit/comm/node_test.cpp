@@ -50,7 +50,7 @@ TEST(SharedMemory, IsSharedByTwoProcesses) {
   auto mine = SharedMemory::create(name, 8192);
   ASSERT_TRUE(mine);
   EXPECT_FALSE(SharedMemory::create(name, 8192)) << "the name is in use";
-  EXPECT_FALSE(SharedMemory::open(name, 4096)) << "another size";
+  EXPECT_FALSE(SharedMemory::open(name, 4096)) << "a different size";
   const pid_t child = fork();
   if (child == 0) {
     auto theirs = SharedMemory::open(name, 8192);
@@ -150,7 +150,7 @@ std::vector<std::vector<float>> reduce_shared(const Placement& p, std::size_t co
   return results;
 }
 
-TEST_P(NodeAllReduce, GivesEveryRankTheBitwiseSameSum) {
+TEST_P(NodeAllReduce, GivesAllRanksBitwiseEqualSums) {
   const Placement& p = GetParam();
   const auto ranks = static_cast<int>(p.node_of.size());
   for (const std::size_t count : {1UL, 15UL, 1000UL, 20000UL}) {
@@ -180,7 +180,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Placement{"ThreeNodes", {0, 0, 1, 1, 2, 2}}),
     [](const auto& shape) { return shape.param.name; });
 
-// Memory that is not, or only partly, from allocate() uses another code path with the same result.
+// Memory that does not come from allocate(), or only partly, takes another code path with the same
+// result.
 TEST(NodeAllReduceMemory, AnyBufferWorks) {
   run_ranks(2, [](Group& group) {
     const auto memory = group.allocate(64);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lease of a directory: the rule as a table, and leases of several owners in one directory.
+// Tests the lease of a directory: its rule as a table, and several owners in one directory.
 
 #include "hdf5_ckpt/lease.h"
 

@@ -151,7 +151,7 @@ TEST(Settings, RecordWhetherTheUserRequestedAPlan) {
   EXPECT_FALSE(settings.is_requested());
 }
 
-TEST(SiteArguments, WrongArgumentIsReportedAndLeftOut) {
+TEST(SiteArguments, WrongArgumentIsReportedAndIgnored) {
   const struct {
     std::vector<std::string_view> arguments;
     const char* message;

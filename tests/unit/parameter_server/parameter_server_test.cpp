@@ -76,7 +76,7 @@ Model train(
     ends[static_cast<std::size_t>(group.rank())] = mine;
   });
   for (const auto& end : ends) {
-    EXPECT_EQ(end.values, ends[0].values) << "settle() must make all ranks bitwise the same";
+    EXPECT_EQ(end.values, ends[0].values) << "settle() must make all ranks bitwise equal";
     EXPECT_EQ(end.velocity, ends[0].velocity);
   }
   return ends[0];
@@ -165,7 +165,7 @@ TEST(ParameterServer, RanksAreAheadOfAStragglerByAtMostTheStaleness) {
       EXPECT_THAT(values, testing::Each(-20 * kRanks));
     });
     EXPECT_EQ(largest_lead, staleness);
-    EXPECT_EQ(told[0], staleness) << "must be the lead that the server reports";
+    EXPECT_EQ(told[0], staleness) << "the server must report the largest lead";
   }
 }
 

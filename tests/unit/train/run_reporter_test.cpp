@@ -193,7 +193,7 @@ TEST_F(KeptReport, SeparatesWaitingFromTheWireAndShowsTheLateRank) {
   EXPECT_EQ(written.at("outcome"), "finished");
 }
 
-TEST_F(KeptReport, PartsOfTheWallTimeSumToIt) {
+TEST_F(KeptReport, WallTimePartsSumToTheTotal) {
   run({.steps = 12, .end = [](RunReporter& reporter, const RunOutcome& outcome) {
          { const auto span = reporter.measure(RunReporter::WallPart::evaluation); }
          finish(reporter, outcome);

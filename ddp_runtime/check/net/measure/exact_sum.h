@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data for collectives whose sum is exact in float32 for any order of the additions, so that every
+// Data for collectives whose sum is exact in float32 for any order of additions, so that every
 // wrong element is detected and rounding cannot cause a false alarm.
 //
 // The values are integers from -64 to 64: with fewer than 2^18 ranks every partial sum is below

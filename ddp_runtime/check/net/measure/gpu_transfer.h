@@ -13,9 +13,9 @@ struct GpuTransfer {
   std::uint64_t pieces = 0;
 };
 
-// Plans the data of a fifth of a second on a fast link. A piece takes at most an eighth of a second
-// on a slow link and has at most `most` bytes; `most` must be at least 1. `per_second`: the speed
-// in bytes per second that one end measured before. Throws RuntimeError if `per_second` is not a
+// Plans a fifth of a second of data on a fast link. A piece takes at most an eighth of a second on
+// a slow link and has at most `most` bytes; `most` must be at least 1. `per_second`: the speed in
+// bytes per second that one end measured earlier. Throws RuntimeError if `per_second` is not a
 // possible speed.
 GpuTransfer plan_transfer(std::size_t most, double per_second);
 
