@@ -42,7 +42,7 @@ std::string kind_explained(ScalingKind kind) {
     case ScalingKind::single:
       break;
   }
-  return "none: there is only one number of ranks";
+  return "none: all runs have the same number of ranks";
 }
 
 std::string spread(const ScalingPoint& base, const ScalingPoint& point) {

@@ -62,7 +62,7 @@ inspect() { # directory
   make_wheel wheel 2.5.1
   echo 'set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI=0")' > wheel/share/cmake/Torch/TorchConfig.cmake
   inspect "$PWD/wheel"
-  [[ $output == *"problem=[$PWD/wheel (PyTorch 2.5.1) was built with libstdc++'s ABI from before C++11"* ]]
+  [[ $output == *"problem=[$PWD/wheel (PyTorch 2.5.1) was built with libstdc++'s pre-C++11 ABI"* ]]
 }
 
 # The python3 in PATH is a script, which runs one with options.
@@ -156,7 +156,7 @@ configure() { # options of cmake
   make_project "add_library(torch_cpu SHARED IMPORTED)
 set_target_properties(torch_cpu PROPERTIES IMPORTED_LOCATION $PWD/other/lib/libtorch_cpu.so)"
   configure -DSLURM_DDP_TORCH_ROOT="$PWD/wheel"
-  [[ $output == *"problem=[one program cannot have two libtorch: $PWD/other/lib/libtorch_cpu.so of find_package(Torch), and $PWD/wheel/lib/libtorch_cpu.so."* ]]
+  [[ $output == *"problem=[one program cannot link two copies of libtorch: $PWD/other/lib/libtorch_cpu.so from find_package(Torch), and $PWD/wheel/lib/libtorch_cpu.so."* ]]
 }
 
 @test "headers and library of two releases of fmt are refused with both paths" {

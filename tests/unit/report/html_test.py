@@ -165,7 +165,7 @@ class Reports(unittest.TestCase):
         self.assertEqual(self.errors, "ddp-report: efficiency below 0.9: 0.800 with 2 ranks\n")
         self.report("sweep", runs[:1], "--min-efficiency", "0.1")
         self.assertEqual(self.status, 3)
-        self.assertEqual(self.errors, "ddp-report: efficiency below 0.1: only one number of ranks\n")
+        self.assertEqual(self.errors, "ddp-report: efficiency below 0.1: all runs have the same number of ranks\n")
 
     def test_different_workloads(self):
         runs = [strong(1), dict(strong(2), model="cnn")]
@@ -202,7 +202,7 @@ class Reports(unittest.TestCase):
     def test_usage_errors(self):
         for arguments, status, words in (
                 (["sweep"], 2, "DIR is required"),
-                (["sweep", str(self.path), "--min-efficiency", "80"], 2, "give a fraction, as in 0.8"),
+                (["sweep", str(self.path), "--min-efficiency", "80"], 2, "give a fraction, such as 0.8"),
                 (["draw", "x"], 2, "ddp-report --help"),
                 (["run", str(self.path)], 3, "has no run.json"),
                 (["run", str(self.path / "x")], 3, "does not exist"),
