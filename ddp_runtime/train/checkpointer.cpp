@@ -177,11 +177,22 @@ void Checkpointer::leave_branch(const ckpt::Resumption& resumed) {
   const auto names = directory_->set_aside(resumed.set_aside, newest, owner_);
   if (resumed.in_directory) retention_->remember_verified(resumed.checkpoint);
   if (names.empty()) return;
+  set_aside_best_after(step);
   fmt::print(
-      "checkpoint: {} later than step {} set aside in {}, and kept until ddp-ckpt clean "
+      "checkpoint: {} not on the way to step {} set aside in {}, and kept until ddp-ckpt clean "
       "removes {}\n",
       names.size() == 1 ? "one checkpoint" : fmt::format("{} checkpoints", names.size()), step,
       options_.directory.string(), names.size() == 1 ? "it" : "them");
+}
+
+// Rank 0. A best checkpoint later than the run is of a branch that was abandoned: it would pass for
+// the newest in best/.
+void Checkpointer::set_aside_best_after(std::uint64_t step) {
+  const auto best = options_.directory / "best";
+  for (const auto& name : ckpt::CheckpointDirectory(best).set_aside_later_than(step, owner_)) {
+    fmt::print("checkpoint: the best checkpoint of an abandoned branch is kept as {}\n",
+               name.string());
+  }
 }
 
 std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
@@ -455,6 +466,7 @@ std::string Checkpointer::write_best(const std::vector<NamedTensor>& arrays,
     const auto saved = directory.save(step, owner_, views_of(arrays), info_of(position));
     for (const auto& note : saved.notes) fmt::print("checkpoint: {}\n", note);
     best_ = saved.path;
+    set_aside_best_after(step);
     ckpt::Retention best(dir, owner_);
     best.remember_across_restarts();
     for (const auto& note : best.apply({1, step}).notes) fmt::print("checkpoint: {}\n", note);

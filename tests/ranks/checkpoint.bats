@@ -233,6 +233,21 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   [[ $output == *"resumed from "*"step-00000034 (step 34,"* ]]
 }
 
+@test "after a rollback, best/ and the directory hold no other branch, and a return to one leaves the rest" {
+  best=(--checkpoint-dir ck --checkpoint-every 30 --keep-last 9 --keep-best)
+  run -0 ranks 1 "${digits[@]}" "${best[@]}" --epochs 4
+  cp -r ck/step-00000200 copy
+  # The branch learns nothing: its best evaluation is worse than that of the first one.
+  run -0 ranks 1 "${digits[@]}" "${best[@]}" --steps 180 --lr 1e-9 --resume ck/step-00000060
+  [[ $output == *"best checkpoint: "*"/ck/best/"* ]]
+  [ "$(compgen -G 'ck/best/step-*' | wc -l)" -eq 1 ]
+  compgen -G 'ck/best/.superseded-step-00000200.*'
+  run -0 ranks 1 "${digits[@]}" "${best[@]}" --steps 220 --resume copy
+  [[ $output == *"resumed from "*"/copy (step 200,"* ]]
+  [ -d ck/step-00000060 ] && [ ! -e ck/step-00000090 ] && [ ! -e ck/step-00000150 ]
+  [ "$(compgen -G 'ck/.superseded-step-00000150.*' | wc -l)" -eq 2 ]
+}
+
 @test "--resume PATH survives an interruption: the same command resumes from its own steps" {
   run -0 ranks 1 "${digits[@]}" --steps 10 --checkpoint-dir start
   fine=("${digits[@]}" --checkpoint-dir ck --checkpoint-every 5 --resume start/step-00000010 --lr 0.01)

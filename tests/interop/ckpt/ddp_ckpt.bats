@@ -102,6 +102,22 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [ "${#lines[@]}" -eq 1 ]
 }
 
+@test "rollback moves nothing if the checkpoint is damaged, and also clears best/ of later ones" {
+  mkdir "$ROOT/best"
+  cp -r "$ROOT/step-00000200" "$ROOT/step-00000100" "$ROOT/best"
+  cp -r "$ROOT" "$ROOT/../damaged"
+  damage "$ROOT/../damaged/step-00000100" model/half
+  run "$CKPT_BIN" rollback "$ROOT/../damaged/step-00000100"
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"model/half"*"damaged"* ]]
+  [ -d "$ROOT/../damaged/step-00000200" ] && [ -d "$ROOT/../damaged/best/step-00000200" ]
+  run "$CKPT_BIN" rollback "$ROOT/step-00000100"
+  [ "$status" -eq 0 ]
+  [ ! -e "$ROOT/best/step-00000200" ]
+  compgen -G "$ROOT/best/.superseded-step-00000200.*"
+  [ "$(cat "$ROOT/best/latest")" = step-00000100 ]
+}
+
 @test "an empty and a missing directory" {
   mkdir "$BATS_TEST_TMPDIR/empty"
   run "$CKPT_BIN" ls "$BATS_TEST_TMPDIR/empty"
