@@ -118,6 +118,19 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [ "$(cat "$ROOT/best/latest")" = step-00000100 ]
 }
 
+@test "--json works in a directory whose name is not UTF-8" {
+  local odd=$ROOT/../$'odd\xff'
+  cp -r "$ROOT" "$odd"
+  local arguments
+  for arguments in ls show verify "diff $ROOT"; do
+    # shellcheck disable=SC2086  # several words
+    run "$CKPT_BIN" $arguments --json "$odd"
+    [ "$status" -eq 0 ]
+    json "d.get('error', '')" <<<"$output"
+    [ "$(json "d.get('error', '')" <<<"$output")" = "" ]
+  done
+}
+
 @test "an empty and a missing directory" {
   mkdir "$BATS_TEST_TMPDIR/empty"
   run "$CKPT_BIN" ls "$BATS_TEST_TMPDIR/empty"
