@@ -248,6 +248,13 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   [ "$(compgen -G 'ck/.superseded-step-00000150.*' | wc -l)" -eq 2 ]
 }
 
+@test "a data set whose name a checkpoint cannot hold is refused at the start" {
+  local odd=$'odd\xff'
+  seq 9999 > "$odd"
+  run -2 ranks 1 --model gpt --width 16 --layers 1 --context 16 --batch 4 --data "text:$odd" --checkpoint-dir ck
+  [[ $output == *"'data' of this run is not UTF-8"* ]]
+}
+
 @test "--resume PATH survives an interruption: the same command resumes from its own steps" {
   run -0 ranks 1 "${digits[@]}" --steps 10 --checkpoint-dir start
   fine=("${digits[@]}" --checkpoint-dir ck --checkpoint-every 5 --resume start/step-00000010 --lr 0.01)
