@@ -75,6 +75,16 @@ void print_interrupted(const ddp::train::RunResult& result) {
       result.checkpoint.empty() ? "none" : result.checkpoint.string());
 }
 
+// What changes a run although the arrays of its checkpoints keep their shapes.
+nlohmann::json settings_of(const CommandLine& c) {
+  constexpr std::int64_t kDefaultHeads = 4;  // gpt's
+  nlohmann::json settings = {{"augment", c.augment}};
+  if (c.model.name == "gpt") {
+    settings["heads"] = c.model.heads > 0 ? c.model.heads : kDefaultHeads;
+  }
+  return settings;
+}
+
 // Returns the exit code.
 int train(const CommandLine& c, ddp::comm::World& world) {
   if (c.threads > 0) torch::set_num_threads(c.threads);
@@ -87,11 +97,17 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   torch::manual_seed(c.train.seed);
   const auto model = ddp::models::make_model(model_options);
 
-  ddp::train::Trainer trainer(
-      world.group(),
-      {fmt::format("ddp-train {}", ddp::kVersion), c.text, c.model.name, *model,
-       [&](const torch::Tensor& x) { return model->forward(x); }, data},
-      c.train);
+  ddp::train::Trainer trainer(world.group(),
+                              {fmt::format("ddp-train {}", ddp::kVersion),
+                               c.text,
+                               c.model.name,
+                               *model,
+                               [&](const torch::Tensor& x) { return model->forward(x); },
+                               data,
+                               {},
+                               {},
+                               settings_of(c)},
+                              c.train);
   if (world.is_leader()) print_start(c, world, *model, data);
   const auto result = trainer.fit();
   const int exit_code = result.interrupted.empty() ? 0 : kInterrupted;

@@ -168,14 +168,16 @@ std::string Checkpointer::resume_on_leader() {
   newest_ = checkpoint.path();
   const auto user = manifest.state.value("user", nlohmann::json::object());
   state_.user().require_fit(user);
-  const auto position = Position::from_json(manifest.state.at("position"));
+  auto position = Position::from_json(manifest.state.at("position"));
   const auto differences = run_differences(manifest.state.value("run", nlohmann::json::object()),
                                            run_, position.consumed > 0);
   if (!differences.refusal.empty() && !options_.resume_changed) {
     throw UsageError(differences.refusal);
   }
   for (const auto& line : differences.lines) fmt::print("checkpoint: {}\n", line);
-  auto text = nlohmann::json{{"position", manifest.state.at("position")}, {"user", user}}.dump();
+  // A loss on other data says nothing about this run's evaluations.
+  if (differences.other_data) position.best = {};
+  auto text = nlohmann::json{{"position", position.to_json()}, {"user", user}}.dump();
   if (directory_) leave_branch(*resumed);
   lineage_ = std::move(resumed->lineage);
   fmt::print("resumed from {} (step {}, made by {} rank{})\n", newest_.string(), manifest.step,

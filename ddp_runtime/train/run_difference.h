@@ -19,6 +19,7 @@ struct RunDifferences {
   // Why the two must not be combined; empty if they may. In the middle of an epoch, another order
   // of samples, or other samples, would show some twice and some never.
   std::string refusal;
+  bool other_data = false;  // evaluations of the two cannot be compared
 };
 
 // `saved` and `now` describe the runs, by name; names that only one of them has are not compared,

@@ -40,6 +40,9 @@ struct TrainTask {
   // over the batch. Default: the mean cross-entropy, for class scores. Runs under autocast, as
   // forward does.
   LossFunction loss = {};
+  // Settings of model and data, by name, that the shapes of the arrays do not show: a resumed run
+  // reports those that differ from the run that saved.
+  nlohmann::json settings = nlohmann::json::object();
 };
 
 struct RunResult {

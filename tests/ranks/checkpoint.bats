@@ -248,6 +248,18 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   [ "$(compgen -G 'ck/.superseded-step-00000150.*' | wc -l)" -eq 2 ]
 }
 
+@test "a run that starts from a checkpoint of other data has its own best evaluation" {
+  python3 -c 'import random; open("words", "w").write(" ".join(str(random.random()) for _ in range(999)))'
+  gpt=(--model gpt --width 16 --layers 1 --context 16 --batch 4 --keep-best)
+  run -0 ranks 1 "${gpt[@]}" --data text:words --epochs 6 --checkpoint-dir first
+  # Nothing can be as good as numbers, of which a model that knows them is sure.
+  head -c 20000 /dev/urandom > noise
+  run -0 ranks 1 "${gpt[@]}" --data text:noise --epochs 8 --patience 1 --checkpoint-dir second \
+    --resume "$(compgen -G 'first/step-*' | tail -n 1)" --heads 2
+  [[ $output == *"checkpoint: heads was 4 when it was saved and is 2 now"* ]]
+  [[ $output == *"best checkpoint: "*"/second/best/"* ]]
+}
+
 @test "a data set whose name a checkpoint cannot hold is refused at the start" {
   local odd=$'odd\xff'
   seq 9999 > "$odd"
