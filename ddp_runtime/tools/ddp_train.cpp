@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "ddp_runtime/comm/world.h"
@@ -11,6 +12,7 @@
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/tools/train_command_line.h"
 #include "ddp_runtime/train/run_table.h"
+#include "ddp_runtime/train/step_boundary.h"
 #include "ddp_runtime/train/trainer.h"
 #include "slurm_ddp/version.h"
 
@@ -129,6 +131,10 @@ int train(const CommandLine& c, ddp::comm::World& world) {
 int main(int argc, char** argv) {
   CommandLine c;
   if (const auto exit_code = ddp::tools::parse_train_command_line(argc, argv, c)) return *exit_code;
+  // The start takes minutes where many ranks load libraries and data: a signal that arrives
+  // meanwhile is answered after the first step, not by dying with a status that is not 75.
+  std::optional<ddp::train::StopSignals> signals;
+  if (!c.train.checkpoint.directory.empty() && !c.train.dry_run) signals.emplace();
   int exit_code = 0;
   const int failure = ddp::comm::run("ddp-train", ddp::tools::world_options_of(c),
                                      [&](ddp::comm::World& world) { exit_code = train(c, world); });

@@ -67,6 +67,28 @@ shared=(--model mnist-cnn --optimizer adam --lr 0.001 --checkpoint-share-mb 0.05
   echo "fault matrix: signal to a rank in training: $stopped points" >&3
 }
 
+@test "a signal while ranks are still missing is answered after the first step" {
+  export train
+  # shellcheck disable=SC2016  # expanded in each rank's shell
+  timeout 120 mpirun --quiet -n 2 bash -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || until [ -e go ]; do sleep 0.1; done
+    exec "$train" "$@"' rank "${model[@]}" --checkpoint-dir ck --checkpoint-every 1000 > log 2>&1 3>&- &
+  job=$!
+  until pid=$(rank_pids "$job") && [ -n "$pid" ]; do sleep 0.1; done
+  # Bit 14 is that of SIGTERM: from here on it does not kill the process.
+  for _ in $(seq 150); do
+    caught=0x$(sed -n 's/^SigCgt:\t//p' "/proc/$pid/status")
+    [ $((caught >> 14 & 1)) -eq 0 ] || break
+    sleep 0.1
+  done
+  kill -TERM "$pid"
+  touch go
+  status=0
+  wait "$job" || status=$?
+  [ "$status" -eq 75 ] || { echo "status $status" && cat log && false; }
+  grep -F "because SIGTERM was received; checkpoint: " log
+  run -0 "$bin/ddp-ckpt" verify ck
+}
+
 @test "ranks share the writing, and any number of ranks reads it" {
   big=("${shared[@]}" --batch 16)
   run -0 ranks 2 "${big[@]}" --steps 4
