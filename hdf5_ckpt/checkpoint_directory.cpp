@@ -267,6 +267,19 @@ std::vector<fs::path> CheckpointDirectory::set_aside(std::span<const std::uint64
   return names;
 }
 
+std::vector<fs::path> CheckpointDirectory::set_aside_later_than(std::uint64_t step,
+                                                                const OwnerTag& owner) {
+  std::vector<std::uint64_t> later;
+  std::optional<std::uint64_t> newest;
+  for (const Candidate& candidate : candidates()) {
+    if (candidate.step > step)
+      later.push_back(candidate.step);
+    else if (!newest || candidate.step > *newest)
+      newest = candidate.step;
+  }
+  return set_aside(later, newest, owner);
+}
+
 void CheckpointDirectory::abandon(const SaveId& id) noexcept {
   try {
     remove_directory(*ops_, draft_directory(root_, id));

@@ -148,6 +148,10 @@ class CheckpointDirectory {
                                                std::optional<std::uint64_t> newest,
                                                const OwnerTag& owner);
 
+  // The same for all later than `step`; `latest` is set to the newest of the others.
+  std::vector<std::filesystem::path> set_aside_later_than(std::uint64_t step,
+                                                          const OwnerTag& owner);
+
   // ---- loading -----------------------------------------------------------------------------
   // Returns every directory named step-N, newest (highest step) first, complete or not. For ranks
   // that must agree on one: all ranks try the same list in order until Checkpoint::open + read_into

@@ -24,6 +24,24 @@ bool comes_from(const StartingPoint& start, const std::optional<Lineage>& lineag
   });
 }
 
+// True if `start` cannot have been reached from `ancestor`, a checkpoint of the same run. The
+// origins of a line only grow: those of an ancestor are the first ones of `start`, and it is not
+// later than the next one, where the line of `start` left it.
+bool on_another_branch(const StartingPoint& start, const Ancestor& ancestor) {
+  if (ancestor.step > *start.step) return true;
+  if (!start.lineage || !ancestor.lineage || ancestor.lineage->run != start.lineage->run)
+    return false;
+  const auto& line = start.lineage->origins;
+  const auto& origins = ancestor.lineage->origins;
+  if (line.size() >= kMaxOrigins) return false;  // the first ones may have been dropped
+  const auto same = [](const Origin& a, const Origin& b) {
+    return a.step == b.step && a.crc32c == b.crc32c;
+  };
+  if (origins.size() > line.size()) return true;
+  if (!std::equal(origins.begin(), origins.end(), line.begin(), same)) return true;
+  return origins.size() < line.size() && ancestor.step > line[origins.size()].step;
+}
+
 bool same_run(const StartingPoint& start, std::span<const Ancestor> there) {
   if (start.inside) return true;
   if (!start.lineage) return false;
@@ -54,7 +72,7 @@ ResumePlan plan_resume(const StartingPoint& start, std::span<const Ancestor> the
     plan.from = ResumePlan::From::start;
     if (!start.step) return plan;
     for (const Ancestor& ancestor : there)
-      if (ancestor.step > *start.step) plan.set_aside.push_back(ancestor.step);
+      if (on_another_branch(start, ancestor)) plan.set_aside.push_back(ancestor.step);
     std::sort(plan.set_aside.begin(), plan.set_aside.end(), std::greater<>());
     return plan;
   }

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
-#include <algorithm>
+#include <map>
+#include <optional>
 #include <string>
 
 #include "ddp_runtime/comm/world.h"
@@ -12,6 +13,7 @@
 #include "ddp_runtime/tools/train_command_line.h"
 #include "ddp_runtime/train/progress.h"
 #include "ddp_runtime/train/run_table.h"
+#include "ddp_runtime/train/step_boundary.h"
 #include "ddp_runtime/train/trainer.h"
 #include "slurm_ddp/version.h"
 
@@ -70,6 +72,16 @@ void print_interrupted(const ddp::train::RunResult& result) {
       result.checkpoint.empty() ? "none" : result.checkpoint.string());
 }
 
+// What changes a run although the arrays of its checkpoints keep their shapes.
+std::map<std::string, std::string> settings_of(const CommandLine& c) {
+  constexpr std::int64_t kDefaultHeads = 4;  // gpt's
+  std::map<std::string, std::string> settings = {{"augment", c.augment}};
+  if (c.model.name == "gpt") {
+    settings["heads"] = std::to_string(c.model.heads > 0 ? c.model.heads : kDefaultHeads);
+  }
+  return settings;
+}
+
 // Returns the exit code.
 int train(const CommandLine& c, ddp::comm::World& world) {
   if (c.threads > 0) torch::set_num_threads(c.threads);
@@ -82,11 +94,17 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   torch::manual_seed(c.train.seed);
   const auto model = ddp::models::make_model(model_options);
 
-  ddp::train::Trainer trainer(
-      world.group(),
-      {fmt::format("ddp-train {}", ddp::kVersion), c.text, c.model.name, *model,
-       [&](const torch::Tensor& x) { return model->forward(x); }, data},
-      c.train);
+  ddp::train::Trainer trainer(world.group(),
+                              {fmt::format("ddp-train {}", ddp::kVersion),
+                               c.text,
+                               c.model.name,
+                               *model,
+                               [&](const torch::Tensor& x) { return model->forward(x); },
+                               data,
+                               {},
+                               {},
+                               settings_of(c)},
+                              c.train);
   if (world.is_leader()) print_start(c, world, *model, data);
   const auto result = trainer.fit();
   const int exit_code = result.interrupted.empty() ? 0 : kInterrupted;
@@ -108,6 +126,10 @@ int train(const CommandLine& c, ddp::comm::World& world) {
 int main(int argc, char** argv) {
   CommandLine c;
   if (const auto exit_code = ddp::tools::parse_train_command_line(argc, argv, c)) return *exit_code;
+  // The start takes minutes where many ranks load libraries and data: a signal that arrives
+  // meanwhile is answered after the first step, not by dying with a status that is not 75.
+  std::optional<ddp::train::StopSignals> signals;
+  if (!c.train.checkpoint.directory.empty() && !c.train.dry_run) signals.emplace();
   int exit_code = 0;
   const int failure = ddp::comm::run("ddp-train", ddp::tools::world_options_of(c),
                                      [&](ddp::comm::World& world) { exit_code = train(c, world); });

@@ -36,6 +36,19 @@ constexpr double kGuessedBytesPerSecond = 100e6;
 // A file server can take longer to restart, but a job that must exit cannot wait longer.
 constexpr auto kBetweenAttempts = std::chrono::milliseconds(500);
 
+// A checkpoint could not hold it: better said now than at the first save.
+void require_text(const nlohmann::json& run) {
+  for (const auto& [name, value] : run.items()) {
+    try {
+      static_cast<void>(value.dump());
+    } catch (const nlohmann::json::exception&) {
+      throw UsageError(
+          fmt::format("'{}' of this run is not UTF-8, and checkpoints can hold only UTF-8 text: {}",
+                      name, value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
+    }
+  }
+}
+
 }  // namespace
 
 struct Checkpointer::Job {
@@ -158,14 +171,16 @@ std::string Checkpointer::resume_on_leader() {
   newest_ = checkpoint.path();
   const auto user = manifest.state.value("user", nlohmann::json::object());
   state_.user().require_fit(user);
-  const auto position = Position::from_json(manifest.state.at("position"));
+  auto position = Position::from_json(manifest.state.at("position"));
   const auto differences = run_differences(manifest.state.value("run", nlohmann::json::object()),
                                            run_, position.consumed > 0);
   if (!differences.refusal.empty() && !options_.resume_changed) {
     throw UsageError(differences.refusal);
   }
   for (const auto& line : differences.lines) fmt::print("checkpoint: {}\n", line);
-  auto text = nlohmann::json{{"position", manifest.state.at("position")}, {"user", user}}.dump();
+  // A loss on other data says nothing about this run's evaluations.
+  if (differences.other_data) position.best = {};
+  auto text = nlohmann::json{{"position", position.to_json()}, {"user", user}}.dump();
   if (directory_) leave_branch(*resumed);
   lineage_ = std::move(resumed->lineage);
   fmt::print("resumed from {} (step {}, made by {} rank{})\n", newest_.string(), manifest.step,
@@ -180,18 +195,32 @@ void Checkpointer::leave_branch(const ckpt::Resumption& resumed) {
   const auto names = directory_->set_aside(resumed.set_aside, newest, owner_);
   if (resumed.in_directory) retention_->remember_verified(resumed.checkpoint);
   if (names.empty()) return;
+  set_aside_best_after(step);
   fmt::print(
-      "checkpoint: {} later than step {} set aside in {}, and kept until ddp-ckpt clean "
+      "checkpoint: {} not on the way to step {} set aside in {}, and kept until ddp-ckpt clean "
       "removes {}\n",
       names.size() == 1 ? "one checkpoint" : fmt::format("{} checkpoints", names.size()), step,
       options_.directory.string(), names.size() == 1 ? "it" : "them");
+}
+
+// Rank 0. A best checkpoint later than the run is of a branch that was abandoned: it would pass for
+// the newest in best/.
+void Checkpointer::set_aside_best_after(std::uint64_t step) {
+  const auto best = options_.directory / "best";
+  for (const auto& name : ckpt::CheckpointDirectory(best).set_aside_later_than(step, owner_)) {
+    fmt::print("checkpoint: the best checkpoint of an abandoned branch is kept as {}\n",
+               name.string());
+  }
 }
 
 std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
   if (options_.directory.empty() && (options_.resume == "auto" || options_.resume == "never")) {
     return std::nullopt;
   }
-  if (enabled()) state_.require_storable();
+  if (enabled()) {
+    state_.require_storable();
+    require_text(run_);
+  }
   claim();
   if (options_.resume == "never") return std::nullopt;
   std::string text;
@@ -457,6 +486,7 @@ std::string Checkpointer::write_best(const std::vector<NamedTensor>& arrays,
     const auto saved = directory.save(step, owner_, views_of(arrays), info_of(position));
     for (const auto& note : saved.notes) fmt::print("checkpoint: {}\n", note);
     best_ = saved.path;
+    set_aside_best_after(step);
     ckpt::Retention best(dir, owner_);
     best.remember_across_restarts();
     for (const auto& note : best.apply({1, step}).notes) fmt::print("checkpoint: {}\n", note);

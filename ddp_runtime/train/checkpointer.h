@@ -93,6 +93,7 @@ class Checkpointer {
   std::optional<ckpt::Resumption> load_on_leader();
   std::string resume_on_leader();
   void leave_branch(const ckpt::Resumption& resumed);
+  void set_aside_best_after(std::uint64_t step);
   void start_writing(const std::vector<NamedTensor>& arrays);
   void finish_shards();
   void commit_on_leader(std::vector<ckpt::FileRecord> records);

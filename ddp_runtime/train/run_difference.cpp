@@ -70,9 +70,9 @@ RunDifferences run_differences(const nlohmann::json& saved, const nlohmann::json
     found.lines.push_back(fmt::format("{} was {} in the saved run and is {} now", name,
                                       shown(saved.at(name)), shown(value)));
   }
+  const bool data = found.other_data = other_data(saved, now);
   if (!mid_epoch) return found;
   const bool seed = differs(saved, now, "seed");
-  const bool data = other_data(saved, now);
   if (!seed && !data) return found;
   found.refusal = fmt::format(
       "the checkpoint is from the middle of an epoch, and the {} differ{} between this run and the "

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -29,6 +30,9 @@ struct TrainTask {
   // over the batch. Default: the mean cross-entropy, for class scores. Runs under autocast, as
   // forward does.
   LossFunction loss = {};
+  // Settings of model and data, by name, that the shapes of the arrays do not show: a resumed run
+  // reports those that differ from the run that saved.
+  std::map<std::string, std::string> settings = {};
 };
 
 struct RunResult {

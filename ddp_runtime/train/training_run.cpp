@@ -46,6 +46,7 @@ nlohmann::json describe(const TrainTask& task, const TrainOptions& options,
               {"global_batch", sampler.layout().global_batch()},
               {"samples", task.data.train->size()},
               {"data_crc32c", data_crc32c(*task.data.train)}});
+  run.update(nlohmann::json(task.settings));
   return run;
 }
 

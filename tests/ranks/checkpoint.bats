@@ -68,6 +68,28 @@ shared=(--model mnist-cnn --optimizer adam --lr 0.001 --checkpoint-share-mb 0.05
   echo "fault matrix: signal to a rank in training: $stopped points" >&3
 }
 
+@test "a signal while ranks are still missing is answered after the first step" {
+  export train
+  # shellcheck disable=SC2016  # expanded in each rank's shell
+  timeout 120 mpirun --quiet -n 2 bash -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || until [ -e go ]; do sleep 0.1; done
+    exec "$train" "$@"' rank "${model[@]}" --checkpoint-dir ck --checkpoint-every 1000 > log 2>&1 3>&- &
+  job=$!
+  until pid=$(rank_pids "$job") && [ -n "$pid" ]; do sleep 0.1; done
+  # Bit 14 is that of SIGTERM: from here on it does not kill the process.
+  for _ in $(seq 150); do
+    caught=0x$(sed -n 's/^SigCgt:\t//p' "/proc/$pid/status")
+    [ $((caught >> 14 & 1)) -eq 0 ] || break
+    sleep 0.1
+  done
+  kill -TERM "$pid"
+  touch go
+  status=0
+  wait "$job" || status=$?
+  [ "$status" -eq 75 ] || { echo "status $status" && cat log && false; }
+  grep -F "because SIGTERM was received; checkpoint: " log
+  run -0 "$bin/ddp-ckpt" verify ck
+}
+
 @test "ranks share the writing, and any number of ranks reads it" {
   big=("${shared[@]}" --batch 16)
   run -0 ranks 2 "${big[@]}" --steps 4
@@ -232,6 +254,40 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   [ ! -e ck/step-00000020 ]
   run -0 ranks 1 "${digits[@]}" "${back[@]}" --steps 36
   [[ $output == *"resumed from "*"step-00000034 (step 34,"* ]]
+}
+
+@test "after a rollback, best/ and the directory hold no other branch, and a return to one leaves the rest" {
+  best=(--checkpoint-dir ck --checkpoint-every 30 --keep-last 9 --keep-best)
+  run -0 ranks 1 "${digits[@]}" "${best[@]}" --epochs 4
+  cp -r ck/step-00000200 copy
+  # The branch learns nothing: its best evaluation is worse than that of the first one.
+  run -0 ranks 1 "${digits[@]}" "${best[@]}" --steps 180 --lr 1e-9 --resume ck/step-00000060
+  [[ $output == *"best checkpoint: "*"/ck/best/"* ]]
+  [ "$(compgen -G 'ck/best/step-*' | wc -l)" -eq 1 ]
+  compgen -G 'ck/best/.superseded-step-00000200.*'
+  run -0 ranks 1 "${digits[@]}" "${best[@]}" --steps 220 --resume copy
+  [[ $output == *"resumed from "*"/copy (step 200,"* ]]
+  [ -d ck/step-00000060 ] && [ ! -e ck/step-00000090 ] && [ ! -e ck/step-00000150 ]
+  [ "$(compgen -G 'ck/.superseded-step-00000150.*' | wc -l)" -eq 2 ]
+}
+
+@test "a run that starts from a checkpoint of other data has its own best evaluation" {
+  python3 -c 'import random; open("words", "w").write(" ".join(str(random.random()) for _ in range(999)))'
+  gpt=(--model gpt --width 16 --layers 1 --context 16 --batch 4 --keep-best)
+  run -0 ranks 1 "${gpt[@]}" --data text:words --epochs 6 --checkpoint-dir first
+  # Nothing can be as good as numbers, of which a model that knows them is sure.
+  head -c 20000 /dev/urandom > noise
+  run -0 ranks 1 "${gpt[@]}" --data text:noise --epochs 8 --patience 1 --checkpoint-dir second \
+    --resume "$(compgen -G 'first/step-*' | tail -n 1)" --heads 2
+  [[ $output == *"checkpoint: heads was 4 when it was saved and is 2 now"* ]]
+  [[ $output == *"best checkpoint: "*"/second/best/"* ]]
+}
+
+@test "a data set whose name a checkpoint cannot hold is refused at the start" {
+  local odd=$'odd\xff'
+  seq 9999 > "$odd"
+  run -2 ranks 1 --model gpt --width 16 --layers 1 --context 16 --batch 4 --data "text:$odd" --checkpoint-dir ck
+  [[ $output == *"'data' of this run is not UTF-8"* ]]
 }
 
 @test "--resume PATH survives an interruption: the same command resumes from its own steps" {

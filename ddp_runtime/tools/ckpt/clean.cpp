@@ -72,16 +72,16 @@ int run_clean(const fs::path& root, const Cleaning& cleaning) {
 int run_rollback(const fs::path& path) {
   const fs::path whole = fs::absolute(path).lexically_normal();
   const fs::path step = whole.has_filename() ? whole : whole.parent_path();
-  const std::uint64_t newest = Checkpoint::open(step).manifest().step;
+  const Checkpoint checkpoint = Checkpoint::open(step);
+  const std::uint64_t newest = checkpoint.manifest().step;
   if (step.filename() != step_directory_name(newest))
     throw Error(fmt::format("'{}' is not a checkpoint of a directory", step.string()));
   const auto lease = lease_of(step.parent_path());
-  CheckpointDirectory directory(step.parent_path());
-  std::vector<std::uint64_t> later;
-  for (const Candidate& candidate : directory.candidates())
-    if (candidate.step > newest) later.push_back(candidate.step);
-  for (const fs::path& name : directory.set_aside(later, newest, this_tool()))
-    fmt::print("set aside as '{}'\n", name.string());
+  // A run would skip a damaged one and resume from one before it.
+  checkpoint.verify();
+  for (const fs::path& root : {step.parent_path(), step.parent_path() / "best"})
+    for (const fs::path& name : CheckpointDirectory(root).set_aside_later_than(newest, this_tool()))
+      fmt::print("set aside as '{}'\n", name.string());
   fmt::print("the newest checkpoint is now '{}'\n", step.string());
   return 0;
 }

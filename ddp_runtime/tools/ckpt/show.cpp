@@ -96,7 +96,8 @@ void print_for_people(const Checkpoint& checkpoint) {
 int run_show(const std::filesystem::path& path, const Output& output) {
   const Checkpoint checkpoint = Checkpoint::open(checkpoint_at(path));
   if (output.json)
-    fmt::print("{}\n", to_json(checkpoint).dump(1, ' ', true));
+    fmt::print("{}\n",
+               to_json(checkpoint).dump(1, ' ', true, nlohmann::json::error_handler_t::replace));
   else
     print_for_people(checkpoint);
   return 0;

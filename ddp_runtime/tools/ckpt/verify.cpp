@@ -67,7 +67,9 @@ int run_verify(const fs::path& path, const Output& output) {
     all_whole = all_whole && results.back()["whole"] == true;
     if (!output.json) print_verified(results.back());
   }
-  if (output.json) fmt::print("{}\n", json{{"whole", all_whole}, {"checkpoints", results}}.dump(1));
+  if (output.json)
+    fmt::print("{}\n", json{{"whole", all_whole}, {"checkpoints", results}}.dump(
+                           1, ' ', false, json::error_handler_t::replace));
   return all_whole ? 0 : 1;
 }
 

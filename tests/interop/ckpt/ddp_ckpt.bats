@@ -106,6 +106,35 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [ "${#lines[@]}" -eq 1 ]
 }
 
+@test "rollback moves nothing if the checkpoint is damaged, and also clears best/ of later ones" {
+  mkdir "$ROOT/best"
+  cp -r "$ROOT/step-00000200" "$ROOT/step-00000100" "$ROOT/best"
+  cp -r "$ROOT" "$ROOT/../damaged"
+  damage "$ROOT/../damaged/step-00000100" model/half
+  run "$CKPT_BIN" rollback "$ROOT/../damaged/step-00000100"
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"model/half"*"damaged"* ]]
+  [ -d "$ROOT/../damaged/step-00000200" ] && [ -d "$ROOT/../damaged/best/step-00000200" ]
+  run "$CKPT_BIN" rollback "$ROOT/step-00000100"
+  [ "$status" -eq 0 ]
+  [ ! -e "$ROOT/best/step-00000200" ]
+  compgen -G "$ROOT/best/.superseded-step-00000200.*"
+  [ "$(cat "$ROOT/best/latest")" = step-00000100 ]
+}
+
+@test "--json works in a directory whose name is not UTF-8" {
+  local odd=$ROOT/../$'odd\xff'
+  cp -r "$ROOT" "$odd"
+  local arguments
+  for arguments in ls show verify "diff $ROOT"; do
+    # shellcheck disable=SC2086  # several words
+    run "$CKPT_BIN" $arguments --json "$odd"
+    [ "$status" -eq 0 ]
+    json "d.get('error', '')" <<<"$output"
+    [ "$(json "d.get('error', '')" <<<"$output")" = "" ]
+  done
+}
+
 @test "clean and rollback change nothing while a run saves to the directory" {
   mkdir "$ROOT/.tmp-step-00000300.7.r0.n.p5"
   sleep 600 3>&- &

@@ -27,6 +27,7 @@ using testing::IsEmpty;
 using testing::Not;
 using From = ResumePlan::From;
 
+const Origin kAt110 = {110, 0xAA, "/d/step-00000110"};
 const Origin kAt120 = {120, 0xAA, "/d/step-00000120"};
 
 struct PlanCase {
@@ -46,6 +47,10 @@ std::vector<PlanCase> plan_cases() {
   const StartingPoint gone{kAt120.path, {}, 0, {}, true};
   StartingPoint best = inside;
   best.path = "/d/best/step-00000120";
+  const Lineage left{"run", {}, {kAt110}};  // a branch that began at step 110
+  const Lineage second{"run", {}, {kAt110, {112, 0xCC, "/d/step-00000112"}}};
+  StartingPoint branched = best;
+  branched.lineage = left;
   StartingPoint copied = outside;
   copied.lineage = old;
   StartingPoint rewritten = inside;
@@ -61,6 +66,16 @@ std::vector<PlanCase> plan_cases() {
        {150, 130}},
       {"rollback to the newest", inside, {{110, old}, {120, old}}, From::start, {}},
       {"rollback to the best", best, {{130, old}, {140, old}}, From::start, {140, 130}},
+      {"return to a branch that was abandoned",
+       best,
+       {{110, old}, {115, left}, {120, left}, {130, left}},
+       From::start,
+       {130, 120, 115}},
+      {"return to a branch of a branch",
+       branched,
+       {{110, old}, {112, old}, {114, second}, {116, second}},
+       From::start,
+       {116, 114, 112}},
       {"rollback to a copy", copied, {{130, old}}, From::start, {130}},
       {"rollback repeated before its first save", inside, {{120, old}}, From::start, {}},
       {"rollback repeated after its first save",
@@ -76,7 +91,7 @@ std::vector<PlanCase> plan_cases() {
       {"start deleted, no checkpoint reached from it", gone, {{150, old}}, From::start, {}},
       {"another checkpoint with the same name",
        rewritten,
-       {{120, rolled_back}, {130, rolled_back}},
+       {{120, old}, {130, rolled_back}},
        From::start,
        {130}},
       {"a branch of a branch",

@@ -52,8 +52,15 @@ TEST(RunDifferences, DifferentSeedOrDataAreRefusedWithinAnEpoch) {
   EXPECT_EQ(run_differences(kSaved, with("seed", 2), false).lines.size(), 1U);
 }
 
+TEST(RunDifferences, EvaluationsOnOtherDataAreNotCompared) {
+  EXPECT_TRUE(run_differences(kSaved, with("data_crc32c", "02"), false).other_data);
+  EXPECT_TRUE(run_differences(kSaved, with("samples", 99), true).other_data);
+  EXPECT_FALSE(run_differences(kSaved, with("seed", 2), false).other_data);
+}
+
 TEST(RunDifferences, SameDataInAnotherDirectoryIsTheSame) {
   const auto found = run_differences(kSaved, with("data", "text:b"), true);
+  EXPECT_FALSE(found.other_data);
   EXPECT_EQ(found.lines.size(), 1U);
   EXPECT_THAT(found.refusal, IsEmpty());
 }
