@@ -29,6 +29,8 @@ enum class MessageKind : std::uint8_t {
   loss = 10,           // like failure, but the text is the hub's: the rank cannot or does not speak
   usage_error = 11,    // like failure, for a UsageError
   alive = 12,          // a heartbeat; rank: 1 if the sender waits and nothing moves, else 0
+  hub_lost = 13,       // the sender takes the hub for lost and exits; rank: 1 if the hub's machine
+                       // answered, else 0; text: the sender's verdict
 };
 
 struct Message {
