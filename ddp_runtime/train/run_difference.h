@@ -14,6 +14,10 @@ namespace ddp::train {
 // the decay of a constant schedule, is left out.
 nlohmann::json run_settings(const TrainOptions& options);
 
+// The options that have to be the same on all ranks: those above, and those that decide in which
+// steps the ranks do something together.
+nlohmann::json shared_settings(const TrainOptions& options);
+
 struct RunDifferences {
   std::vector<std::string> lines;  // one per difference, in the order of the names
   // Why the two must not be combined; empty if they may. In the middle of an epoch, another order

@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/train/rank_agreement.h"
 #include "ddp_runtime/train/run_difference.h"
 #include "hdf5_ckpt/crc32c.h"
 
@@ -46,6 +47,17 @@ nlohmann::json describe(const TrainTask& task, const TrainOptions& options,
               {"samples", task.data.train->size()},
               {"data_crc32c", data_crc32c(*task.data.train)}});
   return run;
+}
+
+// Collective. Before anything is built from the options: where ranks differ, they would wait for
+// each other in different places.
+TrainOptions same_on_all_ranks(comm::Group& group, const TrainTask& task, TrainOptions options) {
+  const auto& data = *task.data.train;
+  auto run = shared_settings(options);
+  run.update({{"model", task.model_name}, {"samples", data.size()}});
+  if (data.size() > 0) run["data_crc32c"] = data_crc32c(data);
+  require_same_run(group, run);
+  return options;
 }
 
 double unix_now() {
@@ -116,7 +128,7 @@ void require_evaluation(const TrainTask& task, const TrainOptions& options) {
 Trainer::Trainer(comm::Group& group, TrainTask task, TrainOptions options)
     : group_(group),
       task_(std::move(task)),
-      options_(std::move(options)),
+      options_(same_on_all_ranks(group, task_, std::move(options))),
       objective_{task_.forward, task_.loss},
       step_(make_training_step(group, task_.module, objective_, options_, recorder_)),
       learning_rate_(learning_rate_of(options_, group.size())),
@@ -448,6 +460,7 @@ RunResult Trainer::finish_without_steps() {
 RunResult Trainer::finish() {
   reduce_losses();
   evaluate_now();
+  if (auto* const replica = step_->replica()) replica->require_same_parameters();
   // A run that was asked to stop within an epoch keeps its last steps, too.
   if (checkpointing_enabled()) save_last();
   auto ended = result_so_far();
