@@ -61,6 +61,33 @@ nlohmann::json run_settings(const TrainOptions& options) {
   return settings;
 }
 
+nlohmann::json shared_settings(const TrainOptions& options) {
+  auto settings = run_settings(options);
+  settings.update({{"epochs", options.epochs},
+                   {"steps", options.steps},
+                   {"batch", options.batch},
+                   {"asynchronous", options.staleness.has_value()},
+                   {"loss_scale", options.loss_scale},
+                   {"on_nan", options.on_nan == OnNan::stop ? "stop" : "skip"},
+                   {"patience", options.patience},
+                   {"dry_run", options.dry_run},
+                   {"log_every", options.log_every_steps},
+                   {"allow_unused", options.parallel.allow_unused},
+                   {"static_graph", options.parallel.static_graph},
+                   {"comm_hook", options.parallel.hook ? "set" : "off"},
+                   {"check_parameters", options.parallel.check_parameters_every},
+                   {"bucket_bytes", options.parallel.buckets.bytes},
+                   {"checkpoints", !options.checkpoint.directory.empty()},
+                   {"report", !options.report_directory.empty()}});
+  if (!options.checkpoint.directory.empty()) {
+    settings.update({{"checkpoint_every_steps", options.checkpoint.every_steps},
+                     {"checkpoint_every_epoch", options.checkpoint.every_epoch},
+                     {"keep_best", options.checkpoint.keep_best},
+                     {"resume", options.checkpoint.resume}});
+  }
+  return settings;
+}
+
 RunDifferences run_differences(const nlohmann::json& saved, const nlohmann::json& now,
                                bool mid_epoch) {
   RunDifferences found;

@@ -14,6 +14,10 @@ namespace ddp::train {
 // of a constant schedule, are left out.
 nlohmann::json run_settings(const TrainOptions& options);
 
+// The options that have to be the same on all ranks: those above, and those that decide in which
+// steps the ranks do something together.
+nlohmann::json shared_settings(const TrainOptions& options);
+
 struct RunDifferences {
   std::vector<std::string> lines;  // one per difference, in the order of the names
   // Why the run must not resume from this checkpoint; empty if it may. In the middle of an epoch,

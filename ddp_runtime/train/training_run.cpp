@@ -10,6 +10,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/train/rank_agreement.h"
 #include "ddp_runtime/train/run_difference.h"
 #include "hdf5_ckpt/crc32c.h"
 
@@ -48,6 +49,18 @@ nlohmann::json describe(const TrainTask& task, const TrainOptions& options,
               {"data_crc32c", data_crc32c(*task.data.train)}});
   run.update(nlohmann::json(task.settings));
   return run;
+}
+
+// Collective. Called before anything is built from the options: ranks that differ would wait for
+// each other in different places.
+TrainOptions same_on_all_ranks(comm::Group& group, const TrainTask& task, TrainOptions options) {
+  const auto& data = *task.data.train;
+  auto run = shared_settings(options);
+  run.update({{"model", task.model_name}, {"samples", data.size()}});
+  run.update(nlohmann::json(task.settings));
+  if (data.size() > 0) run["data_crc32c"] = data_crc32c(data);
+  require_same_run(group, run);
+  return options;
 }
 
 double unix_now() {
@@ -117,7 +130,7 @@ void require_evaluation(const TrainTask& task, const TrainOptions& options) {
 TrainingRun::TrainingRun(comm::Group& group, TrainTask task, TrainOptions options)
     : group_(group),
       task_(std::move(task)),
-      options_(std::move(options)),
+      options_(same_on_all_ranks(group, task_, std::move(options))),
       objective_{task_.forward, task_.loss},
       step_(make_training_step(group, task_.module, objective_, options_, recorder_)),
       learning_rate_(learning_rate_of(options_, group.size())),

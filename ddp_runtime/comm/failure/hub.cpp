@@ -238,11 +238,25 @@ bool Hub::act_on(int number, const Message& message) {
       rank.asked = false;
       rank.account = account_in(message.text);
       return true;
+    case MessageKind::hub_lost:
+      given_up(message);
+      return false;
     case MessageKind::goodbye:
       return false;
     default:
       return true;
   }
+}
+
+// This process was stopped or cut off, and is back: the others have exited because of it. Ranks
+// whose connection closed without a word in the meantime were stopped by the job's end, not the
+// cause.
+void Hub::given_up(const Message& message) {
+  if (reported_) return;
+  pending_losses_.reset();
+  const auto kind = message.rank != 0 ? LossKind::stopped : LossKind::unreachable;
+  losses_.assign(1, {0, process_name(), kind});
+  announce({.rank = 0, .text = message.text, .lost = true, .kind = kind_of(kind)});
 }
 
 void Hub::send(int number, const Message& message) {
@@ -318,6 +332,7 @@ void Hub::check_liveness() {
 // answers or its connection closes.
 void Hub::record_loss(Loss loss) {
   if (is_lost(loss.rank)) return;  // was lost by silence before its connection closed
+  if (is_lost(0)) return;          // the rank exited because this process was lost
   losses_.push_back(loss);
   if (reported_) return;
   const bool first = !pending_losses_;

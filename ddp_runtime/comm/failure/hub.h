@@ -86,6 +86,7 @@ class Hub final : public ChannelEnd {
   void record_loss(Loss loss);
   void announce_losses();
   bool is_lost(int rank) const;
+  void given_up(const Message& message);
   bool stalled() const;
 
   void process_failures();

@@ -18,6 +18,7 @@ namespace ddp::comm {
 namespace {
 
 constexpr auto kGoodbyeWithin = std::chrono::seconds(2);
+constexpr auto kLastWordWithin = std::chrono::milliseconds(100);
 
 MessageKind message_for(const Failure& failure) {
   if (failure.is_usage_error) return MessageKind::usage_error;
@@ -171,6 +172,10 @@ void Spoke::check_liveness() {
   if (!lost.empty()) {
     std::string text = describe(lost, options_.liveness.silence);
     if (reconnector_.stranger()) text += "; " + describe_stranger(*reconnector_.stranger());
+    // If the hub was only stopped, it reads this before the end of the connection, and does not
+    // take this rank for one that was killed.
+    connection_.send({MessageKind::hub_lost, acknowledges ? 1 : 0, text});
+    connection_.flush_within(kLastWordWithin);
     return lose_hub(
         {.rank = 0, .text = std::move(text), .lost = true, .kind = kind_of(lost.front().kind)});
   }

@@ -29,6 +29,8 @@ enum class MessageKind : std::uint8_t {
   loss = 10,           // like failure, but the hub wrote the text because the rank is lost
   usage_error = 11,    // like failure, for a UsageError
   alive = 12,          // a heartbeat; rank: 1 if the sender waits without progress, else 0
+  hub_lost = 13,       // the sender considers the hub lost and exits; rank: 1 if the hub's machine
+                       // answered, else 0; text: the sender's verdict
 };
 
 struct Message {

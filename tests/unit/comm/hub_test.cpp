@@ -262,6 +262,54 @@ TEST(Spoke, ReportsTheProgramOnRankZerosPort) {
                                               HasSubstr(" is not rank 0 of this job")));
 }
 
+// The other ranks exit because rank 0 was stopped. When it runs again it must not blame them, nor a
+// rank that the launcher terminated with them.
+TEST(Hub, LeaderThatWasStoppedDoesNotBlameTheOthers) {
+  const auto dump = std::filesystem::path(testing::TempDir()) / "stopped-hub-dump.json";
+  std::filesystem::remove(dump);
+  auto options = quick();
+  options.liveness.silence = 1h;
+  options.dump = dump;
+  {
+    Leader leader(3, options);
+    Connection one = leader.join(1, "node1");
+    Connection two = leader.join(2, "node1");
+    one.send({MessageKind::hub_lost, 1, "rank 0 (node0, process 7) has been silent for 8 s"});
+    one.close();
+    two.close();
+    const auto verdict = leader.hub->verdict(30s);
+    ASSERT_TRUE(verdict);
+    EXPECT_EQ(verdict->rank, 0);
+    EXPECT_TRUE(verdict->lost);
+    EXPECT_EQ(verdict->kind, FailureKind::stopped);
+    EXPECT_EQ(verdict->text, "rank 0 (node0, process 7) has been silent for 8 s");
+    leader.hub.reset();
+  }
+  const auto record = nlohmann::json::parse(std::ifstream(dump));
+  EXPECT_EQ(record.at("kind"), "stopped");
+  EXPECT_EQ(record.at("rank"), 0);
+  ASSERT_EQ(record.at("lost").size(), 1U) << record.at("lost");
+  EXPECT_EQ(record.at("lost")[0].at("rank"), 0);
+}
+
+TEST(Spoke, TellsASilentLeaderThatItExitsBecauseOfIt) {
+  ListeningLeader leader;
+  auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
+  ASSERT_TRUE(outgoing);
+  Connection silent = leader.accept();
+  FailureState failures;
+  FlightRecorder recorder;
+  Spoke spoke(failures, recorder, std::move(*outgoing),
+              {1, test::channel_key(), "node1, process 9"}, quick());
+  failures.begin_stall();
+  ASSERT_TRUE(eventually([&] { return failures.failed(); }));
+  const auto told = next_of(silent);
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->kind, MessageKind::hub_lost);
+  EXPECT_EQ(told->rank, 1) << "its machine answers";
+  EXPECT_EQ(told->text, failures.failure()->text);
+}
+
 // If the rank sent a goodbye instead of the failure, the others would wait for a rank that is gone.
 // The test is repeated to reach the moment between the thread's last check and its exit.
 TEST(Spoke, RankThatFailsAndExitsImmediatelyReportsWhy) {

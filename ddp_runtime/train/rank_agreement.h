@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that were started differently would train together without an error: with another learning
+// rate their models drift apart, and with another seed some samples are seen twice and others
+// never. So they compare their options and data before the first step.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/comm/group.h"
+
+namespace ddp::train {
+
+// Why the ranks must not train together, naming the ranks that differ from most others; empty if
+// their descriptions are the same. `runs`: the description of each rank, in rank order.
+std::string rank_differences(const std::vector<std::string>& runs);
+
+// Collective. Throws the same UsageError on all ranks if their descriptions of the run differ.
+void require_same_run(comm::Group& group, const nlohmann::json& run);
+
+}  // namespace ddp::train
