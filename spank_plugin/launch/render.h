@@ -24,6 +24,10 @@ std::string render_facts(const Facts& facts, const Settings& settings);
 // POSIX shell, one `export NAME=value` (or `unset NAME`) per line; kept variables are left out.
 std::string render_exports(const Plan& plan);
 
+// The same lines as SLURM reads them from a TaskProlog: everything after "=" is the value, without
+// quotes.
+std::string render_task_prolog(const Plan& plan);
+
 // One line of JSON, schema "slurm-ddp/plan/1": step, node, rank, task_count, node_count (0
 // unknown), mode, variables[] of {name, value, rule, source, kept,
 // removed}, notes[], remarks[], fabric.

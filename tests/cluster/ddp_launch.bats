@@ -77,6 +77,13 @@ setup() {
   [ ! -e ran ]
 }
 
+@test "explain --format taskprolog: values are not quoted, since SLURM does not remove quotes" {
+  ddp-launch --ddp tf_config explain --format taskprolog >out
+  grep -Fx 'export RANK=0' out
+  grep -E '^export TF_CONFIG=\{"cluster":.*\}$' out
+  run ! grep "'" out
+}
+
 @test "off runs the command as it is" {
   [ "$(ddp-launch --ddp off bash -c 'echo "[$RANK]"')" = "[]" ]
   [ "$(SLURM_DDP=off ddp-launch bash -c 'echo "[$RANK]"')" = "[]" ]

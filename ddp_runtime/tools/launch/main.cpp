@@ -117,6 +117,8 @@ std::string explanation(const Planned& planned, const Settings& settings,
       return render_json(plan) + "\n";
     case CommandLine::Format::exports:
       return render_exports(plan);
+    case CommandLine::Format::task_prolog:
+      return render_task_prolog(plan);
     case CommandLine::Format::table:
       break;
   }
