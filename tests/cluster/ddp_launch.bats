@@ -84,6 +84,18 @@ setup() {
   run ! grep "'" out
 }
 
+@test "ranks of MPICH or Intel MPI are refused, and those of SLURM's own PMI are not" {
+  PMI_RANK=1 PMI_SIZE=4 run ddp-launch touch ran
+  [ "$status" -eq 1 ]
+  [[ $output == *"started by the mpirun of MPICH, Intel MPI or the like"* ]]
+  SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 PMI_RANK=1 PMI_SIZE=4 run ddp-launch touch ran
+  [ "$status" -eq 1 ]
+  [ ! -e ran ]
+  node=$(hostname)
+  [ "$(on_node "$node" 0 env PMI_RANK=0 PMI_SIZE=2 MASTER_ADDR=192.0.2.1 ddp-launch printenv RANK WORLD_SIZE)" = $'0\n2' ]
+  [ "$(PMI_RANK=0 PMI_SIZE=1 ddp-launch printenv WORLD_SIZE)" = 1 ]
+}
+
 @test "off runs the command as it is" {
   [ "$(ddp-launch --ddp off bash -c 'echo "[$RANK]"')" = "[]" ]
   [ "$(SLURM_DDP=off ddp-launch bash -c 'echo "[$RANK]"')" = "[]" ]
