@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "base/hostlist.h"
 #include "base/text.h"
+#include "spank_plugin/launch/given_host.h"
 #include "spank_plugin/launch/gpu_view.h"
 #include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/launch/switch_map.h"
@@ -49,7 +50,7 @@ void note_rendezvous(PlanBuilder& plan, const Plan& result, const StepFacts& ste
     plan.note("MASTER_ADDR=" + address->value + " (" + address->source +
               ") points every node to itself, but the step has several");
   }
-  if (!is_host_or_address(address->value)) {
+  if (!is_given_host(address->value)) {
     plan.note("MASTER_ADDR=" + quote_for_display(address->value) + " (" + address->source +
               ") is not a host name or address");
   }
