@@ -107,6 +107,15 @@ void note_launchers(PlanBuilder& builder, const Facts& facts) {
                  "the script itself, one task per GPU (srun --ddp --ntasks-per-node=GPUS python "
                  "SCRIPT)");
   }
+  // With several agents on a node, each is an agent without the others: all but one fail at the
+  // port of the first, which trains by itself.
+  if (step.command.is_torchrun && builder.mode() == Mode::rank && facts.task.local_task_count > 1 &&
+      !step.command.is_for_each_node) {
+    builder.note("torchrun starts the ranks of a node itself, but this node runs " +
+                 std::to_string(facts.task.local_task_count) +
+                 " of them, which do not know each other: use --ntasks-per-node=1, or start the "
+                 "script itself, one task per rank");
+  }
   note_gpus_of_single_task(builder, facts);
 }
 
