@@ -473,6 +473,7 @@ RunResult TrainingRun::finish_without_steps() {
 RunResult TrainingRun::finish() {
   reduce_losses();
   evaluate_now();
+  if (auto* const replica = step_->replica()) replica->require_same_parameters();
   // A run that must stop within an epoch keeps its last steps, too.
   if (checkpointing_enabled()) save_last();
   auto ended = result_so_far();

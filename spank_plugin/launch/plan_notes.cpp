@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "base/hostlist.h"
 #include "base/text.h"
+#include "spank_plugin/launch/given_host.h"
 #include "spank_plugin/launch/gpu_view.h"
 #include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/launch/switch_map.h"
@@ -49,7 +50,7 @@ void note_rendezvous(PlanBuilder& plan, const Plan& result, const StepFacts& ste
     plan.note("MASTER_ADDR=" + address->value + " (" + address->source +
               ") points every node to itself, but the step has several");
   }
-  if (!is_host_or_address(address->value)) {
+  if (!is_given_host(address->value)) {
     plan.note("MASTER_ADDR=" + quote_for_display(address->value) + " (" + address->source +
               ") is not a host name or address");
   }
@@ -106,6 +107,15 @@ void note_launchers(PlanBuilder& builder, const Facts& facts) {
                  "start the script directly, one task per GPU "
                  "(srun --ddp --ntasks-per-node=GPUS python "
                  "SCRIPT)");
+  }
+  // With several agents on a node, each is an agent without the others: all but one fail at the
+  // port of the first, which trains by itself.
+  if (step.command.is_torchrun && builder.mode() == Mode::rank && facts.task.local_task_count > 1 &&
+      !step.command.is_for_each_node) {
+    builder.note("torchrun starts the ranks of a node itself, but this node runs " +
+                 std::to_string(facts.task.local_task_count) +
+                 " of them, which do not know each other: use --ntasks-per-node=1, or start the "
+                 "script itself, one task per rank");
   }
   note_gpus_of_single_task(builder, facts);
 }

@@ -28,6 +28,19 @@ std::string padded(const std::string& text, std::size_t width) {
   return text + std::string(width - std::min(width, text.size()) + 2, ' ');
 }
 
+// "export NAME=value" or "unset NAME" for each variable that is not kept.
+template <typename Quote>
+std::string render_lines(const Plan& plan, Quote quote) {
+  std::string lines;
+  for (const auto& entry : plan.entries) {
+    if (entry.removed) lines += "unset " + entry.name + "\n";
+    if (!entry.kept && !entry.removed) {
+      lines += "export " + entry.name + "=" + std::string(quote(entry.value)) + "\n";
+    }
+  }
+  return lines;
+}
+
 }  // namespace
 
 std::string render_summary(const Plan& plan) {
@@ -109,13 +122,11 @@ std::string render_facts(const Facts& facts, const Settings& settings) {
 }
 
 std::string render_exports(const Plan& plan) {
-  std::string lines;
-  for (const auto& entry : plan.entries) {
-    if (entry.removed) lines += "unset " + entry.name + "\n";
-    if (!entry.kept && !entry.removed)
-      lines += "export " + entry.name + "=" + shell_word(entry.value) + "\n";
-  }
-  return lines;
+  return render_lines(plan, shell_word);
+}
+
+std::string render_task_prolog(const Plan& plan) {
+  return render_lines(plan, [](const std::string& value) { return value; });
 }
 
 }  // namespace ddp::launch

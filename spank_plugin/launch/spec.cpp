@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/given_host.h"
 
 namespace ddp::launch {
 namespace {
@@ -151,7 +152,7 @@ class SpecReader {
   }
 
   void read_address(std::string_view value) {
-    if (!is_host_or_address(value))
+    if (!is_given_host(value))
       fail("master_addr=" + quote_for_display(value) + " is not a host name or address");
     set(spec_.master_addr, std::string(value), "master_addr");
   }

@@ -17,6 +17,7 @@ namespace {
 struct Found {
   bool this_plugin = false;
   bool pyxis_later = false;
+  std::string_view earlier_copy;
 };
 
 bool holds(const dl_phdr_info& library, std::uintptr_t address) {
@@ -33,8 +34,10 @@ int look_at_library(dl_phdr_info* library, std::size_t /*size*/, void* result) {
   static const char kOwn = 0;
   auto& found = *static_cast<Found*>(result);
   const std::string_view path = library->dlpi_name == nullptr ? "" : library->dlpi_name;
+  const std::string_view file = path.substr(path.rfind('/') + 1);
   if (holds(*library, reinterpret_cast<std::uintptr_t>(&kOwn))) found.this_plugin = true;
-  const bool is_pyxis = path.substr(path.rfind('/') + 1) == "spank_pyxis.so";
+  if (file == "ddp.so" && !found.this_plugin) found.earlier_copy = path;
+  const bool is_pyxis = file == "spank_pyxis.so";
   if (is_pyxis && found.this_plugin) found.pyxis_later = true;
   return 0;
 }
@@ -49,6 +52,16 @@ std::string find_order_problem() noexcept {
     return "ddp.so comes before spank_pyxis.so in plugstack.conf, and must come after it: in "
            "containers the image's hooks overwrite RANK and MASTER_ADDR; rename its file in "
            "plugstack.conf.d to zz-ddp.conf";
+  } catch (...) {  // out of memory
+    return "";
+  }
+}
+
+std::string find_earlier_copy() noexcept {
+  try {
+    Found found;
+    dl_iterate_phdr(look_at_library, &found);
+    return std::string(found.earlier_copy);
   } catch (...) {  // out of memory
     return "";
   }

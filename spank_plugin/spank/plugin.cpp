@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The entry points that SLURM calls, and their dispatch to the contexts. They report failures only
 // as return codes, because an exception would terminate srun, slurmstepd or the node's slurmd.
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "spank_plugin/launch/environment.h"
+#include "spank_plugin/spank/container_plugin.h"
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/log.h"
 #include "spank_plugin/spank/option.h"
@@ -46,7 +52,30 @@ int option_callback(int /*value*/, const char* spec, int remote) noexcept {
   return guarded([spec] { take_option(state(), spec); });
 }
 
+// plugstack.conf may name the plugin in two lines, or two copies of it: in a file of its own and by
+// an include, for example. SLURM then calls each entry point once per line. Lines with the same
+// file share one library and its state, so of their calls only the first one counts; of two copies,
+// only the one that comes first.
+bool is_of_first_line(std::uint32_t& calls) {
+  return calls++ % std::max<std::uint32_t>(state().lines, 1) == 0 && state().earlier_copy.empty();
+}
+
+void note_second_line(std::string problem) {
+  if (spank_context() == S_CTX_SLURMD) log_error(problem);
+  state().site_problems.push_back(std::move(problem));
+}
+
 void init(spank_t spank, int count, char** arguments) {
+  if (++state().lines > 1) {
+    return note_second_line(
+        "plugstack.conf names this plugin more than once; only the first line and its arguments "
+        "count");
+  }
+  state().earlier_copy = find_earlier_copy();
+  if (!state().earlier_copy.empty()) {
+    return note_second_line("plugstack.conf names two copies of this plugin; only the first one, " +
+                            state().earlier_copy + ", and its arguments count");
+  }
   const std::vector<std::string_view> site(arguments, arguments + count);
   state().site_problems = apply_site_arguments(state().site, site);
   state().release_problem = find_release_problem(spank);
@@ -62,6 +91,14 @@ void init(spank_t spank, int count, char** arguments) {
     default:
       return;  // nothing to do in prolog and epilog
   }
+}
+
+// The first copy has decided already whether this step is planned.
+void report_second_copy() {
+  const bool is_planned =
+      spank_context() == S_CTX_LOCAL && std::getenv(launch::variable::kSettings) != nullptr;
+  if (!is_planned || state().earlier_copy.empty()) return;
+  for (const auto& problem : state().site_problems) log_error(problem);
 }
 
 void after_options() {
@@ -91,15 +128,23 @@ int slurm_spank_init(spank_t spank, int count, char* arguments[]) {
 }
 
 int slurm_spank_init_post_opt(spank_t /*spank*/, int /*count*/, char* /*arguments*/[]) {
+  static std::uint32_t calls = 0;
+  if (!ddp::spank::is_of_first_line(calls)) {
+    return guarded([] { ddp::spank::report_second_copy(); });
+  }
   return guarded([] { ddp::spank::after_options(); });
 }
 
 int slurm_spank_user_init(spank_t spank, int /*count*/, char* /*arguments*/[]) {
+  static std::uint32_t calls = 0;
+  if (!ddp::spank::is_of_first_line(calls)) return kSuccess;
   guarded([=] { ddp::spank::slurmstepd_user_init(ddp::spank::state(), spank); });
   return kSuccess;  // the tasks report the error; an error here would drain the node
 }
 
 int slurm_spank_task_init(spank_t spank, int /*count*/, char* /*arguments*/[]) {
+  static std::uint32_t calls = 0;
+  if (!ddp::spank::is_of_first_line(calls)) return kSuccess;
   return guarded([=] { ddp::spank::slurmstepd_task_init(ddp::spank::state(), spank); });
 }
 

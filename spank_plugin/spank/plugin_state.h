@@ -3,6 +3,7 @@
 // each process has one PluginState, in plugin.cpp; each context uses its own part.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -34,7 +35,9 @@ struct PlannedStep {
 };
 
 struct PluginState {
-  launch::Settings site;                     // built-in defaults and plugstack.conf
+  std::uint32_t lines = 0;   // of plugstack.conf that name this library; only the first one counts
+  std::string earlier_copy;  // the file of another copy that comes first, and does all the work
+  launch::Settings site;     // built-in defaults and plugstack.conf
   std::vector<std::string> site_problems;    // wrong arguments in plugstack.conf
   std::string release_problem;               // empty if this is the SLURM release it was built for
   std::optional<launch::Spec> command_line;  // --ddp; the last one counts

@@ -77,6 +77,38 @@ setup() {
   [ ! -e ran ]
 }
 
+@test "explain --format taskprolog: values are not quoted, since SLURM does not remove quotes" {
+  ddp-launch --ddp tf_config explain --format taskprolog >out
+  grep -Fx 'export RANK=0' out
+  grep -E '^export TF_CONFIG=\{"cluster":.*\}$' out
+  run ! grep "'" out
+}
+
+@test "ranks of MPICH or Intel MPI are refused, and those of SLURM's own PMI are not" {
+  PMI_RANK=1 PMI_SIZE=4 run ddp-launch touch ran
+  [ "$status" -eq 1 ]
+  [[ $output == *"started by the mpirun of MPICH, Intel MPI or the like"* ]]
+  SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 PMI_RANK=1 PMI_SIZE=4 run ddp-launch touch ran
+  [ "$status" -eq 1 ]
+  [ ! -e ran ]
+  node=$(hostname)
+  [ "$(on_node "$node" 0 env PMI_RANK=0 PMI_SIZE=2 MASTER_ADDR=192.0.2.1 ddp-launch printenv RANK WORLD_SIZE)" = $'0\n2' ]
+  [ "$(PMI_RANK=0 PMI_SIZE=1 ddp-launch printenv WORLD_SIZE)" = 1 ]
+}
+
+@test "rank 0 notes a MASTER_ADDR that leads elsewhere" {
+  export SLURMD_NODENAME=here
+  note() { on_node here "$1" env MASTER_ADDR="$2" ddp-launch true 2>&1 | grep 'ddp: note: MASTER_ADDR'; }
+  note 0 192.0.2.1 | grep -F 'MASTER_ADDR=192.0.2.1 (environment) is not an address of here, where rank 0 runs'
+  note 0 0.0.0.0 | grep -F 'is not an address of here'
+  note 0 no-such-name.invalid | grep -F 'has no address on here by which other nodes reach it'
+  note 0 192.0.2.1:29500 | grep -F 'is not a host name or address'
+  own=$(hostname -I 2>/dev/null | awk '{ print $1 }')
+  [ -z "$own" ] || run ! note 0 "$own"
+  run ! note 1 192.0.2.1
+  run ! ddp-launch --ddp master_addr=192.0.2.1:29500 true
+}
+
 @test "off runs the command unchanged" {
   [ "$(ddp-launch --ddp off bash -c 'echo "[$RANK]"')" = "[]" ]
   [ "$(SLURM_DDP=off ddp-launch bash -c 'echo "[$RANK]"')" = "[]" ]

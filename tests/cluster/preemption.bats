@@ -7,7 +7,9 @@ bats_require_minimum_version 1.5.0
 load common
 
 setup_file() {
-  cluster_up 2 --mpi-default none # the job scripts request what they need
+  local conf=$BATS_FILE_TMPDIR/preemption.conf
+  printf 'PreemptType=preempt/partition_prio\nPreemptMode=CANCEL\n' > "$conf"
+  cluster_up 2 --mpi-default none --slurm-conf-extra "$conf" # the job scripts request what they need
   export OMP_NUM_THREADS=1
 }
 teardown_file() { cluster_down; }
@@ -71,6 +73,30 @@ checkpoint_appears() { compgen -G "run/checkpoints/step-*" > /dev/null; }
   wait_until 200 job_is_over "$job"
   grep -F 'resumed from' log
   [ "$whole" = "$(parameters_of log)" ]
+}
+
+@test "scancel: a last checkpoint, and the job does not come back" {
+  job=$(RUN_DIR=$work/run sbatch --parsable -o log "$script" "${training[@]}" --epochs 1000000)
+  wait_until 60 checkpoint_appears
+  scancel "$job"
+  wait_until 60 job_is_over "$job"
+  cat log
+  grep -E 'stopped at step [0-9]+ of [0-9]+, because SIGTERM was received; checkpoint:' log
+  grep -F 'the job was cancelled, so it does not go back into the queue' log
+  scontrol --oneliner show job "$job" | grep -E 'JobState=CANCELLED .* Restarts=0 '
+}
+
+@test "a job that loses its nodes to another (PreemptMode=CANCEL) goes back into the queue" {
+  scontrol create partition=high nodes=ALL PriorityTier=10
+  job=$(RUN_DIR=$work/run sbatch --parsable --exclusive -o log "$script" "${training[@]}" --epochs 1000000)
+  wait_until 60 checkpoint_appears
+  sbatch --partition=high --exclusive -N2 -o /dev/null --wrap 'sleep 5'
+  wait_until 60 grep -F 'back into the queue (restart 1 of' log
+  cat log
+  grep -F 'DUE TO PREEMPTION' log
+  scontrol --oneliner show job "$job" | grep -F ' Restarts=1 '
+  scancel "$job"
+  wait_until 60 job_is_over "$job"
 }
 
 @test "the time limit is known without a signal, and the last save precedes it" {

@@ -51,6 +51,7 @@ std::string footer() {
 
 CommandLine::Format format_named(const std::string& name) {
   if (name == "json") return CommandLine::Format::json;
+  if (name == "taskprolog") return CommandLine::Format::task_prolog;
   return name == "export" ? CommandLine::Format::exports : CommandLine::Format::table;
 }
 
@@ -80,8 +81,10 @@ ParsedCommandLine parse_command_line(int argc, char** argv) {
   std::string format = "table";
   auto* explain =
       app.add_subcommand("explain", "Print the plan of this task instead of running a command");
-  explain->add_option("--format", format, "table, json (one line), or export (for a POSIX shell)")
-      ->check(CLI::IsMember({"table", "json", "export"}))
+  explain
+      ->add_option("--format", format,
+                   "table, json (one line), export (for a POSIX shell), or taskprolog")
+      ->check(CLI::IsMember({"table", "json", "export", "taskprolog"}))
       ->type_name("FORMAT");
   explain->add_flag("-v,--verbose", line.verbose,
                     "Print the whole plan of every task and the facts it is based on");

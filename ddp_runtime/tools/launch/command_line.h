@@ -11,7 +11,7 @@ constexpr int kUsageError = 2;  // exit status for a wrong command line
 
 struct CommandLine {
   enum class Action { run, explain };
-  enum class Format { table, json, exports };
+  enum class Format { table, json, exports, task_prolog };
 
   Action action = Action::run;
   Format format = Format::table;

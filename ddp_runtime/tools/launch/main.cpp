@@ -22,6 +22,7 @@
 #include "spank_plugin/launch/plan.h"
 #include "spank_plugin/launch/render.h"
 #include "spank_plugin/launch/step_command.h"
+#include "spank_plugin/launch/unknown_launcher.h"
 
 namespace ddp::launch {
 namespace {
@@ -52,6 +53,7 @@ std::optional<std::string> look_up(const std::string& name) {
 }
 
 Facts read_facts() {
+  refuse_unknown_launcher(look_up);
   switch (detect_launcher(look_up)) {
     case Launcher::slurm: {
       Facts facts;
@@ -117,6 +119,8 @@ std::string explanation(const Planned& planned, const Settings& settings,
       return render_json(plan) + "\n";
     case CommandLine::Format::exports:
       return render_exports(plan);
+    case CommandLine::Format::task_prolog:
+      return render_task_prolog(plan);
     case CommandLine::Format::table:
       break;
   }

@@ -92,4 +92,16 @@ NameAnswer look_up_name(const std::string& name, std::chrono::milliseconds limit
   }
 }
 
+bool is_own_address(const std::string& address) noexcept {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST;
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(address.c_str(), nullptr, &hints, &found) != 0) return false;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+  if (address == "0.0.0.0" || address == "::") return false;
+  const FileDescriptor socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return socket && bind(socket.get(), found->ai_addr, found->ai_addrlen) == 0;
+}
+
 }  // namespace ddp::launch

@@ -30,4 +30,8 @@ NameAnswer resolve(const std::string& name);
 NameAnswer look_up_name(const std::string& name, std::chrono::milliseconds limit,
                         const Resolver& resolver = resolve);
 
+// True if this host has the numeric address, so that a program on it can be reached there. False
+// for 0.0.0.0 and ::, and for text that is not an address.
+bool is_own_address(const std::string& address) noexcept;
+
 }  // namespace ddp::launch

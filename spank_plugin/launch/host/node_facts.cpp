@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spank_plugin/launch/host/node_facts.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/given_host.h"
 #include "spank_plugin/launch/giver.h"
 #include "spank_plugin/launch/host/name_lookup.h"
 #include "spank_plugin/launch/host/port_probe.h"
@@ -100,6 +103,29 @@ void note_if_taken(Plan& plan, const Inherited& inherited) {
                        "=HOST:PORT");
 }
 
+// A name server that answers for every name, a MASTER_ADDR from the script of another job: rank 0
+// is where the others do not look for it, and all of them wait until a time limit. Only a note,
+// since an address may also lead here by translation.
+void note_if_elsewhere(Plan& plan, const NodeFacts& node, const StepFacts& step,
+                       const Settings& settings) {
+  const PlanEntry* entry = plan.find("MASTER_ADDR");
+  // Without fabric settings a given name is not looked up; a derived one has its own messages.
+  const bool is_derived = node.leader_lookup != NameLookup::not_done;
+  if (step.node_count == 1 || entry == nullptr || !is_given_host(entry->value)) return;
+  if (!is_derived && settings.fabric.value == "off") return;
+  const auto& addresses = node.leader_addresses;
+  if (std::any_of(addresses.begin(), addresses.end(), is_own_address)) return;
+  const std::string name = "MASTER_ADDR=" + entry->value + " (" + entry->source + ")";
+  if (addresses.empty()) {
+    if (!is_derived)
+      plan.notes.push_back(name + " has no address on " + plan.node +
+                           " by which other nodes reach it");
+    return;
+  }
+  plan.notes.push_back(name + " is not an address of " + plan.node +
+                       ", where rank 0 runs: the other ranks may never reach it");
+}
+
 // Chooses the ports of a step for which this node may decide alone.
 void choose_free_ports(NodeFacts& facts, const StepFacts& step, const Settings& settings,
                        const Inherited& inherited) {
@@ -136,6 +162,7 @@ void check_planned_ports(Plan& plan, const Facts& facts, const Settings& setting
     require_free(std::to_string(ports.back()), "leave out tf_config and set TF_CONFIG yourself");
   }
   if (leads && !facts.node.free_second_port) note_if_taken(plan, inherited);
+  if (leads) note_if_elsewhere(plan, facts.node, facts.step, settings);
 }
 
 }  // namespace ddp::launch

@@ -107,6 +107,12 @@ TEST(Gpus, NotesTooFewOrTooManyForTheTasks) {
               ElementsAre(HasSubstr("leave 2 of its 4 GPUs idle")));
 }
 
+TEST(Gpus, NothingIsNotedForTasksThatSeeNone) {
+  for (const auto* none : {"", "-1", "NoDevFiles"}) {
+    EXPECT_THAT(gpu_plan({{"CUDA_VISIBLE_DEVICES", none}}).notes, IsEmpty()) << none;
+  }
+}
+
 TEST(Gpus, SupportsOtherVendors) {
   EXPECT_EQ(value_in(gpu_plan({{"ROCR_VISIBLE_DEVICES", "0,1"}}), "DDP_LOCAL_DEVICE"), "1");
   EXPECT_EQ(value_in(gpu_plan({{"ZE_AFFINITY_MASK", "0,1"}}), "DDP_LOCAL_DEVICE"), "1");

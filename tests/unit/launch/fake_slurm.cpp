@@ -186,14 +186,25 @@ using EntryPoint = int (*)(spank_t, int, char**);
   std::vector<char*> arguments;
   for (const auto& argument : slurm.plugin_arguments)
     arguments.push_back(const_cast<char*>(argument.c_str()));
-  const auto call = [&](const char* name) {
+  const auto call_once = [&](const char* name) {
     const auto entry = reinterpret_cast<EntryPoint>(dlsym(plugin, name));
     const int result = entry(&handle, static_cast<int>(arguments.size()), arguments.data());
     say("%s: %d", name + std::strlen("slurm_spank_"), result);
   };
-  // glibc aborts if it lacks memory for the first exception of a thread. So a wrong argument makes
+  const auto call = [&](const char* name) {
+    for (int line = 0; line < slurm.lines; ++line) call_once(name);
+  };
+  // glibc aborts if it lacks memory for the first exception of a thread. So a wrong SLURM_DDP makes
   // the plugin throw and catch an exception now.
-  if (failing_allocation != 0) call("slurm_spank_init");
+  if (failing_allocation != 0) {
+    FakeSlurm allocator = slurm;
+    allocator.context = S_CTX_ALLOCATOR;
+    current = &allocator;
+    setenv(variable::kUserSpec, "nonsense", 1);
+    call("slurm_spank_init_post_opt");
+    unsetenv(variable::kUserSpec);
+    current = &slurm;
+  }
   allocations_left = failing_allocation;
   call("slurm_spank_init");
   if (option != nullptr && callback != nullptr)

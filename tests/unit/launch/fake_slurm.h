@@ -25,6 +25,7 @@ struct FakeSlurm {
   int setenv_result = ESPANK_SUCCESS;
   int item_result = ESPANK_SUCCESS;
   bool refuses_option = false;
+  int lines = 1;             // of plugstack.conf that name the plugin
   std::string other_plugin;  // another library in plugstack.conf; empty for none
   bool other_plugin_is_later = false;
   std::vector<std::string> shown;  // variables of the process to print at the end: "has RANK=3"

@@ -56,6 +56,48 @@ TEST(Plugin, SetsTheVariablesOfATask) {
     EXPECT_THAT(done.text, HasSubstr(line));
 }
 
+// How often a text occurs.
+std::size_t count_of_text(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(Plugin, SecondLineOfPlugstackConfDoesNotCount) {
+  FakeSlurm srun;
+  srun.context = S_CTX_LOCAL;
+  srun.lines = 2;
+  srun.shown = {variable::kComponents};
+  const Transcript started = run_plugin(srun, "rank");
+  EXPECT_THAT(started.text, HasSubstr(std::string("has ") + variable::kComponents + "=1\n"));
+  EXPECT_EQ(count_of_text(started.text, "option ddp\n"), 1) << started.text;
+  EXPECT_EQ(count_of_text(started.text, "names this plugin more than once"), 1) << started.text;
+
+  FakeSlurm stepd = planned_step();
+  stepd.lines = 2;
+  const Transcript done = run_plugin(stepd);
+  EXPECT_EQ(count_of_text(done.text, "set RANK=2\n"), 1) << done.text;
+}
+
+TEST(Plugin, SecondCopyInPlugstackConfDoesNothing) {
+  const test::TemporaryDirectory directory;
+  const std::string first = directory.path() / "ddp.so";
+  std::filesystem::copy_file(SLURM_DDP_PLUGIN_FILE, first);
+  FakeSlurm stepd = planned_step();
+  stepd.other_plugin = first;
+  EXPECT_THAT(run_plugin(stepd).text, AllOf(Not(HasSubstr("set ")), Not(HasSubstr("option ddp"))));
+
+  setenv(variable::kSettings, "rank", 1);  // as the first copy has left it
+  FakeSlurm srun;
+  srun.context = S_CTX_LOCAL;
+  srun.other_plugin = first;
+  const Transcript started = run_plugin(srun);
+  unsetenv(variable::kSettings);
+  EXPECT_THAT(started.text,
+              AllOf(HasSubstr("settings rank\n"), Not(HasSubstr("option ddp")),
+                    HasSubstr("two copies of this plugin; only the first one, " + first)));
+}
+
 TEST(Plugin, TorchrunIsRecognizedByTheStepsCommand) {
   FakeSlurm slurm = planned_step({{"SLURM_STEP_NUM_TASKS", "2"},
                                   {"SLURM_STEP_TASKS_PER_NODE", "1(x2)"},

@@ -137,6 +137,22 @@ TEST(TorchrunBesideRanks, OuterStepsOptionsAreRemoved) {
   EXPECT_EQ(plan.find("PET_NPROC_PER_NODE"), nullptr) << "the user has changed it";
 }
 
+TEST(Torchrun, SeveralOnANodeGetANote) {
+  const auto notes_of = [](const std::vector<std::string_view>& words) {
+    Facts facts = slurm_facts(two_by_two());
+    facts.step.command = read_step_command(words);
+    return make_plan(facts, asked("auto"), Inherited(lookup_in(two_by_two()), facts.step.id)).notes;
+  };
+  EXPECT_THAT(
+      notes_of({"torchrun", "t.py"}),
+      testing::Contains(HasSubstr("this node runs 2 of them, which do not know each other")));
+  for (const auto& words : {std::vector<std::string_view>{"torchrun", "--standalone", "t.py"},
+                            std::vector<std::string_view>{"python", "t.py"}}) {
+    EXPECT_THAT(notes_of(words),
+                testing::Not(testing::Contains(HasSubstr("do not know each other"))));
+  }
+}
+
 TEST(OtherLaunchers, GetANoteWithTheAlternative) {
   EXPECT_THAT(plan_of_command({"accelerate", "launch", "t.py"}).notes,
               testing::ElementsAre(HasSubstr("accelerate launch starts processes by itself")));
