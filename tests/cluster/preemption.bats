@@ -91,7 +91,7 @@ checkpoint_appears() { compgen -G "run/checkpoints/step-*" > /dev/null; }
   job=$(RUN_DIR=$work/run sbatch --parsable --exclusive -o log "$script" "${training[@]}" --epochs 1000000)
   wait_until 60 checkpoint_appears
   sbatch --partition=high --exclusive -N2 -o /dev/null --wrap 'sleep 5'
-  wait_until 60 grep -F 'back into the queue (restart 1 of' log
+  wait_until 60 grep -F 'requeueing the job (restart 1 of' log
   cat log
   grep -F 'DUE TO PREEMPTION' log
   scontrol --oneliner show job "$job" | grep -F ' Restarts=1 '
