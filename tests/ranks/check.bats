@@ -152,6 +152,17 @@ task() {
   [ "$(findings tcp.send)" = $'n1 OK\nn3 OK\nn4 OK' ]
 }
 
+@test "if most nodes are silent none of them is named: rank 0's may be the one that is cut off" {
+  run -2 net 4 --inject missing:n2,missing:n3,missing:n4 --deadline 3 --no-mpi
+  [ "$(findings net.missing)" = CRITICAL ]
+  [[ $output == *"3 of 4 nodes: n2, n3, n4; so many that rank 0's node may be"* ]]
+  [[ $output != *"scontrol update"* ]]
+  [ ! -s exclude.txt ]
+  run -2 net 4 --inject hang:n2,hang:n3,hang:n4 --pair-limit 2 --no-mpi
+  [ "$(findings net.answer)" = CRITICAL ]
+  [ ! -s exclude.txt ]
+}
+
 @test "several faults at once are all named" {
   run -2 net 5 --inject corrupt:n2,missing:n5 --inject hang:n4 --deadline 3 --pair-limit 2
   [ "$(sort exclude.txt)" = $'n2\nn4\nn5' ]
