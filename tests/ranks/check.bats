@@ -271,7 +271,8 @@ time.sleep(60)" > port.txt &
 
 @test "mistakes in the command line are UNKNOWN, reported once, and nothing is written" {
   for mistake in --nonsense '--inject melt:n1' '--inject slow:n9:0.5' '--inject slow:n1:7' \
-    '--pair-limit 0' '--mib 0' '--pretend-nodes n[1-' '--pretend-nodes n[1-9]' '--port 0'; do
+    '--pair-limit 0' '--mib 0' '--pretend-nodes n[1-' '--pretend-nodes n[1-9]' '--port 0' \
+    '--slow-critical nan' '--deadline nan' '--expect-gbps -NaN'; do
     # shellcheck disable=SC2086
     run -3 --separate-stderr net 2 $mistake
     [ "$(grep -c '^ddp-check: ' <<< "$stderr")" -eq 1 ] || { echo "$mistake: $stderr"; false; }
