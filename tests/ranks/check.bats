@@ -465,6 +465,10 @@ PY
   run -3 "$check" simulate --nodes 10 --bad 5
   run -0 "$check" simulate --nodes 64 --bad 1 --trials 5 --model tail --fault link --noise 0.05
   [[ $output == *"OK although something measured was bad 0.0 %"* ]]
+  run -3 timeout 20 "$check" simulate --nodes 32 --bad 8 --fault leaf
+  [[ $output == *"--bad must be less than half of the 2 switches"* ]]
+  run -3 "$check" simulate --bad-speed nan
+  run -3 "$check" simulate --model leaf:8:nan
   run -3 "$check" simulate --model nothing
   [[ $output == *"--model 'nothing' is not one of gauss, "* ]]
 }
