@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -34,6 +35,19 @@ inline CLI::Validator not_negative() {
 
 inline CLI::Validator fraction() {
   return number_check("a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; });
+}
+
+// CLI::Range, which takes NaN for a number between any two.
+inline CLI::Validator number_between(double least, double most) {
+  const CLI::Range range(least, most);
+  return {[range](std::string& text) -> std::string {
+            double value = 0;
+            if (CLI::detail::lexical_cast(text, value) && std::isnan(value)) {
+              return "'" + text + "' is not a number";
+            }
+            return range(text);
+          },
+          range.get_description()};
 }
 
 // Converts seconds from the command line; limited to ten years.

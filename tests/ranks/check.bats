@@ -153,6 +153,17 @@ task() {
   [ "$(findings tcp.send)" = $'n1 OK\nn3 OK\nn4 OK' ]
 }
 
+@test "if most nodes are silent none of them is named: rank 0's may be the one that is cut off" {
+  run -2 net 4 --inject missing:n2,missing:n3,missing:n4 --deadline 3 --no-mpi
+  [ "$(findings net.missing)" = CRITICAL ]
+  [[ $output == *"3 of 4 nodes: n2, n3, n4; so many that rank 0's node may be"* ]]
+  [[ $output != *"scontrol update"* ]]
+  [ ! -s exclude.txt ]
+  run -2 net 4 --inject hang:n2,hang:n3,hang:n4 --pair-limit 2 --no-mpi
+  [ "$(findings net.answer)" = CRITICAL ]
+  [ ! -s exclude.txt ]
+}
+
 @test "several faults at once are all named" {
   run -2 net 5 --inject corrupt:n2,missing:n5 --inject hang:n4 --deadline 3 --pair-limit 2
   [ "$(sort exclude.txt)" = $'n2\nn4\nn5' ]
@@ -261,7 +272,8 @@ time.sleep(60)" > port.txt &
 
 @test "usage errors are UNKNOWN, reported once, and write nothing" {
   for mistake in --nonsense '--inject melt:n1' '--inject slow:n9:0.5' '--inject slow:n1:7' \
-    '--pair-limit 0' '--mib 0' '--pretend-nodes n[1-' '--pretend-nodes n[1-9]' '--port 0'; do
+    '--pair-limit 0' '--mib 0' '--pretend-nodes n[1-' '--pretend-nodes n[1-9]' '--port 0' \
+    '--slow-critical nan' '--deadline nan' '--expect-gbps -NaN'; do
     # shellcheck disable=SC2086
     run -3 --separate-stderr net 2 $mistake
     [ "$(grep -c '^ddp-check: ' <<< "$stderr")" -eq 1 ] || { echo "$mistake: $stderr"; false; }
@@ -454,6 +466,10 @@ PY
   run -3 "$check" simulate --nodes 10 --bad 5
   run -0 "$check" simulate --nodes 64 --bad 1 --trials 5 --model tail --fault link --noise 0.05
   [[ $output == *"OK although something measured was bad 0.0 %"* ]]
+  run -3 timeout 20 "$check" simulate --nodes 32 --bad 8 --fault leaf
+  [[ $output == *"--bad must be less than half of the 2 switches"* ]]
+  run -3 "$check" simulate --bad-speed nan
+  run -3 "$check" simulate --model leaf:8:nan
   run -3 "$check" simulate --model nothing
   [[ $output == *"--model 'nothing' is not one of gauss, "* ]]
 }

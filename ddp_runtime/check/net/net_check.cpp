@@ -172,7 +172,7 @@ void NetCheck::final_checks() {
 Verdict NetCheck::concluded() const {
   Verdict verdict = verdict_;
   verdict.findings.add(evaluate_drift(leader_.present()));
-  verdict.findings.add(evaluate_lost(leader_.lost()));
+  verdict.findings.add(evaluate_lost(options_.step, nodes_, leader_.lost()));
   verdict.findings.add(evaluate_leaves(verdict.findings, leaves_of(leader_.present())));
   verdict.summary = summary_line();
   return verdict;

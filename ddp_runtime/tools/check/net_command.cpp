@@ -33,13 +33,13 @@ void add_known_bad(CLI::App& net, NetArguments& arguments) {
 void add_net_limits(CLI::App& net, NetArguments& arguments) {
   net.add_option("--deadline", arguments.deadline, "Seconds for all tasks to report")
       ->capture_default_str()
-      ->check(CLI::Range(0.1, 86400.0));
+      ->check(number_between(0.1, 86400.0));
   net.add_option("--pair-limit", arguments.pair_limit, "Seconds for one exchange of a pair")
       ->capture_default_str()
-      ->check(CLI::Range(0.1, 3600.0));
+      ->check(number_between(0.1, 3600.0));
   net.add_option("--join-limit", arguments.join_limit, "Seconds for MPI to start")
       ->capture_default_str()
-      ->check(CLI::Range(0.1, 3600.0));
+      ->check(number_between(0.1, 3600.0));
   net.add_option("--mib", arguments.mib, "MiB per exchange, for each pair and direction")
       ->capture_default_str()
       ->check(CLI::Range(1, 4095));
@@ -77,11 +77,11 @@ void add_net_rules(CLI::App& net, NetArguments& arguments) {
   net.add_option("--slow-warning", arguments.rules.peers.warning,
                  "Report WARNING if a node is slower than good nodes by this fraction")
       ->capture_default_str()
-      ->check(CLI::Range(0.001, 0.999));
+      ->check(number_between(0.001, 0.999));
   net.add_option("--slow-critical", arguments.rules.peers.critical,
                  "Report CRITICAL if it is slower by this fraction")
       ->capture_default_str()
-      ->check(CLI::Range(0.001, 0.999));
+      ->check(number_between(0.001, 0.999));
   net.add_option("--noise", arguments.noise,
                  "Severity if speeds vary too much to find a CRITICAL node and nothing else is "
                  "wrong: unknown, or warning for a job that should run anyway")
@@ -91,12 +91,12 @@ void add_net_rules(CLI::App& net, NetArguments& arguments) {
       ->check(CLI::IsMember({"unknown", "warning"}));
   net.add_option("--min-busbw", arguments.min_busbw,
                  "Minimum bus bandwidth of the all-reduce in GB/s")
-      ->check(CLI::Range(1e-6, 1e6));
+      ->check(number_between(1e-6, 1e6));
   net.add_option(
          "--expect-gbps", arguments.expect_gbps,
          "Link rate of every node in Gb/s, if the kernel does not report it; needed to evaluate "
          "the speed of two or three nodes")
-      ->check(CLI::Range(1e-3, 1e4));
+      ->check(number_between(1e-3, 1e4));
   net.add_option("--rounds", arguments.rounds,
                  "Rounds of disjoint pairs [all pairs up to 8 nodes, 3 random rounds beyond]")
       ->check(CLI::Range(1, 100'000));

@@ -5,6 +5,7 @@
 #include "ddp_runtime/check/finding.h"
 #include "ddp_runtime/check/node/run_node_checks.h"
 #include "ddp_runtime/tools/check/ending.h"
+#include "ddp_runtime/tools/validators.h"
 
 namespace ddp::tools {
 
@@ -27,7 +28,7 @@ void add_node(CLI::App& app, NodeArguments& arguments, CheckOutputs& outputs) {
       ->check(CLI::Range(68, 65536));
   node.add_option("--min-speed", arguments.speed_gbps,
                   "Minimum speed of every wired interface in Gb/s")
-      ->check(CLI::Range(0.001, 1e5));
+      ->check(number_between(0.001, 1e5));
 }
 
 int run_node(const NodeArguments& arguments, const CheckOutputs& outputs) {

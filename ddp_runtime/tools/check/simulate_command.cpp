@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include "base/errors.h"
 #include "ddp_runtime/check/counted.h"
+#include "ddp_runtime/tools/validators.h"
 
 namespace ddp::tools {
 
@@ -18,9 +18,11 @@ void add_simulate(CLI::App& app, SimulateArguments& arguments) {
   };
   option("--nodes", simulation.nodes, "Number of nodes of a cluster")
       ->check(CLI::Range(4, 100'000));
-  option("--bad", simulation.bad, "Number of bad nodes")->check(CLI::Range(0, 50'000));
+  option("--bad", simulation.bad,
+         "Number of bad nodes; with --fault link or loss, of links; with leaf, of switches")
+      ->check(CLI::Range(0, 50'000));
   option("--bad-speed", simulation.bad_speed, "Speed of a bad node relative to a good one (0-1)")
-      ->check(CLI::Range(0.001, 0.999));
+      ->check(number_between(0.001, 0.999));
   command
       .add_option("--rounds", simulation.rounds,
                   "Number of random rounds of disjoint pairs [the default of `net`]")
@@ -31,13 +33,13 @@ void add_simulate(CLI::App& app, SimulateArguments& arguments) {
       "is much slower), leaf:SIZE:RATIO (switches of SIZE nodes with uplinks RATIO times too "
       "small), hetero (one node in seven has a link of half the rate)");
   option("--noise", simulation.noise, "Standard deviation of a measurement; see --model")
-      ->check(CLI::Range(0.0, 0.5));
+      ->check(number_between(0.0, 0.5));
   option(
       "--fault", arguments.fault,
       "Kind of fault: node, send, receive, link, loss, intermittent:DUTY (in this fraction of the "
       "exchanges), leaf (nodes of one switch, towards other switches)");
   option("--congested", simulation.congested, "Fraction of exchanges slowed by other traffic")
-      ->check(CLI::Range(0.0, 0.9));
+      ->check(number_between(0.0, 0.9));
   option("--trials", simulation.trials, "Number of simulated clusters")
       ->check(CLI::Range(1, 1'000'000));
   option("--seed", simulation.seed, "Random seed");
@@ -46,9 +48,6 @@ void add_simulate(CLI::App& app, SimulateArguments& arguments) {
 }
 
 int run_simulate(const SimulateArguments& arguments) {
-  if (2 * arguments.simulation.bad >= arguments.simulation.nodes) {
-    throw UsageError("--bad must be less than half of --nodes: most nodes must be good");
-  }
   check::Simulation simulation = arguments.simulation;
   check::set_model(arguments.model, simulation);
   check::set_fault(arguments.fault, simulation);

@@ -105,9 +105,55 @@ TEST(EvaluateRollCall, OneNodeIsFineOnlyIfItIsTheWholeJob) {
   EXPECT_EQ(evaluate_no_pair(with_a_missing_node).severity, Severity::unknown);
 }
 
+JobStep five_nodes() {
+  JobStep step;
+  step.size = 5;
+  step.nodes = {{"n1", 1}, {"n2", 1}, {"n3", 1}, {"n4", 1}, {"n5", 1}};
+  step.leader_host = "n1";
+  return step;
+}
+
+// Rank 0 with a dead link hears no other node. It must not exclude and drain all good nodes.
+TEST(EvaluateRollCall, NamesNoNodeIfMostAreMissing) {
+  const auto alone =
+      evaluate_roll_call(five_nodes(), reports({"n1", "", "", "", ""}), kTimeout, {});
+  EXPECT_EQ(complaints(alone), "net.missing =CRITICAL");
+  EXPECT_THAT(alone.front().evidence, HasSubstr("4 of 5 nodes: n2, n3, n4, n5; "));
+  EXPECT_EQ(
+      complaints(evaluate_roll_call(five_nodes(), reports({"n1", "", "", "", "n5"}), kTimeout, {})),
+      "net.missing =CRITICAL");
+  EXPECT_EQ(complaints(evaluate_roll_call(five_nodes(), reports({"n1", "", "", "n4", "n5"}),
+                                          kTimeout, {})),
+            "net.missing n2=CRITICAL, net.missing n3=CRITICAL");
+}
+
+TEST(EvaluateRollCall, FewOfManyMissingNodesAreListed) {
+  JobStep step;
+  step.size = 1000;
+  for (int i = 1; i <= 1000; ++i) step.nodes.push_back({"n" + std::to_string(i), 1});
+  const auto findings = evaluate_roll_call(step, reports({"n1"}), kTimeout, {});
+  EXPECT_EQ(complaints(findings), "net.missing =CRITICAL");
+  EXPECT_THAT(findings.front().evidence, HasSubstr("999 of 1000 nodes: n2, n3, n4, n5, n6, n7, n8, "
+                                                   "n9 and 991 more;"));
+}
+
+TEST(EvaluateLost, NamesNoNodeIfMostAreSilent) {
+  const std::vector<LostTask> lost{{1, "n2", "TCP round 1 of 3", "it stopped answering"},
+                                   {2, "n3", "TCP round 1 of 3", "it stopped answering"}};
+  const auto all = node_table(five_nodes(), reports({"n1", "n2", "n3", "n4", "n5"}));
+  EXPECT_EQ(complaints(evaluate_lost(five_nodes(), all, lost)),
+            "net.answer n2=CRITICAL, net.answer n3=CRITICAL");
+  const auto one_missing = node_table(five_nodes(), reports({"n1", "n2", "n3", "n4", ""}));
+  const auto findings = evaluate_lost(five_nodes(), one_missing, lost);
+  EXPECT_EQ(complaints(findings), "net.answer =CRITICAL");
+  EXPECT_THAT(findings.front().evidence, HasSubstr("3 of 5 nodes: n2, n3, n5; "));
+  EXPECT_TRUE(evaluate_lost(five_nodes(), node_table(five_nodes(), reports({"n1"})), {}).empty());
+}
+
 TEST(EvaluateLost, NamesTheNodeAndTheMoment) {
   const std::vector<LostTask> lost{{2, "n2", "TCP round 1 of 3", "it stopped answering"}};
-  const auto findings = evaluate_lost(lost);
+  const auto findings =
+      evaluate_lost(two_nodes(), node_table(two_nodes(), reports({"n1", "n1", "n2"})), lost);
   EXPECT_EQ(complaints(findings), "net.answer n2=CRITICAL");
   EXPECT_EQ(findings[0].evidence, "rank 2, during TCP round 1 of 3: it stopped answering");
 }

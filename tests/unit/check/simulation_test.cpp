@@ -202,7 +202,8 @@ TEST(Locator, PartnersOfBadNodesAreNotExcluded) {
 
 TEST(Locator, UnknownModelsAndFaultsAreRejected) {
   Simulation simulation;
-  for (const char* model : {"", "normal", "leaf", "leaf:16", "leaf:0:2", "leaf:16:x", "gauss:1"}) {
+  for (const char* model :
+       {"", "normal", "leaf", "leaf:16", "leaf:0:2", "leaf:16:x", "leaf:16:nan", "gauss:1"}) {
     EXPECT_THROW(set_model(model, simulation), UsageError) << model;
   }
   for (const char* fault : {"", "disk", "intermittent", "intermittent:2", "node:1"}) {

@@ -11,6 +11,8 @@
 namespace ddp::check {
 namespace {
 
+constexpr std::size_t kMaxNamesOfSilent = 8;
+
 std::string way_to_leader(const JobStep& step) {
   return fmt::format("{} port {}", step.leader_host, step.leader_port);
 }
@@ -38,6 +40,27 @@ std::vector<Finding> missing_ranks(const JobStep& step, const std::map<int, Hell
   finding.device = "rank " + ranks;
   finding.evidence = "the launcher does not say on which nodes the tasks should run";
   return {finding};
+}
+
+// If more nodes are silent than not, a fault of rank 0's own link or of the step's start is more
+// likely than that many faulty nodes.
+bool outnumber(const std::vector<std::string>& silent, std::size_t nodes) {
+  return silent.size() >= 2 && 2 * silent.size() > nodes;
+}
+
+// Returns "4 of 5 nodes: n2, n3, n4, n5". Names only a few, because there may be thousands.
+std::string silent_of_all(const std::vector<std::string>& silent, std::size_t nodes) {
+  const auto named = std::min(silent.size(), kMaxNamesOfSilent);
+  return fmt::format(
+      "{} of {} nodes: {}{}", silent.size(), nodes,
+      fmt::join(silent.begin(), silent.begin() + static_cast<std::ptrdiff_t>(named), ", "),
+      named < silent.size() ? fmt::format(" and {} more", silent.size() - named) : "");
+}
+
+std::string action_at_leader(const JobStep& step) {
+  return fmt::format(
+      "check the node of rank 0 first ({}), its link and firewall, and that all tasks were started",
+      way_to_leader(step));
 }
 
 // Returns the most common text and its count.
@@ -156,9 +179,22 @@ std::vector<Finding> evaluate_roll_call(const JobStep& step, const std::map<int,
                         .expected = fmt::format("{} tasks", step.size),
                         .rule = "every task of the step reports to the leader"});
   }
-  for (const auto& node : node_table(step, present)) {
+  const auto nodes = node_table(step, present);
+  std::vector<std::string> silent;
+  for (const auto& node : nodes) {
+    if (node.ranks.empty() && node.expected_tasks > 0) silent.push_back(node.name);
+  }
+  const bool most_are_silent = outnumber(silent, nodes.size());
+  if (most_are_silent) {
+    Finding finding = missing(step, timeout);
+    finding.evidence = silent_of_all(silent, nodes.size()) +
+                       "; so many that rank 0's node may be the one that is cut off";
+    finding.action = action_at_leader(step);
+    findings.push_back(finding);
+  }
+  for (const auto& node : nodes) {
     const auto reported = static_cast<int>(node.ranks.size());
-    if (reported >= node.expected_tasks) continue;
+    if (reported >= node.expected_tasks || (reported == 0 && most_are_silent)) continue;
     Finding finding = missing(step, timeout);
     finding.node = node.name;
     finding.evidence = fmt::format("{} of {} tasks reported", reported, node.expected_tasks);
@@ -216,18 +252,37 @@ std::vector<Finding> evaluate_known_bad(const std::vector<std::string>& bad,
   return findings;
 }
 
-std::vector<Finding> evaluate_lost(std::span<const LostTask> lost) {
+std::vector<Finding> evaluate_lost(const JobStep& step, const std::vector<NodeEntry>& nodes,
+                                   std::span<const LostTask> lost) {
+  std::vector<std::string> silent;
+  for (const auto& node : nodes) {
+    const bool is_lost = std::any_of(
+        lost.begin(), lost.end(), [&node](const LostTask& task) { return task.node == node.name; });
+    if (is_lost || node.ranks.empty()) silent.push_back(node.name);
+  }
+  const Finding answer{.check = "net.answer",
+                       .severity = Severity::critical,
+                       .value = "no answer",
+                       .expected = "an answer",
+                       .rule = "every task answers until the end of the check"};
+  const auto what_happened = [](const LostTask& task) {
+    return fmt::format("rank {}, during {}: {}", task.rank, task.during, task.why);
+  };
   std::vector<Finding> findings;
+  if (!lost.empty() && outnumber(silent, nodes.size())) {
+    Finding finding = answer;
+    finding.evidence =
+        fmt::format("{}; so many that rank 0's node may be the one that is cut off; {}",
+                    silent_of_all(silent, nodes.size()), what_happened(lost.front()));
+    finding.action = action_at_leader(step);
+    return {finding};
+  }
   for (const auto& task : lost) {
-    findings.push_back(
-        {.check = "net.answer",
-         .severity = Severity::critical,
-         .node = task.node,
-         .value = "no answer",
-         .expected = "an answer",
-         .rule = "every task answers until the end of the check",
-         .evidence = fmt::format("rank {}, during {}: {}", task.rank, task.during, task.why),
-         .action = "look for crashed and hung processes on this node, or exclude it"});
+    Finding finding = answer;
+    finding.node = task.node;
+    finding.evidence = what_happened(task);
+    finding.action = "look for crashed and hung processes on this node, or exclude it";
+    findings.push_back(finding);
   }
   return findings;
 }

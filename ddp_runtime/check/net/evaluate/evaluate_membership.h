@@ -14,6 +14,8 @@
 namespace ddp::check {
 
 // `timeout`: how long the leader waited. `refusals`: why it rejected connecting tasks.
+// If most nodes are silent, none of them is named as bad, here and below: the leader's node may be
+// the one that is cut off, and every good node would be excluded for it.
 std::vector<Finding> evaluate_roll_call(const JobStep& step, const std::map<int, Hello>& present,
                                         std::chrono::milliseconds timeout,
                                         const std::vector<std::string>& refusals);
@@ -23,7 +25,9 @@ std::vector<Finding> evaluate_roll_call(const JobStep& step, const std::map<int,
 // otherwise.
 Finding evaluate_no_pair(const JobStep& step);
 
-std::vector<Finding> evaluate_lost(std::span<const LostTask> lost);
+// `nodes`: all of the step, with the tasks that reported.
+std::vector<Finding> evaluate_lost(const JobStep& step, const std::vector<NodeEntry>& nodes,
+                                   std::span<const LostTask> lost);
 
 // Evaluates the tasks' reports about the path to the leader: the leader's name must resolve to the
 // same address on all nodes, the leader must reach itself by that name, and the MTUs must agree.

@@ -48,6 +48,10 @@ class Random {
   std::uint64_t drawn_ = 0;
 };
 
+int switches_of(const Simulation& simulation) {
+  return (simulation.nodes + simulation.leaf_nodes - 1) / simulation.leaf_nodes;
+}
+
 class Fleet {
  public:
   Fleet(const Simulation& simulation, Random& random) : simulation_(simulation), random_(random) {
@@ -83,8 +87,7 @@ class Fleet {
       const int other = random_.below(nodes);
       if (one != other) bad_links_.insert(make_pair_of(one, other));
     } else if (fault == FaultModel::leaf) {
-      const int leaves = (nodes + simulation_.leaf_nodes - 1) / simulation_.leaf_nodes;
-      const int leaf = random_.below(leaves);
+      const int leaf = random_.below(switches_of(simulation_));
       bad_things_.insert(leaf);
       for (int node = 0; node < nodes; ++node) {
         if (leaf_of(node) == leaf) bad_nodes_.insert(node);
@@ -301,7 +304,9 @@ std::vector<std::string_view> parts_of(std::string_view text) {
 double number_of(std::string_view text, double least, double most) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
+  // NaN is in no range.
+  const bool in_range = value >= least && value <= most;
+  if (error != std::errc() || end != text.data() + text.size() || !in_range) {
     throw UsageError(fmt::format("'{}' is not a number between {} and {}", text, least, most));
   }
   return value;
@@ -359,6 +364,14 @@ void set_fault(std::string_view text, Simulation& simulation) {
 }
 
 SimulationResult simulate(const Simulation& simulation, const PairRules& rules) {
+  // The faults of a fleet are different ones, so that there must be as many things that can fail.
+  const int things =
+      simulation.fault == FaultModel::leaf ? switches_of(simulation) : simulation.nodes;
+  if (2 * simulation.bad >= things) {
+    throw UsageError(
+        fmt::format("--bad must be less than half of the {} {}: most of them must be good", things,
+                    simulation.fault == FaultModel::leaf ? "switches" : "nodes"));
+  }
   Random random(simulation.seed);
   PairsMeasured measured;
   measured.kind = "tcp";

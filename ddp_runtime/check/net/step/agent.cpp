@@ -140,7 +140,10 @@ int obey(const std::shared_ptr<ControlChannel>& channel,
          const std::shared_ptr<CommandHandler>& work, Worker& worker, const AgentOptions& options) {
   while (true) {
     const auto command = channel->receive(Clock::now() + options.silence);
-    if (!command) throw NetError("the leader was silent for too long");
+    if (!command) {
+      throw NetError(fmt::format("the leader at {} was silent for {:g} s", options.step.leader_host,
+                                 std::chrono::duration<double>(options.silence).count()));
+    }
     const std::string what = command->at("do");
     if (what == "verdict") return command->at("exit_code");
     if (what == "ping") {
