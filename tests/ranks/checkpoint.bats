@@ -225,7 +225,7 @@ SH
   ranks 1 --model mlp --width 1850 --layers 4 --batch 16 --momentum 0 --checkpoint-dir disk/ck \
     --epochs 1000 --log-every 1 > log 2>&1 3>&- &
   job=$!
-  until grep -q 'step 2' log; do kill -0 "$job" && sleep 0.05; done
+  until grep -q 'step 2' log; do kill -0 "$job"; sleep 0.05; done
   rank_pids "$job" | xargs kill -TERM
   status=0
   wait "$job" || status=$?
@@ -319,7 +319,7 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   grep '^3 ' ck/.verified
   ranks 1 "${rare[@]}" --epochs 100000 --log-every 1 > log 2>&1 3>&- &
   job=$!
-  until grep -q 'step 5' log; do kill -0 "$job" && sleep 0.05; done
+  until grep -q 'step 5' log; do kill -0 "$job"; sleep 0.05; done
   rank_pids "$job" | xargs kill -TERM
   status=0
   wait "$job" || status=$?
