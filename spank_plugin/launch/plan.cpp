@@ -33,8 +33,9 @@ void add_leader(PlanBuilder& plan, const Facts& facts, const Settings& settings)
               "binds to that address cannot be reached by the other nodes");
   }
   if (is_unanswered(facts.node.leader_lookup) && facts.step.node_count > 1) {
-    plan.note_of_node("the name service of " + facts.task.node_name + " did not answer for " +
-                      leader.host + ", rank 0's host" +
+    plan.note_of_node("the name service of " +
+                      (facts.task.node_name.empty() ? "this node" : facts.task.node_name) +
+                      " did not answer for " + leader.host + ", rank 0's host" +
                       (facts.node.leader_lookup == NameLookup::timed_out ? ", in time" : "") +
                       "; the step continues with the name; if ranks do not find each other, give "
                       "an address with --ddp=master_addr=ADDRESS");

@@ -116,13 +116,13 @@ void note_if_elsewhere(Plan& plan, const NodeFacts& node, const StepFacts& step,
   const auto& addresses = node.leader_addresses;
   if (std::any_of(addresses.begin(), addresses.end(), is_own_address)) return;
   const std::string name = "MASTER_ADDR=" + entry->value + " (" + entry->source + ")";
+  const std::string here = plan.node.empty() ? "this node" : plan.node;
   if (addresses.empty()) {
     if (!is_derived)
-      plan.notes.push_back(name + " has no address on " + plan.node +
-                           " by which other nodes reach it");
+      plan.notes.push_back(name + " has no address on " + here + " by which other nodes reach it");
     return;
   }
-  plan.notes.push_back(name + " is not an address of " + plan.node +
+  plan.notes.push_back(name + " is not an address of " + here +
                        ", where rank 0 runs: the other ranks may never reach it");
 }
 
