@@ -59,8 +59,8 @@ class Group {
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
 
   // Reduces in place: every rank gets the element-wise `op` over all ranks. The operation holds
-  // `keep` until it is over, for memory whose owner may be destroyed by an exception while other
-  // ranks still send to it.
+  // `keep` until its Work is done, not longer, for memory whose owner may be destroyed by an
+  // exception while other ranks still send to it.
   virtual Work all_reduce(Buffer data, ReduceOp op, std::string label = {},
                           std::shared_ptr<const void> keep = {}) = 0;
   // Rank r gets the reduced elements [r * output.count, (r + 1) * output.count) of `input`, which

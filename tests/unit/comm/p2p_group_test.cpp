@@ -52,6 +52,19 @@ TEST(P2pGroup, BarrierCompletesAfterAThousandQueuedCollectives) {
   });
 }
 
+// So the thread that waited is the one that frees the buffer.
+TEST(P2pGroup, FinishedCollectiveHoldsNoBuffer) {
+  run_ranks(2, [](Group& group) {
+    int held = 0;
+    for (int i = 0; i < 2000; ++i) {
+      const auto value = std::make_shared<float>(1.0F);
+      group.all_reduce(buffer_of(*value), ReduceOp::sum, {}, value).wait();
+      if (value.use_count() > 1) ++held;
+    }
+    EXPECT_EQ(held, 0);
+  });
+}
+
 // All ranks must choose the same schedules, with and without a measurement, and rank 0 reports the
 // choice once.
 TEST(P2pGroup, SurveysTheNetworkOnce) {
