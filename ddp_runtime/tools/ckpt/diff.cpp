@@ -106,7 +106,7 @@ int run_diff(const fs::path& path_a, const fs::path& path_b, const Output& outpu
   result["equal"] =
       result["different"].empty() && result["only_in_a"].empty() && result["only_in_b"].empty();
   if (output.json)
-    fmt::print("{}\n", result.dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(result));
   else
     print_for_people(result);
   return result["equal"].get<bool>() ? 0 : 1;

@@ -92,7 +92,7 @@ int run_ls(const fs::path& root, bool verify, const Output& output) {
     for (const Leftover& leftover : leftovers)
       names.push_back(leftover.path.lexically_relative(root).string());
     const json all = {{"root", root.string()}, {"checkpoints", entries}, {"leftovers", names}};
-    fmt::print("{}\n", all.dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(all));
     return status;
   }
   if (entries.empty()) fmt::print("no checkpoints in '{}'\n", root.string());

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "ddp_runtime/tools/ckpt/commands.h"
+#include "ddp_runtime/tools/ckpt/text.h"
 #include "slurm_ddp/version.h"
 
 namespace {
@@ -67,8 +68,7 @@ CLI::App& add_command(CLI::App& app, Work& work, const char* name, const char* d
       } catch (const std::exception& error) {
         // Prints valid JSON even if the command fails, for programs that parse it.
         if (request->output.json)
-          fmt::print("{}\n", nlohmann::json{{"error", error.what()}}.dump(
-                                 1, ' ', true, nlohmann::json::error_handler_t::replace));
+          fmt::print("{}\n", tool::json_text(nlohmann::json{{"error", error.what()}}));
         throw;
       }
     };

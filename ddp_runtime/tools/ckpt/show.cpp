@@ -84,8 +84,7 @@ void print_for_people(const Checkpoint& checkpoint) {
                                {"run", manifest.run_id},
                                {"saved (UTC)", time_text(manifest.created_unix)},
                                {"size", size_text(checkpoint.total_bytes())}}));
-  // ASCII only, because the state is untrusted text.
-  fmt::print("state       {}\n\n", manifest.state.dump(1, ' ', true));
+  fmt::print("state       {}\n\n", json_text(manifest.state));
   std::vector<std::vector<std::string>> rows = {{"ARRAY", "DTYPE", "SHAPE", "CRC32C", "FILE"}};
   for (const StoredArray& array : checkpoint.arrays()) add_rows(array, rows);
   fmt::print("{}", table_text(rows));
@@ -96,8 +95,7 @@ void print_for_people(const Checkpoint& checkpoint) {
 int run_show(const std::filesystem::path& path, const Output& output) {
   const Checkpoint checkpoint = Checkpoint::open(checkpoint_at(path));
   if (output.json)
-    fmt::print("{}\n",
-               to_json(checkpoint).dump(1, ' ', true, nlohmann::json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(to_json(checkpoint)));
   else
     print_for_people(checkpoint);
   return 0;

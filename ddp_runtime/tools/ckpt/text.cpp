@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formatting of sizes, times, tables and progress for a terminal.
+// Formatting of sizes, times, tables, JSON and progress for a terminal.
 
 #include "ddp_runtime/tools/ckpt/text.h"
 
@@ -40,6 +40,10 @@ std::string size_text(std::uint64_t bytes) {
   std::size_t unit = 0;
   for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
   return fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string json_text(const nlohmann::json& json) {
+  return json.dump(1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
 std::string time_text(std::int64_t unix_seconds) {

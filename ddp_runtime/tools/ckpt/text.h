@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formats sizes, times and tables for ddp-ckpt, and resolves a path to a checkpoint.
+// Formats sizes, times, tables and JSON for ddp-ckpt, and resolves a path to a checkpoint.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,10 @@ std::filesystem::path checkpoint_at(const std::filesystem::path& path);
 // left while the elapsed time, `seconds`, is too short for an estimate.
 std::string progress_text(const std::string& what, std::uint64_t done, std::uint64_t total,
                           double seconds);
+
+// Indented, and ASCII only even if the texts in it are not valid UTF-8: they come from untrusted
+// files.
+std::string json_text(const nlohmann::json& json);
 
 // Shows progress on standard error if that is a terminal; otherwise does nothing.
 Progress terminal_progress(const std::string& what);

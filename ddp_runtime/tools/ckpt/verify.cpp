@@ -68,8 +68,7 @@ int run_verify(const fs::path& path, const Output& output) {
     if (!output.json) print_verified(results.back());
   }
   if (output.json)
-    fmt::print("{}\n", json{{"whole", all_whole}, {"checkpoints", results}}.dump(
-                           1, ' ', false, json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(json{{"whole", all_whole}, {"checkpoints", results}}));
   return all_whole ? 0 : 1;
 }
 
