@@ -6,10 +6,10 @@
 #include "base/errors.h"
 #include "base/hostlist.h"
 #include "base/text.h"
-#include "spank_plugin/launch/given_host.h"
 #include "spank_plugin/launch/gpu_view.h"
 #include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/launch/switch_map.h"
+#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {

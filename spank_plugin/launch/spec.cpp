@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/given_host.h"
+#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spank_plugin/launch/text.h"
 
+#include <algorithm>
+
+#include "base/text.h"
+
 namespace ddp::launch {
 
 std::uint64_t hash_of(std::string_view text) noexcept {
@@ -17,6 +21,10 @@ std::string endpoint(std::string_view host, std::string_view port) {
   std::string text(is_v6 ? "[" : "");
   text.append(host).append(is_v6 ? "]:" : ":").append(port);
   return text;
+}
+
+bool is_given_host(std::string_view text) noexcept {
+  return is_host_or_address(text) && std::count(text.begin(), text.end(), ':') != 1;
 }
 
 }  // namespace ddp::launch

@@ -5,13 +5,13 @@
 
 #include "base/text.h"
 #include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/given_host.h"
 #include "spank_plugin/launch/giver.h"
 #include "spank_plugin/launch/host/name_lookup.h"
 #include "spank_plugin/launch/host/port_probe.h"
 #include "spank_plugin/launch/leader.h"
 #include "spank_plugin/launch/master_port.h"
 #include "spank_plugin/launch/rank_order.h"
+#include "spank_plugin/launch/text.h"
 
 namespace ddp::launch {
 namespace {
