@@ -116,7 +116,9 @@ void after_options() {
 }  // namespace ddp::spank
 
 using ddp::spank::guarded;
+using ddp::spank::is_of_first_line;
 using ddp::spank::kSuccess;
+using ddp::spank::state;
 
 extern "C" {
 
@@ -128,24 +130,21 @@ int slurm_spank_init(spank_t spank, int count, char* arguments[]) {
 }
 
 int slurm_spank_init_post_opt(spank_t /*spank*/, int /*count*/, char* /*arguments*/[]) {
-  static std::uint32_t calls = 0;
-  if (!ddp::spank::is_of_first_line(calls)) {
+  if (!is_of_first_line(state().calls.init_post_opt)) {
     return guarded([] { ddp::spank::report_second_copy(); });
   }
   return guarded([] { ddp::spank::after_options(); });
 }
 
 int slurm_spank_user_init(spank_t spank, int /*count*/, char* /*arguments*/[]) {
-  static std::uint32_t calls = 0;
-  if (!ddp::spank::is_of_first_line(calls)) return kSuccess;
-  guarded([=] { ddp::spank::slurmstepd_user_init(ddp::spank::state(), spank); });
+  if (!is_of_first_line(state().calls.user_init)) return kSuccess;
+  guarded([=] { ddp::spank::slurmstepd_user_init(state(), spank); });
   return kSuccess;  // the tasks report the error; an error here would drain the node
 }
 
 int slurm_spank_task_init(spank_t spank, int /*count*/, char* /*arguments*/[]) {
-  static std::uint32_t calls = 0;
-  if (!ddp::spank::is_of_first_line(calls)) return kSuccess;
-  return guarded([=] { ddp::spank::slurmstepd_task_init(ddp::spank::state(), spank); });
+  if (!is_of_first_line(state().calls.task_init)) return kSuccess;
+  return guarded([=] { ddp::spank::slurmstepd_task_init(state(), spank); });
 }
 
 }  // extern "C"

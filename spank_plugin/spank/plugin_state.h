@@ -34,8 +34,16 @@ struct PlannedStep {
   bool has_thread_count = false;     // OMP_NUM_THREADS was set before the tasks were forked
 };
 
+// How often SLURM has called each entry point: once per line of plugstack.conf.
+struct Calls {
+  std::uint32_t init_post_opt = 0;
+  std::uint32_t user_init = 0;
+  std::uint32_t task_init = 0;
+};
+
 struct PluginState {
-  std::uint32_t lines = 0;   // of plugstack.conf that name this library; only the first one counts
+  std::uint32_t lines = 0;  // of plugstack.conf that name this library; only the first one counts
+  Calls calls;
   std::string earlier_copy;  // the file of another copy that comes first, and does all the work
   launch::Settings site;     // built-in defaults and plugstack.conf
   std::vector<std::string> site_problems;    // wrong arguments in plugstack.conf
