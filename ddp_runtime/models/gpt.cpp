@@ -119,7 +119,8 @@ class Gpt final : public Model {
 
 std::shared_ptr<Model> make_gpt(const ModelOptions& options) {
   const Sizes sizes{options.input.at(0), options.classes, options.width > 0 ? options.width : 128,
-                    options.layers > 0 ? options.layers : 4, options.heads > 0 ? options.heads : 4};
+                    options.layers > 0 ? options.layers : 4,
+                    options.heads > 0 ? options.heads : kGptHeads};
   if (sizes.width % sizes.heads != 0) {
     throw UsageError(
         fmt::format("gpt's width {} cannot be divided among {} heads; choose a --width that is a "

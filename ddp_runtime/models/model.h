@@ -19,6 +19,8 @@ class Model : public torch::nn::Module {
   virtual torch::Tensor forward(const torch::Tensor& inputs) = 0;
 };
 
+constexpr std::int64_t kGptHeads = 4;  // the default
+
 struct ModelOptions {
   std::string name = "mlp";         // see model_names()
   std::vector<std::int64_t> input;  // shape of one sample

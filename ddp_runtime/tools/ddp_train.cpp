@@ -74,10 +74,9 @@ void print_interrupted(const ddp::train::RunResult& result) {
 
 // What changes a run although the arrays of its checkpoints keep their shapes.
 std::map<std::string, std::string> settings_of(const CommandLine& c) {
-  constexpr std::int64_t kDefaultHeads = 4;  // gpt's
   std::map<std::string, std::string> settings = {{"augment", c.augment}};
   if (c.model.name == "gpt") {
-    settings["heads"] = std::to_string(c.model.heads > 0 ? c.model.heads : kDefaultHeads);
+    settings["heads"] = std::to_string(c.model.heads > 0 ? c.model.heads : ddp::models::kGptHeads);
   }
   return settings;
 }
@@ -95,15 +94,13 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   const auto model = ddp::models::make_model(model_options);
 
   ddp::train::Trainer trainer(world.group(),
-                              {fmt::format("ddp-train {}", ddp::kVersion),
-                               c.text,
-                               c.model.name,
-                               *model,
-                               [&](const torch::Tensor& x) { return model->forward(x); },
-                               data,
-                               {},
-                               {},
-                               settings_of(c)},
+                              {.program = fmt::format("ddp-train {}", ddp::kVersion),
+                               .command = c.text,
+                               .model_name = c.model.name,
+                               .module = *model,
+                               .forward = [&](const torch::Tensor& x) { return model->forward(x); },
+                               .data = data,
+                               .settings = settings_of(c)},
                               c.train);
   if (world.is_leader()) print_start(c, world, *model, data);
   const auto result = trainer.fit();
