@@ -36,19 +36,6 @@ constexpr double kGuessedBytesPerSecond = 100e6;
 // A file server can take longer to restart, but a job that must exit cannot wait longer.
 constexpr auto kBetweenAttempts = std::chrono::milliseconds(500);
 
-// A checkpoint could not hold it: better said now than at the first save.
-void require_text(const nlohmann::json& run) {
-  for (const auto& [name, value] : run.items()) {
-    try {
-      static_cast<void>(value.dump());
-    } catch (const nlohmann::json::exception&) {
-      throw UsageError(
-          fmt::format("'{}' of this run is not UTF-8, and checkpoints can hold only UTF-8 text: {}",
-                      name, value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
-    }
-  }
-}
-
 }  // namespace
 
 struct Checkpointer::Job {
@@ -219,7 +206,7 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
   }
   if (enabled()) {
     state_.require_storable();
-    require_text(run_);
+    require_storable(run_);
   }
   claim();
   if (options_.resume == "never") return std::nullopt;

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "base/errors.h"
+
 namespace ddp::train {
 namespace {
 
@@ -88,6 +90,18 @@ nlohmann::json shared_settings(const TrainOptions& options) {
   return settings;
 }
 
+void require_storable(const nlohmann::json& run) {
+  for (const auto& [name, value] : run.items()) {
+    try {
+      static_cast<void>(value.dump());
+    } catch (const nlohmann::json::exception&) {
+      throw UsageError(
+          fmt::format("'{}' of this run is not UTF-8, and checkpoints can hold only UTF-8 text: {}",
+                      name, value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
+    }
+  }
+}
+
 RunDifferences run_differences(const nlohmann::json& saved, const nlohmann::json& now,
                                bool mid_epoch) {
   RunDifferences found;
@@ -97,8 +111,9 @@ RunDifferences run_differences(const nlohmann::json& saved, const nlohmann::json
     found.lines.push_back(fmt::format("{} was {} in the saved run and is {} now", name,
                                       shown(saved.at(name)), shown(value)));
   }
-  const bool data = found.other_data = other_data(saved, now);
+  found.other_data = other_data(saved, now);
   if (!mid_epoch) return found;
+  const bool data = found.other_data;
   const bool seed = differs(saved, now, "seed");
   if (!seed && !data) return found;
   found.refusal = fmt::format(

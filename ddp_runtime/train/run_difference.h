@@ -18,6 +18,10 @@ nlohmann::json run_settings(const TrainOptions& options);
 // steps the ranks do something together.
 nlohmann::json shared_settings(const TrainOptions& options);
 
+// Throws UsageError if a checkpoint cannot hold this description of a run. Called at the start: at
+// the first save it would be too late.
+void require_storable(const nlohmann::json& run);
+
 struct RunDifferences {
   std::vector<std::string> lines;  // one per difference, in the order of the names
   // Why the run must not resume from this checkpoint; empty if it may. In the middle of an epoch,

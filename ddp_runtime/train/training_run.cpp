@@ -11,8 +11,8 @@
 #include "base/errors.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/train/rank_agreement.h"
+#include "ddp_runtime/train/run_description.h"
 #include "ddp_runtime/train/run_difference.h"
-#include "hdf5_ckpt/crc32c.h"
 
 namespace ddp::train {
 namespace {
@@ -26,39 +26,12 @@ data::BatchLayout layout_of(const comm::Group& group, const TrainOptions& option
   return {options.batch, options.micro_batches, group.rank(), group.size()};
 }
 
-// Identifies a data set regardless of its location: checksum of its first, middle and last sample.
-std::string data_crc32c(const data::Dataset& data) {
-  const std::vector<std::int64_t> samples = {0, data.size() / 2, data.size() - 1};
-  const auto batch = data.get(samples);
-  std::uint32_t crc = 0;
-  for (const auto& tensor : {batch.inputs, batch.targets}) {
-    const auto bytes = tensor.detach().to(torch::kCPU).contiguous();
-    crc = ckpt::crc32c({static_cast<const std::byte*>(bytes.data_ptr()), bytes.nbytes()}, crc);
-  }
-  return fmt::format("{:08x}", crc);
-}
-
-// Describes a run, for comparison of a resumed run with the saved one.
-nlohmann::json describe(const TrainTask& task, const TrainOptions& options,
-                        const data::DistributedSampler& sampler) {
-  auto run = run_settings(options);
-  run.update({{"model", task.model_name},
-              {"data", task.data.name},
-              {"global_batch", sampler.layout().global_batch()},
-              {"samples", task.data.train->size()},
-              {"data_crc32c", data_crc32c(*task.data.train)}});
-  run.update(nlohmann::json(task.settings));
-  return run;
-}
-
 // Collective. Called before anything is built from the options: ranks that differ would wait for
 // each other in different places.
-TrainOptions same_on_all_ranks(comm::Group& group, const TrainTask& task, TrainOptions options) {
-  const auto& data = *task.data.train;
+TrainOptions same_on_all_ranks(comm::Group& group, const nlohmann::json& subject,
+                               TrainOptions options) {
   auto run = shared_settings(options);
-  run.update({{"model", task.model_name}, {"samples", data.size()}});
-  run.update(nlohmann::json(task.settings));
-  if (data.size() > 0) run["data_crc32c"] = data_crc32c(data);
+  run.update(subject);
   require_same_run(group, run);
   return options;
 }
@@ -130,13 +103,15 @@ void require_evaluation(const TrainTask& task, const TrainOptions& options) {
 TrainingRun::TrainingRun(comm::Group& group, TrainTask task, TrainOptions options)
     : group_(group),
       task_(std::move(task)),
-      options_(same_on_all_ranks(group, task_, std::move(options))),
+      subject_(describe_subject(task_)),
+      options_(same_on_all_ranks(group, subject_, std::move(options))),
       objective_{task_.forward, task_.loss},
       step_(make_training_step(group, task_.module, objective_, options_, recorder_)),
       learning_rate_(learning_rate_of(options_, group.size())),
       sampler_(task_.data.train->size(), options_.seed, layout_of(group, options_)),
       state_(group, task_.module, step_->optimizer(), step_->replica(), task_.user_state),
-      checkpointer_(group, state_, options_.checkpoint, describe(task_, options_, sampler_)) {
+      checkpointer_(group, state_, options_.checkpoint,
+                    describe_run(subject_, task_, options_, sampler_.layout())) {
   require_evaluation(task_, options_);
   require_report_directory(group_, options_.report_directory);
   torch::manual_seed(generator_seed(options_.seed, group_.rank()));

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -62,6 +63,7 @@ class TrainingRun {
 
   comm::Group& group_;
   TrainTask task_;
+  nlohmann::json subject_;  // model and data, by name
   TrainOptions options_;
   profile::StepRecorder recorder_;
   Objective objective_;

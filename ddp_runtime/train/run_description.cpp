@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/train/run_description.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <vector>
+
+#include "ddp_runtime/train/run_difference.h"
+#include "hdf5_ckpt/crc32c.h"
+
+namespace ddp::train {
+namespace {
+
+// Identifies a data set regardless of its location: checksum of its first, middle and last sample.
+std::string data_crc32c(const data::Dataset& data) {
+  if (data.size() == 0) return fmt::format("{:08x}", 0);
+  const std::vector<std::int64_t> samples = {0, data.size() / 2, data.size() - 1};
+  const auto batch = data.get(samples);
+  std::uint32_t crc = 0;
+  for (const auto& tensor : {batch.inputs, batch.targets}) {
+    const auto bytes = tensor.detach().to(torch::kCPU).contiguous();
+    crc = ckpt::crc32c({static_cast<const std::byte*>(bytes.data_ptr()), bytes.nbytes()}, crc);
+  }
+  return fmt::format("{:08x}", crc);
+}
+
+}  // namespace
+
+nlohmann::json describe_subject(const TrainTask& task) {
+  nlohmann::json subject = {{"model", task.model_name},
+                            {"samples", task.data.train->size()},
+                            {"data_crc32c", data_crc32c(*task.data.train)}};
+  subject.update(nlohmann::json(task.settings));
+  return subject;
+}
+
+nlohmann::json describe_run(const nlohmann::json& subject, const TrainTask& task,
+                            const TrainOptions& options, const data::BatchLayout& layout) {
+  auto run = run_settings(options);
+  run.update({{"data", task.data.name}, {"global_batch", layout.global_batch()}});
+  run.update(subject);
+  return run;
+}
+
+}  // namespace ddp::train

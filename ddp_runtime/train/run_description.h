@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Descriptions of a run, by name: of what it trains, and of how.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "ddp_runtime/data/sampler.h"
+#include "ddp_runtime/train/trainer.h"
+
+namespace ddp::train {
+
+// The model and the data. Reads three samples of the data.
+nlohmann::json describe_subject(const TrainTask& task);
+
+// All that affects the results, for comparison of a resumed run with the saved one. `subject`: from
+// describe_subject().
+nlohmann::json describe_run(const nlohmann::json& subject, const TrainTask& task,
+                            const TrainOptions& options, const data::BatchLayout& layout);
+
+}  // namespace ddp::train
