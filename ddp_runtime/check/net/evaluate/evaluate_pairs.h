@@ -33,6 +33,11 @@ struct PairsMeasured {
   Classes classes = {};              // classes by link rate; empty if all links are alike
 };
 
+// The position of a node in the vectors of PairsMeasured.
+inline std::size_t slot(int node) noexcept {
+  return static_cast<std::size_t>(node);
+}
+
 // Finds the smallest explanation for each kind of fault: a node, a link, or the whole network.
 // Compares a speed with the peers if there are at least four of them, and with the link's rate if
 // it is known. If neither is possible, the finding contains this fact. A node without a measurement

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/check/net/evaluate/evaluate_exchanges.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ddp_runtime/check/byte_units.h"
+
+namespace ddp::check {
+namespace {
+
+// The speed that one TCP stream on one core reliably reaches. A fast link that is limited by its
+// core must not be reported as a bad cable.
+constexpr double kOneStream = 1.25 * kGB;
+
+// Describes the worst direction of the exchange, as evidence.
+std::string describe(const PairsMeasured& measured, const PairResult& result) {
+  const std::string& a = measured.nodes[slot(result.pair.a)];
+  const std::string& b = measured.nodes[slot(result.pair.b)];
+  if (!result.failure.empty()) return fmt::format("{} and {}: {}", a, b, result.failure);
+  if (result.corrupt()) {
+    return fmt::format("{} bytes corrupted on the way to {}, {} on the way to {}",
+                       result.wrong_at_a, a, result.wrong_at_b, b);
+  }
+  return fmt::format("{} to {} {:.3g} GB/s, back {:.3g} GB/s", a, b, result.a_to_b / kGB,
+                     result.b_to_a / kGB);
+}
+
+// Texts of the finding for a set of bad exchanges.
+struct Charge {
+  std::string check;
+  std::string value;
+  std::string expected;
+  std::string rule;
+  std::string action;
+  Severity severity = Severity::critical;
+};
+
+Finding accuse(const PairsMeasured& measured, const Charge& charge, std::string evidence) {
+  return {.check = measured.kind + "." + charge.check,
+          .severity = charge.severity,
+          .value = charge.value,
+          .expected = charge.expected,
+          .rule = charge.rule,
+          .evidence = std::move(evidence),
+          .action = charge.action};
+}
+
+using Bad = std::vector<const PairResult*>;
+
+// The first bad exchange whose pair the predicate accepts; `bad` contains one.
+template <class Concerns>
+std::string example(const PairsMeasured& measured, const Bad& bad, const Concerns& concerns) {
+  const auto found = std::find_if(bad.begin(), bad.end(),
+                                  [&](const PairResult* result) { return concerns(result->pair); });
+  return describe(measured, **found);
+}
+
+std::vector<Finding> accuse_nodes(const PairsMeasured& measured, const Charge& charge,
+                                  const Bad& bad, const std::vector<int>& nodes) {
+  std::vector<Finding> findings;
+  for (const int node : nodes) {
+    const auto concerns = [node](const Pair& p) { return p.a == node || p.b == node; };
+    const auto count = std::count_if(
+        bad.begin(), bad.end(), [&](const PairResult* result) { return concerns(result->pair); });
+    findings.push_back(
+        accuse(measured, charge,
+               fmt::format("{} exchanges; {}", count, example(measured, bad, concerns))));
+    findings.back().node = measured.nodes[slot(node)];
+  }
+  return findings;
+}
+
+std::vector<Finding> accuse_links(const PairsMeasured& measured, const Charge& charge,
+                                  const Bad& bad, const std::vector<Pair>& links) {
+  std::vector<Finding> findings;
+  for (const Pair& link : links) {
+    const auto concerns = [link](const Pair& p) { return p == link; };
+    findings.push_back(
+        accuse(measured, charge, example(measured, bad, concerns) + "; the faulty end is unknown"));
+    findings.back().node = measured.nodes[slot(link.a)];
+    findings.back().peer = measured.nodes[slot(link.b)];
+  }
+  return findings;
+}
+
+template <class IsBad, class IsGood>
+std::vector<Finding> charge_pairs(const PairsMeasured& measured, const Charge& charge,
+                                  const IsBad& is_bad, const IsGood& is_good,
+                                  const std::vector<bool>& suspected = {}) {
+  Bad bad;
+  std::vector<Pair> bad_pairs;
+  std::vector<Pair> good_pairs;
+  for (const auto& result : measured.results) {
+    if (is_good(result)) good_pairs.push_back(result.pair);
+    if (!is_bad(result)) continue;
+    bad.push_back(&result);
+    bad_pairs.push_back(result.pair);
+  }
+  const auto nodes = static_cast<int>(measured.nodes.size());
+  const Explanation explanation = explain(nodes, bad_pairs, good_pairs, suspected);
+  if (explanation.everything) {
+    return {
+        accuse(measured, charge,
+               fmt::format("all {} pairs, so the cause is the network or a setting, not one node; "
+                           "{}",
+                           bad.size(), describe(measured, *bad.front())))};
+  }
+  std::vector<Finding> findings = accuse_nodes(measured, charge, bad, explanation.nodes);
+  for (auto& finding : accuse_links(measured, charge, bad, explanation.links)) {
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+std::optional<double> expected_rate(const PairsMeasured& measured, const Pair& pair) {
+  const auto& a = measured.link_rate[slot(pair.a)];
+  const auto& b = measured.link_rate[slot(pair.b)];
+  if (!a || !b) return std::nullopt;
+  return std::min({*a, *b, kOneStream});
+}
+
+}  // namespace
+
+// Whether one end of the link is bad with all partners, so that the link itself is not to blame.
+bool ends_at_bad_node(const PairsMeasured& measured, const Pair& link, const PeerRule& rule) {
+  return std::any_of(measured.retests.begin(), measured.retests.end(), [&](const Retest& r) {
+    if (!r.node || (*r.node != link.a && *r.node != link.b)) return false;
+    const Outcome found = outcome(r, rule);
+    return found == Outcome::slow || found == Outcome::unsteady;
+  });
+}
+
+std::vector<Finding> evaluate_failures(const PairsMeasured& measured, const PeerRule& rule) {
+  const Charge charge{"exchange", "failed", "data in both directions",
+                      "two nodes can exchange data within the time limit",
+                      "check cables, routes and firewalls between the nodes"};
+  return charge_pairs(
+      measured, charge, [](const PairResult& r) { return !r.failure.empty(); },
+      [](const PairResult& r) { return r.measured(); },
+      slow_nodes(static_cast<int>(measured.nodes.size()), measured.results, rule,
+                 measured.classes));
+}
+
+std::vector<Finding> evaluate_data(const PairsMeasured& measured) {
+  const Charge charge{"data", "corrupted in transit", "every byte arrives as sent",
+                      "all bytes that arrive are compared with those sent",
+                      "do not use the node; check its memory and network card"};
+  return charge_pairs(
+      measured, charge, [](const PairResult& r) { return r.corrupt(); },
+      [](const PairResult& r) { return r.measured() && !r.corrupt(); });
+}
+
+std::vector<Finding> evaluate_link_rates(const PairsMeasured& measured, const LinkRule& rule) {
+  const auto severity_of = [&](const PairResult& result) {
+    const auto rate = expected_rate(measured, result.pair);
+    if (!rate || !result.measured()) return Severity::unknown;
+    return evaluate_by_link(std::min(result.a_to_b, result.b_to_a) / *rate, rule);
+  };
+  Charge charge{"link_rate", "slow",
+                fmt::format("at least {:.0f} % of the link's rate", 100 * rule.warning),
+                "large messages reach most of the link's rate, up to what one TCP stream can carry",
+                "check the negotiated speed, duplex and error counters of the interfaces"};
+  const auto is_good = [&](const PairResult& r) { return severity_of(r) == Severity::ok; };
+  auto findings = charge_pairs(
+      measured, charge, [&](const PairResult& r) { return severity_of(r) == Severity::critical; },
+      is_good);
+  charge.severity = Severity::warning;
+  for (auto& finding : charge_pairs(
+           measured, charge,
+           [&](const PairResult& r) { return severity_of(r) == Severity::warning; }, is_good)) {
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+std::vector<Finding> evaluate_loss(const PairsMeasured& measured, const PeerRule& rule) {
+  const auto lossy = [&](const PairResult& result) {
+    if (result.lost < kLossy || ends_at_bad_node(measured, result.pair, rule)) return false;
+    return std::any_of(measured.retests.begin(), measured.retests.end(), [&](const Retest& r) {
+      return !r.node && r.link == result.pair && keeps_losing(r);
+    });
+  };
+  double worst = 0;
+  for (const auto& result : measured.results) {
+    if (lossy(result)) worst = std::max(worst, result.lost);
+  }
+  const Charge charge{"loss", fmt::format("{:.2g} % of the data lost", 100 * worst),
+                      fmt::format("less than {:g} %", 100 * kLossy),
+                      "TCP retransmissions show repeated packet loss",
+                      "check cables, transceivers and the error counters of the ports on the path"};
+  return charge_pairs(measured, charge, lossy, [&](const PairResult& result) {
+    return result.measured() && !lossy(result);
+  });
+}
+
+}  // namespace ddp::check
