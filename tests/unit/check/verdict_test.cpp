@@ -121,5 +121,24 @@ TEST(Verdict, JsonContainsAllFindings) {
   EXPECT_EQ(findings[2]["value"], "word");
 }
 
+TEST(Verdict, AThousandNodesAreAllNamed) {
+  Verdict verdict;
+  verdict.command = "net";
+  for (int node = 0; node < 1024; ++node) {
+    std::string name = "node";
+    name += std::to_string(node);
+    verdict.nodes.push_back(name);
+    const bool bad = node % 100 == 7;
+    for (const char* check : {"tcp.send", "tcp.receive"}) {
+      verdict.findings.add(Finding{
+          .check = check, .severity = bad ? Severity::critical : Severity::ok, .node = name});
+    }
+  }
+  EXPECT_EQ(verdict.findings.all().size(), 2048U);
+  EXPECT_EQ(bad_nodes(verdict).size(), 11U);
+  EXPECT_EQ(exit_code_of(verdict.severity()),
+            2);  // not a count, since 256 failures would be exit code 0
+}
+
 }  // namespace
 }  // namespace ddp::check
