@@ -6,9 +6,13 @@
 
 #include <gtest/gtest.h>
 #include <linux/filter.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -108,8 +112,8 @@ inline std::optional<Message> next_of(Connection& connection) {
   return std::nullopt;
 }
 
-// Simulates all other ranks of a large job in a separate process. All send a hello at once, are
-// accepted, and wait for a failure. Returns the number of ranks that were notified of it.
+// Plays all other ranks of a large job. All send a hello at once, are accepted, and wait for a
+// failure. Returns the number of ranks that were notified of it.
 inline int play_ranks(int ranks, std::uint16_t port) {
   struct Player {
     Connection connection;
@@ -138,6 +142,40 @@ inline int play_ranks(int ranks, std::uint16_t port) {
   }
   return told;
 }
+
+// play_ranks() in a process of its own, so that this process has rank 0's system calls and CPU time
+// alone.
+class PlayedRanks {
+ public:
+  PlayedRanks(int ranks, Listener& listener) {
+    int ends[2] = {-1, -1};
+    EXPECT_EQ(pipe(ends), 0);
+    answer_ = FileDescriptor(ends[0]);
+    const FileDescriptor theirs(ends[1]);
+    child_ = fork();
+    EXPECT_GE(child_, 0);
+    if (child_ != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    listener.socket.close();
+    const int told = play_ranks(ranks, listener.port);
+    [[maybe_unused]] const auto n = write(theirs.get(), &told, sizeof told);
+    _exit(0);
+  }
+  PlayedRanks(const PlayedRanks&) = delete;
+  PlayedRanks& operator=(const PlayedRanks&) = delete;
+  ~PlayedRanks() { waitpid(child_, nullptr, 0); }
+
+  // Waits until all ranks were notified of the failure, and returns their number.
+  int notified() {
+    int told = 0;
+    EXPECT_EQ(read(answer_.get(), &told, sizeof told), static_cast<ssize_t>(sizeof told));
+    return told;
+  }
+
+ private:
+  FileDescriptor answer_;
+  pid_t child_ = -1;
+};
 
 // The other end of a spoke, simulated by the test.
 struct ListeningLeader {

@@ -4,10 +4,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -76,32 +74,16 @@ TEST(HubCalls, EachRankCostsTheSameHoweverManyThereAre) {
   raise_descriptor_limit();
   for (const int ranks : {20, 300}) {
     Listener listener = listen_anywhere();
-    const std::uint16_t port = listener.port;
-    int answer[2];
-    ASSERT_EQ(pipe(answer), 0);
-    const pid_t child = fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      listener.socket.close();
-      const int told = test::play_ranks(ranks, port);
-      [[maybe_unused]] const auto n = write(answer[1], &told, sizeof told);
-      _exit(0);
-    }
-    close(answer[1]);
+    test::PlayedRanks others(ranks, listener);
     FailureState failures;
     FlightRecorder recorder;
     ChannelOptions options;
     options.liveness.heartbeat = std::chrono::hours(1);  // a slow machine would count more of them
     calls = reported = 0;
-    int told = 0;
     {
       const Hub hub(failures, recorder, std::move(listener), test::channel_key(), ranks, options);
-      ASSERT_EQ(read(answer[0], &told, sizeof told), static_cast<ssize_t>(sizeof told));
+      EXPECT_EQ(others.notified(), ranks - 1);
     }
-    waitpid(child, nullptr, 0);
-    close(answer[0]);
-    EXPECT_EQ(told, ranks - 1);
     EXPECT_GE(calls, 5 * ranks) << "the calls are not counted";
     EXPECT_LE(calls, kMaxPerRank * ranks);
     EXPECT_LE(reported, kMaxPerRank * ranks);

@@ -5,9 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -386,19 +384,7 @@ TEST(Hub, AcceptsAndNotifiesManyRanks) {
   const char* wanted = std::getenv("SLURM_DDP_HUB_RANKS");
   const int ranks = wanted != nullptr ? std::atoi(wanted) : 300;
   Listener listener = listen_anywhere();
-  const std::uint16_t port = listener.port;
-  int answer[2];
-  ASSERT_EQ(pipe(answer), 0);
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    listener.socket.close();
-    const int told = test::play_ranks(ranks, port);
-    [[maybe_unused]] const auto n = write(answer[1], &told, sizeof told);
-    _exit(0);
-  }
-  close(answer[1]);  // so that the child's exit closes the pipe
+  test::PlayedRanks others(ranks, listener);
   FailureState failures;
   FlightRecorder recorder;
   auto options = ChannelOptions{};
@@ -406,10 +392,7 @@ TEST(Hub, AcceptsAndNotifiesManyRanks) {
   const double before = processor_seconds();
   const auto start = std::chrono::steady_clock::now();
   Hub hub(failures, recorder, std::move(listener), test::channel_key(), ranks, options);
-  int told = 0;
-  ASSERT_EQ(read(answer[0], &told, sizeof told), static_cast<ssize_t>(sizeof told));
-  waitpid(child, nullptr, 0);
-  EXPECT_EQ(told, ranks - 1);
+  EXPECT_EQ(others.notified(), ranks - 1);
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
   RecordProperty("processor_seconds", std::to_string(processor_seconds() - before));
   if (wanted != nullptr) {
@@ -418,7 +401,6 @@ TEST(Hub, AcceptsAndNotifiesManyRanks) {
         "time\n",
         ranks, wall.count(), processor_seconds() - before);
   }
-  close(answer[0]);
 }
 
 // Lowers the limit on open files and opens all but one of them.
