@@ -181,7 +181,7 @@ report::Scaling analyze_sweep(const Arguments& arguments) {
                      "to list them side by side");
   }
   if (arguments.min_efficiency) {
-    throw UsageError(differs + ", so there is no efficiency to compare with --min-efficiency");
+    throw UsageError(differs + "; --min-efficiency needs runs of the same workload");
   }
   return scaling;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands of ddp-ckpt. Each prints to standard output and returns the exit status: 0 on
-// success, 1 if data is damaged or different. They throw Error if there is no checkpoint to work
-// on.
+// success, 1 if data is damaged or different. They throw Error if the path has no
+// checkpoint.
 #pragma once
 
 #include <chrono>

@@ -35,7 +35,7 @@ TEST(RankAgreement, IsGivenIfAllRunsAreTheSame) {
 
 TEST(RankAgreement, NamesTheRankThatDiffersFromMostOthers) {
   EXPECT_EQ(rank_differences({with("learning_rate", 0.1), kRun.dump(), kRun.dump()}),
-            "the ranks were not started alike: rank 0 has learning_rate 0.1 instead of 0.05 (as "
+            "the ranks were started with different options or data: rank 0 has learning_rate 0.1 instead of 0.05 (as "
             "rank 1 has); give all ranks the same options and the same data");
   EXPECT_THAT(rank_differences({kRun.dump(), with("seed", 2)}),
               HasSubstr("rank 1 has seed 2 instead of 1 (as rank 0 has)"));

@@ -222,7 +222,7 @@ Finding evaluate_no_pair(const JobStep& step) {
                   .severity = Severity::unknown,
                   .expected = "at least two nodes",
                   .rule = "the network is measured between nodes",
-                  .evidence = "only one node, so there is no pair to measure",
+                  .evidence = "only one node reported, and a pair needs two",
                   .action =
                       "run the check on several nodes, for example `srun -N2 --ntasks-per-node=1 "
                       "ddp-check net`"};

@@ -20,9 +20,8 @@ std::vector<Finding> evaluate_roll_call(const JobStep& step, const std::map<int,
                                         std::chrono::milliseconds timeout,
                                         const std::vector<std::string>& refusals);
 
-// The finding for a step in which only one node reported, so that there is no pair to measure. OK
-// if the SLURM job has only this node, since it then sends nothing over the network; UNKNOWN
-// otherwise.
+// The finding for a step in which only one node reported and no pair can be measured. OK if the
+// SLURM job has only this node and so sends nothing over the network; UNKNOWN otherwise.
 Finding evaluate_no_pair(const JobStep& step);
 
 // `nodes`: all of the step, with the tasks that reported.
