@@ -225,7 +225,7 @@ SH
   ranks 1 --model mlp --width 1850 --layers 4 --batch 16 --momentum 0 --checkpoint-dir disk/ck \
     --epochs 1000 --log-every 1 > log 2>&1 3>&- &
   job=$!
-  until grep -q 'step 2' log; do kill -0 "$job"; sleep 0.05; done
+  wait_while_running "$job" grep -q 'step 2' log
   rank_pids "$job" | xargs kill -TERM
   status=0
   wait "$job" || status=$?
@@ -298,7 +298,7 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   rm -rf ck
   ranks 1 "${fine[@]}" > log 2>&1 3>&- &
   job=$!
-  until compgen -G 'ck/step-*' > /dev/null; do kill -0 "$job"; sleep 0.02; done
+  wait_while_running "$job" compgen -G 'ck/step-*'
   rank_pids "$job" | xargs kill -TERM
   status=0
   wait "$job" || status=$?
@@ -319,7 +319,7 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   grep '^3 ' ck/.verified
   ranks 1 "${rare[@]}" --epochs 100000 --log-every 1 > log 2>&1 3>&- &
   job=$!
-  until grep -q 'step 5' log; do kill -0 "$job"; sleep 0.05; done
+  wait_while_running "$job" grep -q 'step 5' log
   rank_pids "$job" | xargs kill -TERM
   status=0
   wait "$job" || status=$?
@@ -337,7 +337,7 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
 @test "two jobs in one directory: the second is refused with one sentence, and nothing is lost" {
   ranks 1 "${digits[@]}" --epochs 1000 --checkpoint-dir ck --checkpoint-every 5 --seed 1 > first 2>&1 3>&- &
   job=$!
-  until compgen -G 'ck/step-*' > /dev/null; do kill -0 "$job"; sleep 0.02; done
+  wait_while_running "$job" compgen -G 'ck/step-*'
   run -2 ranks 1 "${digits[@]}" --checkpoint-dir ck --checkpoint-every 7 --seed 2
   [ "$(spoken | wc -l)" -eq 1 ]
   [[ $(spoken) == *"is in use: job local (restart 0) on "*"choose another checkpoint directory"* ]]
@@ -355,7 +355,7 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   SLURM_JOB_ID=17 SLURM_RESTART_COUNT=0 ranks 1 "${digits[@]}" --epochs 1000 --checkpoint-dir ck \
     --checkpoint-every 5 > first 2>&1 3>&- &
   job=$!
-  until compgen -G 'ck/step-*' > /dev/null; do kill -0 "$job"; sleep 0.02; done
+  wait_while_running "$job" compgen -G 'ck/step-*'
   # The restart takes over the directory and keeps it until the first run has noticed.
   SLURM_JOB_ID=17 SLURM_RESTART_COUNT=1 ranks 1 "${digits[@]}" --epochs 1000 --checkpoint-dir ck \
     --checkpoint-every 5 > second 2>&1 3>&- &

@@ -29,6 +29,17 @@ rank_pids() {
   done
 }
 
+# wait_while_running JOB COMMAND...: waits until the command succeeds. Fails if the background job
+# ends first.
+wait_while_running() {
+  local job=$1
+  shift
+  until "$@" > /dev/null; do
+    kill -0 "$job" || return
+    sleep 0.02
+  done
+}
+
 parameters() { grep -o 'parameters 0x[0-9a-f]*$' <<< "$output"; }
 
 # Prints the program's own output, without mpirun's messages.
