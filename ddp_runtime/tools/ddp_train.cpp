@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ddp-train: trains one of the project's models on one or more ranks.
-#include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <cstdio>
 #include <map>
 #include <optional>
 #include <string>
@@ -11,7 +11,7 @@
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/tools/train_command_line.h"
-#include "ddp_runtime/train/progress.h"
+#include "ddp_runtime/tools/train_result.h"
 #include "ddp_runtime/train/run_table.h"
 #include "ddp_runtime/train/step_boundary.h"
 #include "ddp_runtime/train/trainer.h"
@@ -21,9 +21,13 @@ namespace {
 
 using CommandLine = ddp::tools::TrainCommandLine;
 
+std::string program() {
+  return std::string("ddp-train ") + ddp::kVersion;
+}
+
 void print_start(const CommandLine& c, ddp::comm::World& world, const torch::nn::Module& model,
                  const ddp::data::DataPair& data) {
-  const ddp::train::RunHeader header{fmt::format("ddp-train {}", ddp::kVersion),
+  const ddp::train::RunHeader header{program(),
                                      c.model.name,
                                      ddp::models::parameter_count(model),
                                      data.name,
@@ -32,45 +36,12 @@ void print_start(const CommandLine& c, ddp::comm::World& world, const torch::nn:
                                      world.size(),
                                      std::string(world.group().backend()),
                                      torch::get_num_threads()};
-  fmt::print("{}", ddp::train::run_table(header, c.train));
+  std::fputs(ddp::train::run_table(header, c.train).c_str(), stdout);
   std::fflush(stdout);
-}
-
-double peak_memory_mib(const ddp::train::RunResult& result) {
-  return static_cast<double>(result.peak_memory_bytes) / 1048576;
-}
-
-void print_dry_run(const ddp::train::RunResult& result) {
-  const double seconds = result.median_step_seconds;
-  fmt::print(
-      "dry run: one step took {:.3g} s, memory {:.0f} MiB per rank; the run would have {} steps "
-      "and take about {}; the first step is slower than the others\n",
-      seconds, peak_memory_mib(result), result.planned_steps,
-      ddp::train::duration_text(seconds * static_cast<double>(result.planned_steps)));
-}
-
-void print_end(const ddp::train::RunResult& result) {
-  fmt::print(
-      "done: {} steps, train loss {:.4f}, eval loss {:.4f}, accuracy {:.4f}, memory {:.0f} MiB per "
-      "rank, parameters 0x{:08x}\n",
-      result.step, result.train_loss, result.evaluation.loss, result.evaluation.accuracy,
-      peak_memory_mib(result), result.parameters_crc32c);
-  if (!result.checkpoint.empty()) fmt::print("checkpoint: {}\n", result.checkpoint.string());
-  if (!result.best_checkpoint.empty()) {
-    fmt::print("best checkpoint: {}\n", result.best_checkpoint.string());
-  }
-  if (!result.report_file.empty()) fmt::print("report: {}\n", result.report_file.string());
 }
 
 // EX_TEMPFAIL of sysexits.h, which means try again; jobscripts/preemptible.sbatch does so.
 constexpr int kInterrupted = 75;
-
-void print_interrupted(const ddp::train::RunResult& result) {
-  fmt::print(
-      "stopped at step {} of {}, because {}; checkpoint: {}; run the same command to continue\n",
-      result.step, result.planned_steps, result.interrupted,
-      result.checkpoint.empty() ? "none" : result.checkpoint.string());
-}
 
 // What changes a run although the arrays of its checkpoints keep their shapes.
 std::map<std::string, std::string> settings_of(const CommandLine& c) {
@@ -94,7 +65,7 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   const auto model = ddp::models::make_model(model_options);
 
   ddp::train::Trainer trainer(world.group(),
-                              {.program = fmt::format("ddp-train {}", ddp::kVersion),
+                              {.program = program(),
                                .command = c.text,
                                .model_name = c.model.name,
                                .module = *model,
@@ -104,18 +75,8 @@ int train(const CommandLine& c, ddp::comm::World& world) {
                               c.train);
   if (world.is_leader()) print_start(c, world, *model, data);
   const auto result = trainer.fit();
-  const int exit_code = result.interrupted.empty() ? 0 : kInterrupted;
-  if (!world.is_leader()) return exit_code;
-  if (!result.interrupted.empty()) {
-    print_interrupted(result);
-  } else if (result.taken == 0) {
-    return exit_code;  // the trainer has already reported it
-  } else if (c.train.dry_run) {
-    print_dry_run(result);
-  } else {
-    print_end(result);
-  }
-  return exit_code;
+  if (world.is_leader()) ddp::tools::print_result(result, c.train.dry_run);
+  return result.interrupted.empty() ? 0 : kInterrupted;
 }
 
 }  // namespace

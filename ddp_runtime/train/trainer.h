@@ -14,6 +14,7 @@
 #include "ddp_runtime/data/dataset.h"
 #include "ddp_runtime/train/evaluation.h"
 #include "ddp_runtime/train/options.h"
+#include "ddp_runtime/train/run_result.h"
 #include "ddp_runtime/train/user_state.h"
 
 namespace ddp::train {
@@ -33,26 +34,6 @@ struct TrainTask {
   // Settings of model and data, by name, that the shapes of the arrays do not show: a resumed run
   // reports those that differ from the run that saved.
   std::map<std::string, std::string> settings = {};
-};
-
-struct RunResult {
-  std::int64_t step = 0;   // optimizer steps since the beginning of the run
-  std::int64_t taken = 0;  // steps by this process; 0 if the run had already finished
-  Evaluation evaluation;   // 0 targets mean that there was no evaluation
-  double train_loss = 0;
-  std::uint32_t parameters_crc32c = 0;
-  std::int64_t planned_steps = 0;  // of the whole run, ignoring early stopping and dry runs
-  bool stopped_early = false;      // options.patience was exhausted
-  // Why the run saved a checkpoint and stopped early, to be resumed later; there is no evaluation
-  // in that case. Empty if the run finished.
-  std::string interrupted;
-  // On rank 0 only:
-  std::filesystem::path checkpoint;       // the newest; empty if none
-  std::filesystem::path best_checkpoint;  // with keep_best, if this process found a better one
-  std::filesystem::path report_file;      // run.json; empty if this process did not write one
-  std::string report;                     // its contents, JSON; empty if no step was taken
-  double median_step_seconds = 0;         // 0 if no step was taken
-  std::int64_t peak_memory_bytes = 0;     // of the rank that used the most; 0 if no step was taken
 };
 
 class TrainingRun;

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ddp-train prints at the end of a run.
+#pragma once
+
+#include "ddp_runtime/train/run_result.h"
+
+namespace ddp::tools {
+
+// For rank 0. Prints nothing about a run that had already finished: the trainer has reported that.
+void print_result(const train::RunResult& result, bool dry_run);
+
+}  // namespace ddp::tools
