@@ -75,7 +75,7 @@ ChildProcess::~ChildProcess() {
 }
 
 void ChildProcess::throw_gone() const {
-  throw RuntimeError(fmt::format("{} exited too early; see its output above", program_));
+  throw RuntimeError(fmt::format("{} exited unexpectedly; see its output above", program_));
 }
 
 void ChildProcess::write_line(const std::string& line) {

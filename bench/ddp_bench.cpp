@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddp-bench: measures the cost of the runtime, always compared with an alternative.
+// ddp-bench: measures the cost of the runtime relative to alternatives.
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -36,7 +36,7 @@ constexpr const char* kExamples = R"(Examples:
   srun --ddp -N2 -n2 ddp-bench memory
       Peak memory of training, compared with a plain loop.
   srun --ddp -N2 -n2 ddp-bench allreduce --mib 64
-      Our all-reduce, compared with MPI's, Gloo's and a memcpy of the same bytes.
+      Our all-reduce, compared with MPI's, Gloo's and a memcpy of the same size.
   ddp-bench ckpt --mib 1024 --dir /scratch/me
       A checkpoint, compared with raw disk writes, torch.save, h5py and the safetensors layout.)";
 
@@ -72,7 +72,8 @@ void add_model(CLI::App& command, Options& options) {
           "default")
       ->capture_default_str();
   command
-      .add_option("--layers", model.layers, "Hidden layers of mlp or blocks of gpt; 0 means 8 or 4")
+      .add_option("--layers", model.layers,
+                  "Hidden layers of mlp or blocks of gpt; 0 means 8 for mlp, 4 for gpt")
       ->capture_default_str();
   command.add_option("--context", options.context, "Context length of gpt in tokens")
       ->check(ddp::tools::positive())
@@ -283,7 +284,7 @@ int print_plain_memory(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Measures the runtime, always compared with an alternative and the physical limit.");
+  CLI::App app("Benchmarks this runtime against alternatives and the physical limit.");
   app.footer(kExamples);
   app.set_version_flag("--version", fmt::format("ddp-bench {}", ddp::kVersion));
   app.set_config("--config", "", "Read options from this file (TOML or INI)");

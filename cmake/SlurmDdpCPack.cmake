@@ -23,8 +23,8 @@ set(CPACK_DEBIAN_PACKAGE_SECTION admin)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS slurm-ddp-plugin)
 
-# The dependencies of find_package(slurm_ddp). An MPI or libtorch that the site installed itself does
-# not belong to a package.
+# The dependencies of find_package(slurm_ddp). No package provides an MPI or libtorch that the
+# site installed itself.
 set(development_needs libhdf5-dev zlib1g-dev libfmt-dev nlohmann-json3-dev)
 set(distribution "^/usr/(lib|lib64|include)(/|;|$)")
 if(SLURM_DDP_RUNTIME)

@@ -26,7 +26,7 @@ struct GradScalerOptions {
 };
 
 // Divides the gradients of `parameters` by `scale`, except undefined ones. Returns false if a
-// gradient is not finite. A scale of 1 only checks.
+// gradient is not finite. With a scale of 1, it only checks.
 bool unscale_gradients(const std::vector<torch::Tensor>& parameters, float scale);
 
 class GradScaler {

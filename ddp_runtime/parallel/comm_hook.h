@@ -85,8 +85,8 @@ class GradientBucket {
   // this factor. See DistributedDataParallel::set_loss_scale().
   double loss_scale() const noexcept { return loss_scale_; }
 
-  // Starts to sum `data` over the ranks, in place. `data` must be contiguous and have the same size
-  // on all ranks.
+  // Starts summing `data` over the ranks, in place. `data` must be contiguous and have the same
+  // size on all ranks.
   Sent all_reduce(const torch::Tensor& data);
 
   // Number of bytes reduced so far.

@@ -121,7 +121,7 @@ std::optional<GradientStep> DistributedDataParallel::begin_uneven_step(bool have
 void GradientStep::backward(const torch::Tensor& loss) {
   if (complete()) {
     throw RuntimeError(
-        fmt::format("backward() was called more than the {} time{} that begin_step() announced; "
+        fmt::format("backward() was called more than the {} time{} given to begin_step(); "
                     "begin a new step",
                     micro_batches_, micro_batches_ == 1 ? "" : "s"));
   }
@@ -158,7 +158,7 @@ void GradientStep::apply(torch::optim::Optimizer& optimizer) {
   }
   if (dynamic_cast<torch::optim::LBFGS*>(&optimizer) != nullptr) {
     throw UsageError(
-        "LBFGS computes the loss and its gradients several times in one step, and a step of "
+        "LBFGS computes the loss and its gradients several times in one step, but a step of "
         "DistributedDataParallel averages them once; use SGD, Adam, AdamW or another optimizer "
         "whose step() takes no closure");
   }

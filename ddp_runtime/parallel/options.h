@@ -21,8 +21,8 @@ struct DataParallelOptions {
 
   // Declares that every step has the same graph: which parameters are used, and how often each gets
   // a gradient in one backward pass, is learned in the first step, which communicates at its end.
-  // Allows parameters that get several gradients in one pass (nested backward(), as in hand-made
-  // activation checkpointing) and unused ones at no cost per step.
+  // Allows parameters that get several gradients in one pass (nested backward(), as in
+  // hand-written activation checkpointing) and unused ones at no cost per step.
   bool static_graph = false;
 
   // After the first step, fill the buckets in the order in which gradients actually become ready.
@@ -35,8 +35,8 @@ struct DataParallelOptions {
   // the loss waits for the device.
   bool check_loss = true;
 
-  // After this number of steps, and before every checkpoint, the ranks compare a checksum of all
-  // parameters; if they differ, the run stops on all ranks with an error that names the ranks.
+  // Every check_parameters_every steps and before every checkpoint, the ranks compare a checksum of
+  // all parameters; if they differ, the run stops on all ranks with an error that names the ranks.
   // Costs about as much as a plain SGD update. 0 disables the check, for hooks that let ranks
   // differ on purpose.
   std::int64_t check_parameters_every = 100;

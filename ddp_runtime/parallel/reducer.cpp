@@ -148,7 +148,7 @@ bool Reducer::is_last_gradient(std::size_t index) {
   if (order_.is_ready(index)) {
     throw RuntimeError(
         fmt::format("parameter '{}' got its gradient twice in one backward pass; a nested "
-                    "backward(), as in hand-made activation checkpointing, does that: use "
+                    "backward(), as in hand-written activation checkpointing, does that: use "
                     "ddp::checkpointed(), or set static_graph",
                     parameters_[index].name));
   }

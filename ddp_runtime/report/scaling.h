@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a set of runs with different numbers of ranks scaled, and the causes of the loss.
+// The scaling of a set of runs with different numbers of ranks, and the causes of lost efficiency.
 //
 // With N ranks, throughput X (samples per second), global batch B, mean step time T, and the
 // smallest N as the base 0:
@@ -42,8 +42,8 @@ struct Losses {
 struct ScalingPoint {
   int world_size = 1;
   std::vector<RunRecord> runs;
-  // The run with the median throughput, the slower of the two in the middle if their number is
-  // even, so that its figures belong together. The first run if none has a throughput.
+  // The run with the median throughput; for an even number of runs, the slower of the middle two.
+  // A real run, so that all figures are from the same one. The first run if none has a throughput.
   RunRecord median;
   std::optional<double> slowest;  // range of throughput
   std::optional<double> fastest;
@@ -52,7 +52,7 @@ struct ScalingPoint {
   // Slowest run relative to the base's fastest, and fastest run relative to the base's slowest.
   std::optional<double> least_efficiency;
   std::optional<double> most_efficiency;
-  std::optional<Losses> losses;  // nullopt at the base, and if a figure is missing
+  std::optional<Losses> losses;  // nullopt for the base, and if a figure is missing
 };
 
 struct Scaling {
@@ -71,8 +71,8 @@ std::vector<std::string> unlike(const Scaling& scaling);
 // The sum of all losses.
 double total(const Losses& losses);
 
-// The world sizes above the base whose efficiency is below `minimum` or unknown, because an
-// unmeasured value does not pass. Includes the base if there is no other.
+// The world sizes above the base whose efficiency is below `minimum` or unknown: an unmeasured
+// value does not pass. Includes the base if it is the only world size.
 std::vector<int> below(const Scaling& scaling, double minimum);
 
 }  // namespace ddp::report

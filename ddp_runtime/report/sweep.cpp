@@ -48,7 +48,7 @@ std::string kind_explained(ScalingKind kind) {
 std::string spread(const ScalingPoint& base, const ScalingPoint& point) {
   const std::size_t runs = point.runs.size() + base.runs.size();
   if (runs < 3 || !point.least_efficiency) return "";
-  return fmt::format(" ({} to {} in {} runs, the base's included)",
+  return fmt::format(" ({} to {} in {} runs, including the base's)",
                      percent(*point.least_efficiency), percent(*point.most_efficiency), runs);
 }
 
@@ -89,7 +89,7 @@ std::string joined(const std::set<std::string>& values) {
   return text;
 }
 
-// A single rank does not need a backend, so it cannot differ in it.
+// A single rank does not need a backend, so its backend is not compared.
 std::set<std::string> backends(const Scaling& scaling) {
   std::set<std::string> names;
   for (const auto& point : scaling.points) {
@@ -125,7 +125,7 @@ std::vector<std::string> cautions(const Scaling& scaling) {
   }
   const bool once = std::all_of(scaling.points.begin(), scaling.points.end(),
                                 [](const ScalingPoint& point) { return point.runs.size() == 1; });
-  if (once) texts.emplace_back("Every number of ranks was run once, so the spread is unknown.");
+  if (once) texts.emplace_back("Each number of ranks was run only once, so the spread is unknown.");
   for (const auto& point : scaling.points) {
     if (point.runs.size() > 2 || point.runs.size() % 2 != 0) continue;
     texts.push_back(
@@ -135,9 +135,9 @@ std::vector<std::string> cautions(const Scaling& scaling) {
   }
   for (const auto& point : scaling.points) {
     if (!steps_vary(point.median)) continue;
-    texts.push_back(fmt::format(
-        "With {} single steps vary widely: 5 of 100 took more than twice as long as most.",
-        ranks(point.world_size)));
+    texts.push_back(
+        fmt::format("With {}, step times vary widely: 5 % took more than twice the median.",
+                    ranks(point.world_size)));
   }
   for (const auto& point : scaling.points) {
     for (auto& text : wall_cautions(point.median)) texts.push_back(std::move(text));

@@ -46,7 +46,7 @@ ends() {
   [ "$(grep -cE '^slurm-ddp: process [0-9]+ on node[0-9]+: MPI did not connect the processes of this job within 3 s' <<< "$output")" -eq 2 ]
 }
 
-@test "a stopped rank is named after the timeout, and SLURM can terminate it" {
+@test "a stopped rank is identified when the timeout expires, and SLURM can terminate it" {
   ends stop-in-backward 2
   run ! pgrep -f "fault_ranks stop-in-backward $work"
   assert_nodes_in_service

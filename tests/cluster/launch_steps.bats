@@ -44,7 +44,7 @@ all_recorded() { # NAME: the values of all tasks, sorted
   sed -n "s/^$1=//p" "$RECORDS"/task.* | sort | paste -sd' '
 }
 
-# at_terminal COMMAND: runs the command at a separate terminal, and types the standard input after
+# at_terminal COMMAND: runs the command on a separate terminal, and types the standard input after
 # the shell there has printed its prompt, because srun discards input typed before it took over the
 # terminal.
 at_terminal() {
@@ -56,7 +56,7 @@ at_terminal() {
 
 prompted() { grep -q '# $' terminal; } # root's prompt in a bash without startup files
 
-@test "salloc --ddp with an interactive step: the shell is not a rank, its srun starts them" {
+@test "salloc --ddp with an interactive step: the shell is not a rank; its srun starts ranks" {
   at_terminal "salloc -Q --ddp -N2 -n4 --ntasks-per-node=2" <<'TYPED'
 echo "step=$SLURM_STEP_ID rank=[$RANK$MASTER_ADDR$SLURM_DDP_SET]" >shell
 srun record-task </dev/null
@@ -66,7 +66,7 @@ TYPED
   check-records "$RECORDS" 4
 }
 
-@test "srun --pty --ddp starts a rank at a terminal" {
+@test "srun --pty --ddp starts a rank on a terminal" {
   at_terminal "srun --ddp --pty -N1 -n1 bash" <<'TYPED'
 record-task </dev/null
 exit
@@ -82,7 +82,7 @@ TYPED
   check-records "$RECORDS" 5
 }
 
-@test "a hostfile with one node once and another twice" {
+@test "a hostfile that lists one node once and another twice" {
   printf 'node4\nnode2\nnode4\n' >hosts
   SLURM_HOSTFILE=hosts srun --ddp -n3 record-task
   check-records "$RECORDS" 3
@@ -163,7 +163,7 @@ JOB
   [ "$(cat "$RECORDS"/*/* | grep '^MASTER_PORT=' | sort -u | wc -l)" -eq 4 ]
 }
 
-@test "SLURM_NTASKS_PER_NODE is the step's, as Lightning requires, and not an option of srun inside" {
+@test "SLURM_NTASKS_PER_NODE has the step's value, as Lightning requires, and does not affect a nested srun" {
   salloc -Q -N2 -n4 bash -c 'srun --ddp -N2 -n2 record-task'
   [ "$(all_recorded SLURM_NTASKS_PER_NODE)" = "1 1" ]
   rm "$RECORDS"/*

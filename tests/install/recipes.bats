@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# check_prolog and check_health, which slurmd runs as root: the program that they run, from any
-# directory, and their report of a check that could not run.
+# check_prolog and check_health, which slurmd runs as root: they run only the ddp-check that was
+# installed with them, from any directory, and report a check that could not run.
 
 bats_require_minimum_version 1.5.0
 
@@ -19,7 +19,7 @@ setup() {
   cp "$build/bin/ddp-check" "$prefix/bin/"
 }
 
-# Replaces the installed ddp-check by one that exits as requested.
+# Replaces the installed ddp-check with one that exits as requested.
 fake_check() { # status, output
   printf '#!/bin/sh\necho "%s"\nexit %d\n' "$2" "$1" > "$prefix/bin/ddp-check"
   chmod 755 "$prefix/bin/ddp-check"
@@ -29,15 +29,15 @@ fake_check() { # status, output
 as_slurmd() { # recipe, arguments...
   local recipe=$recipes/$1
   shift
-  [ "$(id -u)" -eq 0 ] || skip "needs root to put a program in the place of logger"
+  [ "$(id -u)" -eq 0 ] || skip "needs root to replace logger"
   printf '#!/bin/sh\n{ echo "$*"; cat; } >> %q\n' "$BATS_TEST_TMPDIR/log" > fake-logger
   chmod 755 fake-logger
   : > log
-  # shellcheck disable=SC2016  # the inner shell's
+  # shellcheck disable=SC2016  # the inner shell expands them
   unshare --mount sh -c 'mount --bind fake-logger /usr/bin/logger && exec env -i "$0" "$@"' "$recipe" "$@"
 }
 
-@test "the prolog stops a job on a CRITICAL node, with ddp-check where it was installed" {
+@test "the prolog stops a job on a CRITICAL node, using the ddp-check that was installed with it" {
   run -1 --separate-stderr as_slurmd check_prolog --dir /nonexistent
   [[ $stderr == *"CRITICAL"*"/nonexistent"* ]]
   grep -q '^-t check_prolog' log
@@ -77,7 +77,7 @@ as_slurmd() { # recipe, arguments...
   done
 }
 
-@test "no program of the current directory is run, for any PATH" {
+@test "no program in the current directory is run, whatever PATH is" {
   local shell path recipe program
   for program in ddp-check timeout logger hostname; do
     printf '#!/bin/sh\ntouch %q\n' "$BATS_TEST_TMPDIR/ran" > $program

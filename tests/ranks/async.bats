@@ -109,7 +109,7 @@ disturbed() {
   grep -E '^ddp-train: rank 1 \(.*\) exited unexpectedly' out
 }
 
-@test "a stopped rank is named after the timeout" {
+@test "a stopped rank is identified when the timeout expires" {
   disturbed STOP --timeout 3
   cat out
   [ "$status" -ne 0 ] && [ "$status" -ne 124 ] && [ "$status" -ne 137 ]

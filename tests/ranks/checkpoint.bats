@@ -147,7 +147,7 @@ SH
   [[ $output == *"resumed from"* ]]
 }
 
-@test "a rank that stops inside a shared save is named after the timeout, and leaves no incomplete checkpoint" {
+@test "a rank that stops inside a shared save is identified when the timeout expires, and leaves no incomplete checkpoint" {
   strace -o /dev/null true || skip "strace may not trace here"
   run -0 ranks 2 "${shared[@]}" --steps 1 --checkpoint-dir base
   local points=0 rank call stage

@@ -23,7 +23,7 @@ ranks() {
   timeout -k 5 40 mpirun --quiet "$@" -n "$n" "$program" "$fault" "$work" > "$work/out" 2>&1
 }
 
-# all_end FAULT RANK...: all three ranks must exit, and each RANK by itself.
+# all_end FAULT RANK...: all three ranks must exit, and each RANK must exit with 1 on its own.
 all_end() {
   local status=0
   ranks 3 "$1" --enable-recovery || status=$?
@@ -35,7 +35,7 @@ all_end() {
   check_fault "$1" "$work" "${@:2}"
 }
 
-@test "without a fault three ranks learn the same as one, including SyncBatchNorm" {
+@test "without a fault, three ranks learn the same as one, including SyncBatchNorm" {
   ranks 3 none
   mv "$work/parameters" "$work/of-three"
   ranks 1 none
@@ -50,8 +50,8 @@ PY
 
 @test "a rank killed in backward" { all_end kill-in-backward 0 2; }
 @test "a rank killed while the others wait for its sums in SyncBatchNorm" { all_end kill-in-norm 0 2; }
-@test "a rank stopped in backward is named after the timeout" { all_end stop-in-backward 2; }
-@test "a rank stopped while the others wait in SyncBatchNorm is named after the timeout" { all_end stop-in-norm 2; }
+@test "a rank stopped in backward is identified when the timeout expires" { all_end stop-in-backward 2; }
+@test "a rank stopped while the others wait in SyncBatchNorm is identified when the timeout expires" { all_end stop-in-norm 2; }
 @test "an exception in forward" { all_end throw-in-forward 0 1 2; }
 @test "a PyTorch error is reported without its stack frames" { all_end wrong-shape 0 1 2; }
 @test "a rank that skips a step" { all_end skip-step 0 1 2; }

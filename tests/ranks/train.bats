@@ -80,7 +80,7 @@ PY
   [ "$whole" = "$(parameters)" ]
 }
 
-@test "a stopped rank is named after the timeout, and no process is left behind" {
+@test "a stopped rank is identified when the timeout expires, and no process is left behind" {
   ranks 2 --epochs 100000 --timeout 2 > stopped.log 2>&1 3>&- &
   job=$!
   until grep -q '^epoch 2/' stopped.log; do sleep 0.05; done

@@ -62,7 +62,7 @@ bool CollectiveStage::measure_speeds() {
     if (!bandwidth || !leader_.all_reachable()) return false;
     tell(measured, *bandwidth);
     account_.words +=
-        first ? fmt::format("; all-reduce {:.3g} GB/s on the bus", bandwidth->bus_per_second / kGB)
+        first ? fmt::format("; all-reduce {:.3g} GB/s busbw", bandwidth->bus_per_second / kGB)
               : fmt::format(", {} {:.3g}", title_of(collective), bandwidth->bus_per_second / kGB);
   }
   return true;
@@ -70,7 +70,7 @@ bool CollectiveStage::measure_speeds() {
 
 void CollectiveStage::measure_latency() {
   const auto little = measure(Collective::all_reduce, kSmallElements, kSmallIterations);
-  if (sums_right_) add(evaluate_collective_data(little));  // otherwise, it is already reported
+  if (sums_right_) add(evaluate_collective_data(little));  // otherwise already reported
   const auto latency = bus_bandwidth(little);
   if (!latency) return;
   add(evaluate_collective_latency(little, options_.pairs));

@@ -31,7 +31,7 @@ struct CollectivesMeasured {
   std::vector<Finding> findings;
   std::vector<std::pair<std::string, double>> figures;
   nlohmann::json measurements = nlohmann::json::object();
-  std::string words;  // "; all-reduce 1.2 GB/s on the bus, ..."
+  std::string words;  // "; all-reduce 1.2 GB/s busbw, ..."
 };
 
 // Measures the speed of each collective with a large amount of data, then the latency of an

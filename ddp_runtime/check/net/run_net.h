@@ -32,7 +32,7 @@ struct NetOptions {
   std::chrono::milliseconds pair_limit{10'000};  // limit for one exchange
   std::chrono::milliseconds join_limit{60'000};  // limit for MPI to start
   std::size_t bytes = std::size_t{32} << 20;     // size of one exchange in each direction
-  // Time for a command and its answer to travel, on top of the work itself, and for a ping.
+  // Time for a command and its answer to travel, in addition to the work itself. Also for a ping.
   std::chrono::milliseconds grace{3'000};
   bool mpi = true;
   bool verbs = true;                   // measure RDMA if all nodes have it
@@ -40,12 +40,12 @@ struct NetOptions {
   bool nccl = true;                    // measure NCCL between GPUs
   NcclTool nccl_tool;                  // NCCL tool of this node
   std::vector<std::string> known_bad;  // nodes that another check rejected
-  std::vector<std::string> rails;      // interfaces to measure separately; {"auto"}: all equal ones
+  std::vector<std::string> rails;      // measured separately; {"auto"}: ports alike on all nodes
   std::uint64_t seed = 0;              // seed for the plan of rounds; 0: from the step's identity
   int rounds = 0;  // rounds of pairs; 0: all pairs for up to 8 nodes, three rounds for more
   PairRules rules;
   std::optional<double> link_bytes_per_second;        // rate of each node's link, if known
-  std::optional<double> fewest_bus_bytes_per_second;  // required of an all-reduce, if given
+  std::optional<double> fewest_bus_bytes_per_second;  // minimum for an all-reduce, if given
   // Called on rank 0 only. The verdict is published before any task exits.
   std::function<void(const std::string& line)> progress = [](const std::string&) {};
   std::function<void(const Verdict& verdict)> publish = [](const Verdict&) {};

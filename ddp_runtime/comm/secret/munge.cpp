@@ -50,7 +50,7 @@ std::optional<MungeLibrary> open_library() {
 }
 
 struct Freed {
-  // NOLINTNEXTLINE(cppcoreguidelines-no-malloc,cppcoreguidelines-owning-memory): a C library's
+  // NOLINTNEXTLINE(cppcoreguidelines-no-malloc,cppcoreguidelines-owning-memory): from libmunge
   void operator()(void* memory) const noexcept { std::free(memory); }
 };
 

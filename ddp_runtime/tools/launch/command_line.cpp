@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kDescription =
     R"(ddp-launch [--ddp SPEC] [--] COMMAND [ARGUMENTS]     ddp-launch explain [--format FORMAT]
 
-Runs the command in its place, with the environment of one rank of a distributed training job:
+Replaces itself with COMMAND, in the environment of one rank of a distributed training job:
 RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, MASTER_ADDR, MASTER_PORT.
 Makes the same plan as `srun --ddp`, for clusters without the plugin; also works under mpirun and
 for a single process.)";
@@ -30,11 +30,11 @@ Examples:
 )";
 
 constexpr const char* kRules = R"(
-Without --ddp the variable SLURM_DDP is the SPEC. Variables that you set yourself are kept, except
-those that number the ranks.
+Without --ddp, SPEC is read from the variable SLURM_DDP. Variables that you set yourself are kept,
+except those that number the ranks.
 
-Exit codes: the command's own; 1 no plan can be made, 2 usage, 126 the command cannot be executed,
-127 it is not found.)";
+Exit codes: that of the command, or 1 if no plan can be made, 2 for a usage error, 126 if the
+command cannot be executed, 127 if it is not found.)";
 
 std::string footer() {
   std::string text = "SPEC is a comma-separated list of\n";

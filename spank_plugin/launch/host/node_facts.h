@@ -20,7 +20,7 @@ NodeFacts gather_node_facts(const StepFacts& step, const Settings& settings,
 // Checks whether the ports that a task's program will listen on are free. All other ranks have the
 // same ports by now, so none can be changed. Ports that the user gave or the node chose are not
 // checked. Throws LaunchError, naming the holder, if MASTER_PORT is taken on the node of rank 0, or
-// if the task's own port of TF_CONFIG is taken. For JAX's port, which few programs use, only a note
+// if the task's own port in TF_CONFIG is taken. For JAX's port, which few programs use, only a note
 // is added.
 void check_planned_ports(Plan& plan, const Facts& facts, const Settings& settings,
                          const Inherited& inherited);

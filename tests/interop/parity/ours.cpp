@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a training run with ddp::DistributedDataParallel, on a model and data given by
-// formulas. Writes all parameters after every step. theirs.py does the same in Python.
+// One rank of a training run with ddp::DistributedDataParallel, on a model and data computed
+// from formulas. Writes all parameters after every step. theirs.py does the same in Python.
 //
 // Usage: parity_ours MICRO_BATCHES STEPS DIRECTORY
 #include <fmt/format.h>

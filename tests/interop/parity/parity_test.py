@@ -60,7 +60,7 @@ class Parity(unittest.TestCase):
                                              f"rank {rank}, after step {step + 1}")
             self.require_that_it_trained(theirs)
         print(f"{ranks} ranks, {micro_batches} micro-batches: largest relative difference "
-              f"of {STEPS} steps {worst:.1e}")
+              f"over {STEPS} steps: {worst:.1e}")
 
     def require_that_it_trained(self, steps):
         """Checks that the parameters changed, because equal initial parameters would prove nothing."""

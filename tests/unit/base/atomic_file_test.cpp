@@ -44,7 +44,7 @@ TEST_F(AtomicFileTest, ReplacesTheWholeFile) {
   EXPECT_EQ(files(), 1U);
 }
 
-TEST_F(AtomicFileTest, UnpublishedFileLeavesTheOldOne) {
+TEST_F(AtomicFileTest, UnpublishedFileDoesNotReplaceTheOldOne) {
   test::write(file_, "old");
   {
     AtomicFile file(file_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests processes that answer, hang, die or write too much.
+// Child processes that answer, hang, die or write too much.
 #include "base/subprocess.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ bool is_gone(pid_t pid) {
   return false;
 }
 
-TEST(Subprocess, ReturnsTheResultOfTheWork) {
+TEST(Subprocess, ReturnsTheResultOfTheFunction) {
   const std::string text(100'000, 'x');  // more than a pipe holds
   auto child = Subprocess::calling([&text] { return text; });
   const auto output = child.wait(from_now(10'000));
@@ -43,7 +43,7 @@ TEST(Subprocess, ReturnsTheResultOfTheWork) {
   EXPECT_EQ(output.text, text);
 }
 
-TEST(Subprocess, ExitCodeShowsFailedAndCrashedWork) {
+TEST(Subprocess, ExitCodeShowsFailureAndCrash) {
   auto failing = Subprocess::calling([]() -> std::string { throw std::runtime_error("no"); });
   EXPECT_EQ(failing.wait(from_now(10'000)).exit_code, 1);
   auto crashing = Subprocess::calling([]() -> std::string {
@@ -92,7 +92,7 @@ TEST(Subprocess, KeepsAtMostAMebibyteOfOutput) {
   EXPECT_EQ(output.exit_code, 3);
 }
 
-TEST(Subprocess, ClosesTheFilesOfItsParent) {
+TEST(Subprocess, ClosesInheritedFiles) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const auto child = Subprocess::running({"sleep", "1000"});
@@ -111,7 +111,7 @@ TEST(OutputOf, ReturnsTheOutputOfASuccessfulProgram) {
   EXPECT_EQ(output_of({"sh", "-c", "cat"}, 5s, 1000), "") << "no input";
 }
 
-TEST(OutputOf, IsNulloptBeyondItsLimits) {
+TEST(OutputOf, IsNulloptOnFailureOrBeyondLimits) {
   EXPECT_EQ(output_of({"no-such-program"}, 5s, 1000), std::nullopt);
   EXPECT_EQ(output_of({"sh", "-c", "echo x; exit 3"}, 5s, 1000), std::nullopt);
   EXPECT_EQ(output_of({"sh", "-c", "kill -9 $$"}, 5s, 1000), std::nullopt);
@@ -136,7 +136,7 @@ TEST(OutputOf, KillsTheChildrenOfAScript) {
 }
 
 // After vfork(2), the child shares this process's memory until it executes the program.
-TEST(Subprocess, DoesNotCallTheHandlersOfItsParent) {
+TEST(Subprocess, DoesNotCallTheParentsSignalHandlers) {
   static std::atomic<int> calls{0};
   const auto before = std::signal(SIGUSR1, [](int) { ++calls; });
   auto child = Subprocess::running({"sh", "-c", "kill -USR1 $$; exit 3"});

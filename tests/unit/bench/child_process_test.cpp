@@ -37,8 +37,9 @@ TEST(ChildProcess, ReadsWholeLines) {
 
 TEST(ChildProcess, ReportsThatTheChildExited) {
   ChildProcess child({"/bin/true"});
-  EXPECT_THAT(error_of([&] { child.read_line(); }), HasSubstr("/bin/true exited too early"));
-  EXPECT_THAT(error_of([&] { child.write_line("into nothing"); }), HasSubstr("exited too early"));
+  EXPECT_THAT(error_of([&] { child.read_line(); }), HasSubstr("/bin/true exited unexpectedly"));
+  EXPECT_THAT(error_of([&] { child.write_line("into nothing"); }),
+              HasSubstr("exited unexpectedly"));
 }
 
 TEST(ChildProcess, ReportsAMissingProgram) {

@@ -19,7 +19,7 @@
 namespace ddp::check {
 namespace {
 
-// Reads the facts from the fake library in the same way as the check.
+// Reads the facts from the fake library as the check does.
 NvmlFacts told(const std::string& scenario) {
   setenv("FAKE_NVML", scenario.c_str(), 1);
   return read_nvml(SLURM_DDP_FAKE_NVML);
@@ -207,7 +207,7 @@ TEST_F(GpusOfANode, HangingDriverIsUnknown) {
   EXPECT_EQ(run("hang=1"), "gpu.health=UNKNOWN, gpu.xid_48 0000:02:00=WARNING");
 }
 
-TEST_F(GpusOfANode, GpuMissingInTheLibraryIsCritical) {
+TEST_F(GpusOfANode, GpuThatNvmlDoesNotListIsCritical) {
   EXPECT_EQ(run("gpus=1"), "gpu.present=CRITICAL, gpu.xid_48 0000:02:00=WARNING");
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The variables that the plan sets, keeps and leaves unchanged, and its warnings. Each section
-// covers one kind of harm: overriding a site's file, a job-wide constant, a leftover of debugging.
+// The variables that the plan sets and keeps, and its warnings. Each section covers one kind of
+// harm, such as overriding a site's file, a job-wide constant, or a setting left from debugging.
 #include "spank_plugin/fabric/plan.h"
 
 #include <gmock/gmock.h>
@@ -279,7 +279,7 @@ TEST(Plan, ImpossibleValuesOfAPresetAreLeftOut) {
               ElementsAre(HasSubstr("NCCL_SOCKET_IFNAME==eth0 is left out, since no running"),
                           HasSubstr("NCCL_TOPO_FILE=/opt/microsoft/ndv5/topo.xml is left out")));
   EXPECT_EQ(azure.find("NCCL_SOCKET_IFNAME"), nullptr);
-  Request kept = two_nodes("100.126.0.10");  // excludes the values left out above
+  Request kept = two_nodes("100.126.0.10");  // the user sets both values left out above
   kept.preset = "azure-ndv5";
   EXPECT_THAT(make_plan(read("dgx_h100"), kept,
                         variables({{"NCCL_SOCKET_IFNAME", "=ibp24s0"}, {"NCCL_TOPO_FILE", "/x"}}))
@@ -390,8 +390,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     Interfaces, GivenValue,
     testing::Values(
-        // NCCL finds an interface or fails: AWS's recipe for another image leaves no interface
-        // here.
+        // NCCL fails without an interface, and AWS's recipe for another image leaves none here.
         Leftover{"container", "10.88.0.1", "NCCL_SOCKET_IFNAME", "^docker,lo,veth,eth",
                  "no running interface of this node matches"},
         Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "eth0", "no running interface"},
@@ -454,7 +453,7 @@ TEST(Plan, SetsOnlyInterfacesPortsAndAddresses) {
   }
 }
 
-// NCCL finds an interface or fails: a value that this node cannot satisfy would end the job.
+// NCCL fails without an interface, so a value that matches none on this node would fail the job.
 TEST(Plan, NeverSetsAMissingInterface) {
   for (const auto* const machine : kMachines) {
     const Node node = read(machine);
@@ -475,7 +474,7 @@ TEST(Plan, NeverSetsAMissingInterface) {
   }
 }
 
-// A second plan, for which the variables of the first are the user's, changes nothing.
+// A second plan that takes the first plan's variables as the user's changes nothing.
 TEST(Plan, IsStable) {
   for (const auto* const machine : kMachines) {
     const Node node = read(machine);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the numbers with the table in docs/evidence/checkpoint.md, which users read.
+// Compares the numbers with those published in docs/evidence/checkpoint.md.
 
 #include "fault_matrix.h"
 

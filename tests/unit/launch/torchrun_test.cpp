@@ -40,7 +40,7 @@ Plan torchrun_plan(const Variables& more = {}, const std::string& spec = "torchr
   return slurm_plan(merged(one_per_node(), more), asked(spec));
 }
 
-TEST(IsTorchrun, ByProgramAndByModule) {
+TEST(IsTorchrun, RecognizesTheProgramAndTheModule) {
   using Words = std::vector<std::string_view>;
   for (const auto& command : {Words{"torchrun", "train.py"}, Words{"/opt/venv/bin/torchrun"},
                               Words{"python3", "-m", "torch.distributed.run", "train.py"},
@@ -115,7 +115,7 @@ TEST(TorchrunBesideRanks, IsAnAgentOfTheStepInsideAnyWrapper) {
       << "torchrun sets 1 if the number of workers is unknown";
 }
 
-TEST(TorchrunBesideRanks, OnlyWhereItCanBeAnAgent) {
+TEST(TorchrunBesideRanks, GetsNoVariablesWhereItCannotBeAnAgent) {
   EXPECT_EQ(plan_of_command({"./run.sh"}, {}, "rank").find("PET_NNODES"), nullptr) << "requested";
   EXPECT_EQ(slurm_plan(two_by_two(), asked("auto")).find("PET_NNODES"), nullptr) << "two tasks";
   for (const auto* option : {"--standalone", "--nnodes=1"}) {
@@ -134,7 +134,7 @@ TEST(TorchrunBesideRanks, OuterStepsOptionsAreRemoved) {
   const Plan plan = slurm_plan(inner, asked("auto"));
   ASSERT_NE(plan.find("PET_NNODES"), nullptr);
   EXPECT_TRUE(plan.find("PET_NNODES")->removed);
-  EXPECT_EQ(plan.find("PET_NPROC_PER_NODE"), nullptr) << "the user has changed it";
+  EXPECT_EQ(plan.find("PET_NPROC_PER_NODE"), nullptr) << "the user changed it";
 }
 
 TEST(Torchrun, SeveralOnANodeGetANote) {
@@ -153,12 +153,12 @@ TEST(Torchrun, SeveralOnANodeGetANote) {
   }
 }
 
-TEST(OtherLaunchers, GetANoteWithTheAlternative) {
+TEST(OtherLaunchers, GetANoteThatNamesTheAlternative) {
   EXPECT_THAT(plan_of_command({"accelerate", "launch", "t.py"}).notes,
               testing::ElementsAre(HasSubstr("accelerate launch starts processes by itself")));
 }
 
-TEST(ChooseMode, AutomaticNeedsTheProgramAndOneTaskPerNode) {
+TEST(ChooseMode, AutoSelectsTorchrunOnlyWithOneTaskPerNode) {
   const auto mode = [](const Variables& variables, bool starts_torchrun, const std::string& spec) {
     StepFacts step = slurm_facts(variables).step;
     step.command.is_torchrun = starts_torchrun;

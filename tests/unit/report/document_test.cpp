@@ -67,7 +67,7 @@ TEST(SweepDocument, SpreadIsReportedIfKnown) {
   slower["samples_per_second"] = 120;
   const Document document = sweep({run_json(1, 64, kOneRank), run_json(4, 64, kFourRanks), slower});
   EXPECT_THAT(document.verdict,
-              HasSubstr("46.9 % efficiency (46.9 % to 50.0 % in 3 runs, the base's included)"));
+              HasSubstr("46.9 % efficiency (46.9 % to 50.0 % in 3 runs, including the base's)"));
   EXPECT_THAT(document.cautions, testing::ElementsAre(HasSubstr(
                                      "With 4 ranks there are only two runs, and the report shows "
                                      "the slower one; a third run")));
@@ -82,7 +82,7 @@ TEST(SweepDocument, CautionsAgainstComparingDifferentRuns) {
   // A single rank does not use a backend.
   EXPECT_THAT(
       strong_document().cautions,
-      testing::ElementsAre("Every number of ranks was run once, so the spread is unknown."));
+      testing::ElementsAre("Each number of ranks was run only once, so the spread is unknown."));
   EXPECT_THAT(sweep({run_json(1, 64, kOneRank), run_json(4, 100, kFourRanks)}).cautions,
               Contains(HasSubstr("Neither the global batch nor the batch per rank")));
   auto gap = run_json(4, 64, kFourRanks);
@@ -110,7 +110,7 @@ TEST(SweepDocument, NoisyStepsAndTimeOutsideTheStepsAreReported) {
   noisy["wall_seconds"] = {{"total", 100.0},    {"startup", 20.0},   {"steps", 70.0},
                            {"evaluation", 6.0}, {"checkpoint", 3.0}, {"rest", 1.0}};
   const Document document = sweep({run_json(1, 64, kOneRank), noisy});
-  EXPECT_THAT(document.cautions, Contains(HasSubstr("With 4 ranks single steps vary widely")));
+  EXPECT_THAT(document.cautions, Contains(HasSubstr("With 4 ranks, step times vary widely")));
   EXPECT_THAT(document.cautions,
               Contains("30.0 % of the wall time with 4 ranks was outside of the steps."));
   const auto& wall = section(document, "wall").table;

@@ -18,7 +18,7 @@ void step(torch::nn::Linear& layer, torch::optim::Optimizer& optimizer) {
   optimizer.step();
 }
 
-// AMSGrad, which make_optimizer() does not offer but a custom program may use.
+// Adds AMSGrad, which make_optimizer() does not offer but a custom program may use.
 std::unique_ptr<torch::optim::Optimizer> optimizer_of(torch::nn::Linear& layer,
                                                       const std::string& name) {
   using namespace torch::optim;

@@ -115,7 +115,7 @@ bool CudaGpu::idle() const {
 // ---- NCCL
 
 struct NcclPair::Calls {
-  struct UniqueId {  // passed by value, as in the interface
+  struct UniqueId {  // passed by value, as in NCCL's API
     Id bytes;
   };
 
@@ -161,7 +161,7 @@ NcclPair::NcclPair(const std::string& library, const CudaGpu& gpu, const Id& id,
   calls_->check(calls_->init(&communicator_, 2, {id}, rank), "connect the two GPUs");
 }
 
-// Calls abort and not ncclCommDestroy, which waits for the other end; both ends are already done.
+// Calls ncclCommAbort because ncclCommDestroy waits for the other end; both are already done.
 NcclPair::~NcclPair() {
   if (communicator_ != nullptr) calls_->abort(communicator_);
 }

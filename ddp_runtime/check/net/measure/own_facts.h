@@ -14,7 +14,7 @@ namespace ddp::check {
 
 struct FactSources {
   std::filesystem::path root = "/";  // parent directory of /sys and /etc
-  // Where the linker looks for libraries, in search order.
+  // Where the loader looks for libraries, in search order.
   std::vector<std::filesystem::path> library_directories;
 };
 

@@ -42,7 +42,7 @@ class CommandHandler {
   // failure.
   nlohmann::json execute(const nlohmann::json& command);
 
-  // Whether the MPI world still exists. MPI then cannot be shut down in an orderly way.
+  // Whether the MPI world still exists. If so, MPI cannot be shut down in an orderly way.
   bool in_world() const noexcept { return in_world_.load(); }
 
  private:
