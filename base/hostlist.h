@@ -23,8 +23,8 @@ inline constexpr std::size_t kMaxListText = 131'072;  // one environment variabl
 //   range   = number ["-" number]                      padded with zeros to the width of the first
 //
 // The last bracket of an element varies fastest. An empty text is an empty list. Throws UsageError
-// if the text does not match this grammar, or stands for more than kMaxHosts names, which it counts
-// before it creates them.
+// if the text does not match this grammar, or stands for more than kMaxHosts names; the names are
+// counted before any is created.
 std::vector<std::string> expand_hostlist(std::string_view text);
 
 // Compresses the names without reordering them: consecutive numbers with the same prefix and the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Non-blocking TCP sockets, and addresses as text. Functions report errors through errno, because
-// only the callers know which exception an error means for them.
+// only the caller knows which exception an error should become.
 #pragma once
 
 #include <netdb.h>
@@ -39,7 +39,7 @@ int connect_within(int socket, const addrinfo& address, Deadline deadline);
 // Waits for poll(2) `events`. Returns false if the deadline passes first.
 bool wait_for(int descriptor, short events, Deadline deadline);
 
-// Ignores errors: for optional improvements that the kernel may not support.
+// Ignores errors, because it is meant for optional improvements that the kernel may not support.
 void set_option(int socket, int level, int name, int value) noexcept;
 
 // An IPv4 or IPv6 address in numeric form; empty for other families and for null.

@@ -32,7 +32,7 @@ struct SubprocessOutput {
   bool timed_out = false;
   bool too_long = false;
   int exit_code = -1;  // -1 if a signal killed the process
-  std::string text;    // within the limit
+  std::string text;    // the output, up to the limit
 };
 
 class Subprocess {

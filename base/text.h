@@ -43,8 +43,8 @@ constexpr bool is_printable(char c) noexcept {
   return c >= ' ' && c <= '~';
 }
 
-// Whether the text can be a host name or an address, also with a zone: 1 to 255 characters, all of
-// them letters, digits or "._-:%".
+// Whether the text can be a host name or an address, with or without a zone: 1 to 255 characters,
+// all of them letters, digits or "._-:%".
 bool is_host_or_address(std::string_view text) noexcept;
 
 // Makes untrusted text safe for a log, a report or a terminal: replaces each character that is not

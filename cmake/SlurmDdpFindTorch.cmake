@@ -100,7 +100,7 @@ function(slurm_ddp_refuse_second_torch root problem)
   get_filename_component(ours "${root}/lib/libtorch_cpu.so" REALPATH)
   get_filename_component(theirs "${other}" REALPATH)
   if(other AND NOT theirs STREQUAL ours)
-    set(${problem} "one program cannot link two copies of libtorch: ${other} from find_package(Torch), and ${root}/lib/libtorch_cpu.so. Remove the find_package(Torch), or find slurm_ddp with that one." PARENT_SCOPE)
+    set(${problem} "one program cannot link two copies of libtorch: ${other} from find_package(Torch), and ${root}/lib/libtorch_cpu.so. Remove the find_package(Torch), or let slurm_ddp use its libtorch." PARENT_SCOPE)
   endif()
 endfunction()
 

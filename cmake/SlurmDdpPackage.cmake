@@ -9,7 +9,7 @@ get_property(exported GLOBAL PROPERTY SLURM_DDP_EXPORTED)
 if(NOT exported)
   return()
 endif()
-# COMPONENT belongs to the kind of file that it follows.
+# Each COMPONENT applies to the kind of file named before it.
 install(TARGETS ${exported} EXPORT slurm_ddp_targets
   ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development
   LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT development

@@ -37,8 +37,7 @@ if(SLURM_DDP_SANITIZE)
   add_link_options(-fsanitize=${SLURM_DDP_SANITIZE})
   add_compile_definitions(SLURM_DDP_SANITIZED)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # The sanitizers' code hides from GCC which members are set: it then warns about members that
-    # are.
+    # Because of the sanitizers' code, GCC does not see which members are set, and warns about members that are set.
     target_compile_options(slurm_ddp_build_flags INTERFACE -Wno-maybe-uninitialized)
   endif()
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
@@ -52,8 +51,8 @@ set_property(GLOBAL PROPERTY SLURM_DDP_EXPORTED "")
 # slurm_ddp_library(<room> SOURCES ... [PUBLIC_HEADERS ...] [DEPS ...] [PRIVATE_DEPS ...] [INTERNAL])
 # Creates target slurm_ddp_<room> with alias slurm_ddp::<room>. Headers are included relative to the
 # project's root ("hdf5_ckpt/writer.h"), both in the tree and in an installation. PUBLIC_HEADERS are
-# installed: those meant for users' programs, and those that these include (tests/install/headers.bats
-# names any that is missing). INTERNAL rooms are not installed.
+# installed: the headers meant for users' programs, and all headers that they include (tests/install/headers.bats names
+# any missing header). INTERNAL rooms are not installed.
 function(slurm_ddp_library room)
   cmake_parse_arguments(ARG "INTERNAL" "" "SOURCES;PUBLIC_HEADERS;DEPS;PRIVATE_DEPS" ${ARGN})
   set(target slurm_ddp_${room})
@@ -83,8 +82,7 @@ endfunction()
 
 # slurm_ddp_unit_test(<name> SOURCES ... DEPS ... [LABELS ...] [SHARDS n] [OPTIMIZED]): one
 # GoogleTest executable, run as a whole or in n shards by ctest: a process for each case would take
-# longer than the cases. Most tests compile for longer than they run; use OPTIMIZED for those that
-# do not.
+# longer than the cases. Most tests take longer to compile than to run; OPTIMIZED is for the other tests.
 function(slurm_ddp_unit_test name)
   cmake_parse_arguments(ARG "OPTIMIZED" "SHARDS" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})

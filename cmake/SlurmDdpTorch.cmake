@@ -11,8 +11,8 @@ if(SLURM_DDP_TORCH_ROOT)
   set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)  # installed programs find the wheel's libraries, too
 endif()
 
-# slurm_ddp_torch is exported empty, lest the paths of this machine be installed: slurm_ddpConfig.cmake
-# gives it the libtorch of the machine that it is used on.
+# slurm_ddp_torch is exported empty, so that no paths of this machine are installed: slurm_ddpConfig.cmake gives it the
+# libtorch of the machine that uses the package.
 add_library(slurm_ddp_torch INTERFACE)
 target_link_libraries(slurm_ddp_torch INTERFACE $<BUILD_INTERFACE:slurm_ddp_found_torch>)
 set_target_properties(slurm_ddp_torch PROPERTIES EXPORT_NAME torch)

@@ -74,8 +74,8 @@ inline void set_autocast(torch::DeviceType device, bool enabled, torch::ScalarTy
 }
 
 // Attention in which a position sees itself and those before it. q, k, v and the result: [n
-// samples, h heads, t positions, d]. 2.x has it as one operator, which on most devices never holds
-// the t x t scores of all heads at once; 1.13 has the parts.
+// samples, h heads, t positions, d]. 2.x provides it as one operator, which on most devices never
+// holds the t x t scores of all heads at once; with 1.13 it is composed of simpler operators.
 inline torch::Tensor causal_attention(const torch::Tensor& q, const torch::Tensor& k,
                                       const torch::Tensor& v) {
 #if SLURM_DDP_TORCH_2

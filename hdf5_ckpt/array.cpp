@@ -11,7 +11,8 @@ namespace ddp::ckpt {
 
 std::optional<std::uint64_t> byte_count(DType dtype, const Shape& shape) noexcept {
   // A zero in any dimension makes the array empty, however large the other dimensions are. Their
-  // product must still be representable, or readers that multiply in another order would overflow.
+  // product must still be representable, or readers that multiply in a different order would
+  // overflow.
   constexpr std::uint64_t kMax = std::numeric_limits<std::int64_t>::max();
   std::uint64_t bytes = itemsize(dtype);
   bool empty = false;

@@ -24,8 +24,8 @@ struct ReadOptions {
   // checksums.
   unsigned threads = 4;
   Progress progress = {};  // of bytes read and checked
-  // Reads large arrays around the page cache. Turn it off if several processes of a node read the
-  // same arrays, so that one read from the disk serves all of them through the cache.
+  // Reads of large arrays bypass the page cache. Turn this off if several processes of a node read
+  // the same arrays, so that one read from the disk serves all of them through the cache.
   bool direct_io = true;
 };
 
@@ -59,8 +59,8 @@ class Checkpoint {
   const StoredArray* find(std::string_view name) const noexcept;
   std::uint64_t total_bytes() const noexcept;  // of all HDF5 files
 
-  // Reads every byte of every file from the disk and compares checksums. Throws DamagedError
-  // naming the array (or the metadata) and the bytes that are wrong.
+  // Reads every byte of every file from the disk and compares checksums. Throws DamagedError naming
+  // the array (or the metadata) and the bytes that are wrong.
   void verify(const ReadOptions& options = {}) const;
 
   // Verifies one file that does not have a manifest yet.

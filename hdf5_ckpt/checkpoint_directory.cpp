@@ -69,8 +69,8 @@ std::string damage_in(const fs::path& dir) {
   }
 }
 
-// Tries candidates from the newest to older ones until `accept` accepts one. Adds a sentence to
-// `skipped` for each skipped candidate.
+// Tries candidates from newest to oldest until `accept` accepts one. Adds a sentence to `skipped`
+// for each skipped candidate.
 std::optional<Checkpoint> newest_of(const std::vector<Candidate>& candidates,
                                     const RetryPolicy& retry,
                                     const std::function<void(const Checkpoint&)>& accept,

@@ -142,13 +142,14 @@ class CheckpointDirectory {
 
   // Removes whole or damaged checkpoints from the sequence: each is renamed to
   // .superseded-step-N.<owner>, which readers ignore, and `latest` is set to `newest`, or removed
-  // if that is empty. Returns the new names. Throws IoError; those renamed before the failure stay
-  // set aside.
+  // if that is empty. Returns the new names. Throws IoError; checkpoints renamed before the failure
+  // stay set aside.
   std::vector<std::filesystem::path> set_aside(std::span<const std::uint64_t> steps,
                                                std::optional<std::uint64_t> newest,
                                                const OwnerTag& owner);
 
-  // The same for all later than `step`; `latest` is set to the newest of the others.
+  // The same for all checkpoints later than `step`; `latest` is set to the newest remaining
+  // checkpoint.
   std::vector<std::filesystem::path> set_aside_later_than(std::uint64_t step,
                                                           const OwnerTag& owner);
 

@@ -6,10 +6,10 @@
 // count that increases every few seconds. It works on any file system with hard links or rename,
 // including NFS, and needs no locks. Clocks of two hosts are never compared: a process that finds
 // another owner watches, by its own clock, whether the count increases.
-//   a process on this machine that is gone            its directory is taken over immediately
-//   an earlier restart of the same job                taken over immediately: SLURM has terminated
-//   it a live process, or a count that increases          refused a count unchanged for long enough
-//   taken over
+//   owner: a process on this machine that is gone     taken over immediately
+//   an earlier restart of the same job                taken over immediately: SLURM has ended it
+//   a live process, or a count that increases         refused
+//   a count unchanged for long enough                 taken over
 // An owner that lost its lease although it was only slow is fenced: before it gives a checkpoint
 // its name, it finds another token, and stops. Two rules cover the short time between that check
 // and the rename: the rename never replaces, and the new owner uses IfExists::set_aside.

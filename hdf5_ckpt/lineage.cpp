@@ -24,9 +24,9 @@ bool comes_from(const StartingPoint& start, const std::optional<Lineage>& lineag
   });
 }
 
-// True if `start` cannot have been reached from `ancestor`, a checkpoint of the same run. The
-// origins of a line only grow: those of an ancestor are the first ones of `start`, and it is not
-// later than the next one, where the line of `start` left it.
+// True if `start` cannot have been reached from `ancestor`, a checkpoint of the same run. A run
+// only ever adds origins: those of an ancestor are the first origins of `start`, and the ancestor's
+// step is not later than the next origin of `start`, where the run started again.
 bool on_another_branch(const StartingPoint& start, const Ancestor& ancestor) {
   if (ancestor.step > *start.step) return true;
   if (!start.lineage || !ancestor.lineage || ancestor.lineage->run != start.lineage->run)

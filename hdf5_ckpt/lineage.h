@@ -5,11 +5,11 @@
 // The checkpoints step-N of a directory form one sequence: each was reached from the one before it.
 // Checkpoints that leave the sequence (a run that resumes from an older step abandons the later
 // ones; one that resumes from an abandoned step abandons the other branch) are set aside under
-// another name before training starts. So the highest step is always the
-// state of the run, retention can count steps, and --resume auto needs no other record. --resume
-// PATH names a starting point. A command that is repeated (by a requeue, or by a person after exit
-// status 75) must not start there a second time. Each checkpoint therefore lists the starting
-// points of its run: a checkpoint that lists PATH was reached from PATH and is ahead of it.
+// another name before training starts. So the highest step is always the state of the run,
+// retention can count steps, and --resume auto needs no other record. --resume PATH names a
+// starting point. A command that is repeated (by a requeue, or by a person after exit status 75)
+// must not start there a second time. Each checkpoint therefore lists the starting points of its
+// run: a checkpoint that lists PATH was reached from PATH and is ahead of it.
 #pragma once
 
 #include <cstdint>

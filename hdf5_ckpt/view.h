@@ -4,8 +4,8 @@
 // readers uses it.
 //
 // Note [Views that fail loudly]
-// A virtual dataset of HDF5 silently shows fill values for a source
-// that it cannot open. The structure of this view excludes that:
+// A virtual dataset of HDF5 silently shows fill values for a source that it cannot open. The
+// structure of this view prevents that:
 //   - An array stored whole in one file is an external link: opening it raises if the file is
 //     missing, renamed or truncated.
 //   - An array in parts is a virtual dataset whose sources are datasets of the view itself, which

@@ -30,8 +30,8 @@ constexpr unsigned kMaxThreads = 64;
 constexpr std::size_t kMaxAttributes = 64;
 constexpr std::size_t kMaxAttributeBytes = 4096;
 constexpr std::uint64_t kCopyBytes = 1ULL << 20;
-// "\x89HDF\r\n\x1a\n": without these no tool accepts the file as HDF5. Written last and alone, so
-// that even a torn write of them cannot make an unfinished file look finished.
+// "\x89HDF\r\n\x1a\n": without these bytes, no tool accepts the file as HDF5. Written last and
+// alone, so that even a torn write of them cannot make an unfinished file look finished.
 constexpr std::uint64_t kSignatureBytes = 8;
 
 using ArrayList = std::vector<const ArrayView*>;

@@ -4,9 +4,9 @@
 
 namespace ddp::comm {
 
-// Raises the soft limit, if useful up to the hard limit. Rank 0 has a connection to every other
-// rank, and MPI has one to each of its peers. The usual soft limit of 1024 exists only for
-// select(2).
+// Raises the soft limit as far as is useful, at most to the hard limit. Rank 0 has a connection to
+// every other rank, and MPI has one to each of its peers. The usual soft limit of 1024 exists only
+// for select(2).
 void raise_descriptor_limit() noexcept;
 
 }  // namespace ddp::comm

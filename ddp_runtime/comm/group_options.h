@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program may choose about its collectives.
+// The options that a program can set for its collectives.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// float16 and bfloat16 to float32 and back, rounding to nearest even (IEEE 754).
+// Converts float16 and bfloat16 to float32 and back, rounding to nearest even (IEEE 754).
 #pragma once
 
 #include <bit>

@@ -9,8 +9,8 @@
 namespace ddp::comm {
 namespace {
 
-// The compiler vectorizes plain loops over restrict pointers. They are limited by memory bandwidth,
-// not by arithmetic.
+// The compiler vectorizes plain loops over restrict pointers. Memory bandwidth, not arithmetic,
+// limits their speed.
 template <class T, class Op>
 void reduce_elements(T* __restrict into, const T* __restrict other, std::size_t n, Op op) {
   for (std::size_t i = 0; i < n; ++i) into[i] = op(into[i], other[i]);

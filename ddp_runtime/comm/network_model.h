@@ -20,8 +20,8 @@ struct NetworkModel {
 };
 
 // The source of a group's model. Measurements vary slightly. If that moves a boundary between
-// schedules, sums are added in another order and differ in their last bits. Two runs of the same
-// command, or a run and its continuation, must agree, so measuring is not the default.
+// schedules, sums are added in a different order and differ in their last bits. Two runs of the
+// same command, or a run and its continuation, must agree, so measuring is not the default.
 struct NetworkSource {
   enum class Kind : std::uint8_t { assumed, measured, given };
   Kind kind = Kind::assumed;

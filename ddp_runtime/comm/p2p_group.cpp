@@ -209,7 +209,7 @@ void P2pGroup::execute(Operation& operation) {
   }
   link_.end();
   if (record) recorder_->end(*record, error != nullptr);
-  operation.run = nullptr;  // drop the references to buffers before the waiting thread goes on
+  operation.run = nullptr;  // drop the references to buffers before the waiting thread continues
   Work::finish(*operation.state, error);
 }
 

@@ -19,13 +19,13 @@ class RunningClock {
                         TimePoint start = std::chrono::steady_clock::now())
       : longest_gap_(longest_gap), last_look_(start), now_(start) {}
 
-  // The start plus the time that counts. `real` never decreases.
+  // Returns the start time plus the time that counts. `real` must never decrease.
   TimePoint look(TimePoint real = std::chrono::steady_clock::now()) {
     now_ += std::min<std::chrono::steady_clock::duration>(real - last_look_, longest_gap_);
     last_look_ = real;
     return now_;
   }
-  // The result of the last look.
+  // Returns the result of the last look().
   TimePoint now() const noexcept { return now_; }
 
  private:

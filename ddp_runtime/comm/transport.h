@@ -16,7 +16,7 @@ namespace ddp::comm {
 // A message in flight. Valid until poll() has returned true for it once.
 using Ticket = std::uint32_t;
 
-// `rank` expected `bytes` bytes from `peer` and received a message of another length.
+// `rank` expected `bytes` bytes from `peer` and received a message of a different length.
 [[noreturn]] inline void throw_wrong_length(int rank, int peer, std::size_t bytes) {
   throw BrokenCollective(
       Symptom::wrong_length,

@@ -209,7 +209,7 @@ void print_once(const std::string& program, World& world, const Failure& failure
 }
 
 // PyTorch's errors end in about twenty lines of stack frames, which do not help a user who made a
-// mistake. They stay if PyTorch's own variable requests them.
+// mistake. Keeps them if PyTorch's own variable requests them.
 std::string without_stack_frames(std::string text) {
   const char* const wanted = std::getenv("TORCH_SHOW_CPP_STACKTRACES");
   if (wanted != nullptr && std::string_view(wanted) == "1") return text;

@@ -45,7 +45,7 @@ void require_own_data(hid_t file, const std::string& name, const std::string& pa
   }
   H5L_info_t link;
   ckpt::hdf5_check(H5Lget_info(file, name.c_str(), &link, H5P_DEFAULT),
-                   "look at a link in " + path);
+                   "inspect a link in " + path);
   if (link.type != H5L_TYPE_HARD) {
     throw UsageError(
         fmt::format("'{}' in {} is a link, and links are not followed; copy the data into the file",
@@ -90,7 +90,7 @@ struct TypeFacts {
 };
 
 TypeFacts type_of(const Column& column) {
-  const Hdf5Type type(H5Dget_type(column.dataset.get()), "look at a type");
+  const Hdf5Type type(H5Dget_type(column.dataset.get()), "inspect a type");
   return {H5Tget_class(type.get()), H5Tget_size(type.get()), H5Tget_sign(type.get()) == H5T_SGN_2};
 }
 
@@ -234,7 +234,7 @@ class Hdf5Rows final : public Dataset {
   SampleShape shape_;
 };
 
-// Every tenth sample (9, 19, 29, ...) of a data set, or the others.
+// Every tenth sample (9, 19, 29, ...) of a data set, or all other samples.
 class Share final : public Dataset {
  public:
   Share(std::shared_ptr<const Dataset> all, bool held_out)

@@ -23,9 +23,8 @@ struct DataOptions {
   SyntheticShape synthetic;
 };
 
-// digits | mnist:DIR | cifar10:DIR | text:FILE | hdf5:FILE | synthetic. Throws a
-// UsageError that describes the error and lists the valid choices, or a RuntimeError for damaged
-// files.
+// digits | mnist:DIR | cifar10:DIR | text:FILE | hdf5:FILE | synthetic. Throws a UsageError that
+// describes the error and lists the valid choices, or a RuntimeError for damaged files.
 DataPair open_data(const std::string& specification, const DataOptions& options = {});
 
 }  // namespace ddp::data

@@ -5,9 +5,9 @@
 // An epoch is one permutation of the data, the same on all ranks. A step consumes the next `global
 // batch` positions of it, cut into blocks of one micro-batch: block (a, r) = a * ranks + r belongs
 // to micro-batch a of rank r. So W ranks see the same samples in every step as one rank with W
-// micro-batches. The whole state of the order is one number, the samples consumed in the epoch,
-// which stays valid when the number of ranks changes. Samples at the end that do not fill a global
-// batch are left out; they differ from epoch to epoch.
+// micro-batches. The whole state of the order is the number of samples consumed in the epoch, which
+// stays valid when the number of ranks changes. Samples at the end that do not fill a global batch
+// are left out; they differ from epoch to epoch.
 #pragma once
 
 #include <cstdint>

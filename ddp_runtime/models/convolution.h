@@ -6,8 +6,9 @@
 
 namespace ddp::models {
 
-// Has no bias, because batch normalization follows. Initialized for a ReLU after that, preserving
-// the variance in backward: He et al., "Delving Deep into Rectifiers" (2015).
+// The convolution has no bias, because batch normalization follows. It is initialized for a ReLU
+// after that, preserving the variance in backward: He et al., "Delving Deep into Rectifiers"
+// (2015).
 torch::nn::Conv2d he_convolution(std::int64_t in_channels, std::int64_t out_channels,
                                  std::int64_t kernel, std::int64_t stride = 1);
 

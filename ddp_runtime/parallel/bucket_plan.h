@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decides which gradients share a bucket. No side effects: sizes in, lists of indices out, the same
 // on all ranks.
-// ranks.
 //
 // Note [Bucket order]
 // Backward produces gradients roughly in the reverse of the order in which the parameters were

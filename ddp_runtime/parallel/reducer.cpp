@@ -265,9 +265,9 @@ void Reducer::learn_order() {
   }
 }
 
-// All ranks adopt one rank's order: theirs may differ, and the buckets must not. It is that of the
-// first rank that has one, since a rank without data has seen no gradients. Returns false if no
-// rank had data.
+// All ranks adopt the order of one rank, because their own orders may differ but the buckets must
+// not. It is the order of the first rank that has one: a rank without data has seen no gradients.
+// Returns false if no rank had data.
 bool Reducer::agree_on_order() {
   const int mine = ready_order_.empty() ? group_.size() : group_.rank();
   const int leader = -group_.all_reduce_value<std::int32_t>(-mine, comm::ReduceOp::max);

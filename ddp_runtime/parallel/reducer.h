@@ -24,7 +24,7 @@
 namespace ddp {
 
 // Note [Where the gradients live]
-// Before backward the gradients are undefined, so autograd hands over each freshly computed one
+// Before backward, the gradients are undefined, so autograd hands over each freshly computed one
 // without adding it to anything. The hook that follows copies it into its bucket and makes the
 // bucket's window the parameter's gradient: one pass over the data, after which the gradient that
 // the optimizer reads is the reduced one, and the fresh tensor is freed. Letting autograd add into

@@ -75,7 +75,8 @@ void broadcast_together(comm::Group& group, std::span<const torch::Tensor> tenso
   }
 }
 
-// Each rank decides by itself whether to use a tensor's memory in place: the message is the same.
+// Each rank may decide independently whether to use a tensor's memory in place, because the message
+// is the same either way.
 void broadcast_alone(comm::Group& group, const torch::Tensor& tensor) {
   const auto whole = tensor.contiguous();
   group.broadcast(bytes_of(whole), 0, "model state").wait();

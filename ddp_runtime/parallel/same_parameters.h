@@ -3,10 +3,10 @@
 //
 // Note [Replicas that drift apart]
 // All ranks begin with the same parameters and apply the same averaged gradients, so they stay
-// bitwise the same. But once one rank has skipped an update, used another learning rate or written
-// to a parameter, nothing corrects that: from then on each rank averages gradients of a different
-// model, and no error is raised. So at regular intervals the step agreement carries a checksum of
-// the parameters, and the ranks compare one before all of them save a checkpoint.
+// bitwise the same. But once one rank has skipped an update, used a different learning rate or
+// written to a parameter, nothing corrects that: from then on each rank averages gradients of a
+// different model, and no error is raised. So at regular intervals, the step agreement carries a
+// checksum of the parameters. The ranks also compare a checksum before they save a checkpoint.
 #pragma once
 
 #include <cstdint>

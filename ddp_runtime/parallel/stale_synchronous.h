@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stale synchronous parallelism: data parallelism in which a rank waits for the others only if it
 // is too far ahead. Every rank keeps its own, slightly different copy of the parameters and sends
-// its gradients to parameter servers, and every rank is one. docs/async.md explains when that
-// helps.
+// its gradients to parameter servers, one of which runs on every rank. docs/async.md explains when
+// that helps.
 //
 //   ddp::StaleSynchronous replica(*net, world.group(), {.staleness = 4, .momentum = 0.9});
 //   for (...) {
@@ -52,7 +52,7 @@ class StaleSynchronous {
   // Sends the gradients since the last step and receives new parameters. Waits while this rank
   // would be too far ahead. Throws RuntimeError naming a parameter without a gradient.
   void step(double learning_rate);
-  // As step(), but discards this rank's gradients.
+  // Like step(), but discards this rank's gradients.
   void step_without_update();
 
   // Collective, after the same number of steps on all ranks: brings parameters and momentum up to

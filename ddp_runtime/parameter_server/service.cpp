@@ -134,7 +134,7 @@ std::string Service::whom_we_wait_for() const {
                      fmt::join(silent, ", "));
 }
 
-// Removes completed messages; returns whether none is in flight any more.
+// Removes completed messages; returns whether none are left in flight.
 bool Service::arrived(std::vector<comm::Ticket>& tickets) {
   while (!tickets.empty() && line_.transport->poll(tickets.back())) tickets.pop_back();
   return tickets.empty();

@@ -47,7 +47,7 @@ std::string first_mismatch(const std::vector<std::string>& lists) {
   if (const auto less = first_line_missing(lists.front(), *differs); !less.empty()) {
     return fmt::format("rank {} lacks {}, which rank 0 has", rank, less);
   }
-  return fmt::format("rank {} has the arrays of rank 0 in another order", rank);
+  return fmt::format("rank {} has the arrays of rank 0 in a different order", rank);
 }
 
 }  // namespace

@@ -165,7 +165,7 @@ std::string Checkpointer::resume_on_leader() {
     throw UsageError(differences.refusal);
   }
   for (const auto& line : differences.lines) fmt::print("checkpoint: {}\n", line);
-  // A loss on other data says nothing about this run's evaluations.
+  // A loss on different data says nothing about this run's evaluations.
   if (differences.other_data) position.best = {};
   auto text = nlohmann::json{{"position", position.to_json()}, {"user", user}}.dump();
   if (directory_) leave_branch(*resumed);
@@ -190,8 +190,8 @@ void Checkpointer::leave_branch(const ckpt::Resumption& resumed) {
       options_.directory.string(), names.size() == 1 ? "it" : "them");
 }
 
-// Rank 0. A best checkpoint later than the run is of a branch that was abandoned: it would pass for
-// the newest in best/.
+// On rank 0. A best checkpoint of a later step belongs to an abandoned branch, and would be taken
+// for the newest one in best/.
 void Checkpointer::set_aside_best_after(std::uint64_t step) {
   const auto best = options_.directory / "best";
   for (const auto& name : ckpt::CheckpointDirectory(best).set_aside_later_than(step, owner_)) {
@@ -407,7 +407,7 @@ void Checkpointer::commit_on_leader(std::vector<ckpt::FileRecord> records) {
       job->problem = e.what();
       return;
     }
-    // A process that is about to exit has no time for this; the next one does it.
+    // A process that is about to exit has no time for this; the next process does it.
     if (*leaving) return;
     try {
       const ckpt::RetentionPolicy policy{keep, job->id.step, [leaving] { return leaving->load(); }};

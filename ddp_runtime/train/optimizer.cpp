@@ -16,9 +16,9 @@ namespace {
 // Creates an optimizer of one kind with its options, over both groups. An empty group is left out:
 // the optimizers of 1.13 refuse it.
 //
-// The optimizer's own options are its class's defaults, apart from the learning rate. From 2.12 on
-// the constructor takes an option of a group that equals the class's default for one that was not
-// given, and overwrites it with the optimizer's: parameters without weight decay would get it.
+// The optimizer's own options are its class's defaults, apart from the learning rate. From 2.12 on,
+// the constructor assumes that an option of a group was not given if it equals the class's default,
+// and overwrites it with the optimizer's: parameters without weight decay would get it.
 template <class Optimizer, class Options>
 std::unique_ptr<torch::optim::Optimizer> over(const DecayGroups& groups, const Options& options) {
   std::vector<torch::optim::OptimizerParamGroup> parts;

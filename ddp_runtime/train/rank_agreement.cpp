@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMaxNamedRanks = 8;
 
-// In a tie, the description of the lowest rank.
+// Returns the most frequent description; in a tie, that of the lowest rank.
 const std::string& most_frequent_run(const std::vector<std::string>& runs) {
   std::map<std::string, std::int64_t> counts;
   for (const auto& run : runs) ++counts[run];
@@ -72,7 +72,7 @@ void require_same_run(comm::Group& group, const nlohmann::json& run) {
   if (group.size() == 1) return;
   const std::string mine = run.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   const int differs = mine == group.broadcast_text(mine, 0) ? 0 : 1;
-  // All descriptions are collected for an error only: there may be thousands of ranks.
+  // All descriptions are collected only for an error, because there may be thousands of ranks.
   if (group.all_reduce_value(differs, comm::ReduceOp::max) == 0) return;
   throw UsageError(rank_differences(group.all_gather_text(mine)));
 }

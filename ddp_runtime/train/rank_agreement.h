@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that were started differently would train together without an error: with another learning
-// rate their models drift apart, and with another seed some samples are seen twice and others
-// never. So they compare their options and data before the first step.
+// Ranks that were started differently would train together without an error: with different
+// learning rates their models drift apart, and with different seeds some samples are seen twice and
+// others never. So they compare their options and data before the first step.
 #pragma once
 
 #include <nlohmann/json.hpp>

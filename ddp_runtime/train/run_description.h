@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptions of a run, by name: of what it trains, and of how.
+// Descriptions of a run as JSON objects: the model and data that it trains on, and its options.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,8 +12,8 @@ namespace ddp::train {
 // The model and the data. Reads three samples of the data.
 nlohmann::json describe_subject(const TrainTask& task);
 
-// All that affects the results, for comparison of a resumed run with the saved one. `subject`: from
-// describe_subject().
+// Everything that affects the results, for comparison of a resumed run with the saved one.
+// `subject`: from describe_subject().
 nlohmann::json describe_run(const nlohmann::json& subject, const TrainTask& task,
                             const TrainOptions& options, const data::BatchLayout& layout);
 

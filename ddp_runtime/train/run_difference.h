@@ -27,7 +27,7 @@ struct RunDifferences {
   // Why the run must not resume from this checkpoint; empty if it may. In the middle of an epoch,
   // different samples or a different order would show some samples twice and some never.
   std::string refusal;
-  bool other_data = false;  // evaluations of the two cannot be compared
+  bool other_data = false;  // evaluations of the two runs cannot be compared
 };
 
 // `saved` and `now` describe the runs, by name. Names that only one of them has are not compared,

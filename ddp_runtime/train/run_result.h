@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a training run came to. Without torch, so that what prints it compiles quickly.
+// The outcome of a training run. Does not need torch, so that code that prints it compiles quickly.
 #pragma once
 
 #include <cstdint>

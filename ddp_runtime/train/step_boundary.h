@@ -34,7 +34,7 @@ class StopSignals {
 
   // The last signal received since the first StopSignals was created; 0 if none.
   static int received() noexcept;
-  // For a program that continues although it received a stop signal.
+  // Clears it, for a program that continues although it received a stop signal.
   static void forget() noexcept;
 
  private:

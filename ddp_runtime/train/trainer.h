@@ -52,7 +52,7 @@ class Trainer {
   RunResult fit();
 
  private:
-  // Behind a pointer, so that programs compile without what a run consists of.
+  // A pointer, so that programs compile without the definitions of the parts of a run.
   std::unique_ptr<TrainingRun> run_;
 };
 

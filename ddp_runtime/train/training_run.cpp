@@ -121,7 +121,8 @@ bool TrainingRun::epoch_done() const {
   return position_.consumed + sampler_.layout().global_batch() > task_.data.train->size();
 }
 
-// The requested number, or the number that the requested steps need from the current position.
+// The requested number of epochs, or the number that the requested steps need from the current
+// position.
 std::int64_t TrainingRun::epochs_of_run() const {
   if (options_.epochs > 0 || options_.steps == 0) return std::max<std::int64_t>(1, options_.epochs);
   const std::int64_t batch = sampler_.layout().global_batch();
@@ -133,7 +134,7 @@ std::int64_t TrainingRun::epochs_of_run() const {
   return position_.epoch + 1 + (beyond + in_an_epoch - 1) / in_an_epoch;
 }
 
-// Counted from the current position, because a resumed run may have another global batch.
+// Counted from the current position, because a resumed run may have a different global batch.
 std::int64_t TrainingRun::planned_steps() const {
   const std::int64_t batch = sampler_.layout().global_batch();
   const std::int64_t size = task_.data.train->size();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One training run: what is behind Trainer.
+// The implementation of Trainer: one training run.
 #pragma once
 
 #include <torch/torch.h>
@@ -24,7 +24,7 @@
 
 namespace ddp::train {
 
-// What Trainer does, and the objects that it does it with.
+// Does the work of Trainer and owns the objects that it needs.
 class TrainingRun {
  public:
   TrainingRun(comm::Group& group, TrainTask task, TrainOptions options);

@@ -37,8 +37,8 @@ std::set<std::string> groups_of(ArrayList arrays) {
 }
 
 // Estimates the space for all of HDF5's own structures, which should be contiguous before the
-// arrays. With HDF5 1.10 a dataset with its attributes takes about 450 bytes. With a too small
-// estimate the file would still be valid, with the rest of the structures between arrays.
+// arrays. With HDF5 1.10 a dataset with its attributes takes about 450 bytes. If the estimate is
+// too small, the file is still valid, but some of the structures are between arrays.
 std::uint64_t metadata_bytes(ArrayList arrays, const nlohmann::json& attributes) {
   std::uint64_t bytes = kAlignedArrayBytes;
   for (const ArrayView* array : arrays) bytes += 1024 + 2 * array->name.size();

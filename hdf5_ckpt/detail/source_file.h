@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a file of arrays in pieces, large ones around the page cache. A checkpoint is read once,
+// Reads a file of arrays in pieces; large pieces bypass the page cache. A checkpoint is read once,
 // and allocating cache pages costs more than copying from them. Bypassing the cache also keeps
 // other programs' data in it, and ensures that verified data comes from the disk.
 #pragma once
@@ -40,7 +40,7 @@ class SourceFile {
   std::atomic<bool> around_works_;
 };
 
-// Reopens the file of `fd` for reading around the page cache; empty if its file system does not
+// Reopens the file of `fd` for reads that bypass the page cache; empty if its file system does not
 // support that.
 FileDescriptor open_around_cache(const FileDescriptor& fd);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uses two descriptors for one file: one through the page cache, one around it. Their pieces never
-// share a page, so they need no ordering, and fsync covers both.
+// Uses two descriptors for one file: one uses the page cache, and one bypasses it. Their pieces
+// never share a page, so they need no ordering, and fsync covers both.
 
 #include "hdf5_ckpt/detail/target_file.h"
 

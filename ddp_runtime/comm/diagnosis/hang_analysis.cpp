@@ -105,7 +105,8 @@ std::optional<Failure> find_absent(std::span<const RankStatus> statuses, const F
                            state_of(*first.snapshot, subject), report.text));
 }
 
-// The smaller group is more likely to be wrong; among equals, the one without rank 0.
+// The smaller group is more likely to be wrong; of two groups of the same size, the one without
+// rank 0.
 bool more_suspicious(const Witnesses& a, const Witnesses& b) {
   if (a.size() != b.size()) return a.size() < b.size();
   return a.front()->rank > b.front()->rank;

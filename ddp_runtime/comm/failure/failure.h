@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The failure of one rank, as the others are notified of it.
+// The failure of one rank, as reported to the other ranks.
 #pragma once
 
 #include <cstdint>

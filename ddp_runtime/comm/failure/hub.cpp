@@ -248,9 +248,9 @@ bool Hub::act_on(int number, const Message& message) {
   }
 }
 
-// This process was stopped or cut off, and is back: the others have exited because of it. Ranks
-// whose connection closed without a word in the meantime were stopped by the job's end, not the
-// cause.
+// This process was stopped or cut off, and is back: the other ranks have exited because of it.
+// Ranks whose connections closed without a goodbye in the meantime were terminated when the job
+// ended, and are not the cause.
 void Hub::given_up(const Message& message) {
   if (reported_) return;
   pending_losses_.reset();
@@ -331,7 +331,7 @@ void Hub::check_liveness() {
 // Asks the other ranks of the lost rank's node for their status. Within milliseconds, each of them
 // answers or its connection closes.
 void Hub::record_loss(Loss loss) {
-  if (is_lost(loss.rank)) return;  // was lost by silence before its connection closed
+  if (is_lost(loss.rank)) return;  // already lost because it was silent
   if (is_lost(0)) return;          // the rank exited because this process was lost
   losses_.push_back(loss);
   if (reported_) return;

@@ -34,8 +34,8 @@
 
 namespace ddp::comm {
 
-// Scales all limits to another `silence`, so that it has room for the same number of heartbeats and
-// reconnection attempts.
+// Scales all limits to a different `silence`, so that it has room for the same number of heartbeats
+// and reconnection attempts.
 LivenessLimits limits_for(std::chrono::milliseconds silence);
 // Limits for a world of `ranks` ranks, so that rank 0 spends at most a few percent of a core on
 // heartbeats.

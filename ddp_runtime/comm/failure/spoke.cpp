@@ -84,7 +84,7 @@ void Spoke::listen() noexcept {
     if (leaving_) break;
   }
   if (over_) return;
-  send_failure();  // one that occurred after the last turn
+  send_failure();  // if a failure occurred after the last turn
   connection_.send({MessageKind::goodbye, who_.rank, {}});
   connection_.flush_within(kGoodbyeWithin);
 }
@@ -173,7 +173,7 @@ void Spoke::check_liveness() {
     std::string text = describe(lost, options_.liveness.silence);
     if (reconnector_.stranger()) text += "; " + describe_stranger(*reconnector_.stranger());
     // If the hub was only stopped, it reads this before the end of the connection, and does not
-    // take this rank for one that was killed.
+    // mistake this rank for a killed one.
     connection_.send({MessageKind::hub_lost, acknowledges ? 1 : 0, text});
     connection_.flush_within(kLastWordWithin);
     return lose_hub(

@@ -21,8 +21,8 @@ namespace ddp::comm {
 std::vector<std::unique_ptr<Transport>> make_in_process_transports(
     int ranks, const std::function<int(int rank)>& node_of = {});
 
-// Connects the same threads repeatedly: the n-th call on each rank returns the transport connected
-// to the n-th of the other ranks. Thread-safe.
+// Connects the same threads repeatedly: the n-th call on each rank returns the transport that is
+// connected to the n-th transports of the other ranks. Thread-safe.
 class InProcessNetwork {
  public:
   explicit InProcessNetwork(int ranks, std::function<int(int rank)> node_of = {})

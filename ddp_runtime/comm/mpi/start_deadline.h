@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A deadline for MPI_Init, which cannot be interrupted. It waits for every process of the job, and
-// waits forever if one of them died earlier; SLURM does not end the job without --kill-on-bad-exit.
+// A deadline for MPI_Init, which cannot be interrupted. MPI_Init waits for every process of the
+// job, and waits forever if one of them died earlier; SLURM does not end the job without
+// --kill-on-bad-exit.
 #pragma once
 
 #include <chrono>

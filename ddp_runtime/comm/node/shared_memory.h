@@ -16,7 +16,7 @@ class SharedMemory {
   // could not be reserved would kill the process much later.
   static std::optional<SharedMemory> create(const std::string& name, std::size_t bytes);
   // Maps a block created by another process; returns nullopt if it does not exist (another machine,
-  // or another container with its own /dev/shm) or has another size.
+  // or another container with its own /dev/shm) or has a different size.
   static std::optional<SharedMemory> open(const std::string& name, std::size_t bytes);
   // Unlinks the name; the memory lives on until the last process unmaps it.
   static void remove_name(const std::string& name) noexcept;

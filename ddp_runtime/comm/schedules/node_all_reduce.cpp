@@ -49,7 +49,7 @@ void add_up(std::span<const std::byte> before, const Copies& copies, const Copie
 }
 
 // This lane's chunk. Chunks consist of whole cache lines, so that two lanes never write to the same
-// one.
+// line.
 struct Chunk {
   std::size_t first;
   std::size_t count;

@@ -52,8 +52,8 @@ double fastest_of(int tries, const Body& body) {
 }
 
 // The peers of this rank while all ranks send at once: the ranks at the same place on the nodes
-// half of all nodes ahead and behind. If a node has more ranks than another, some of its ranks only
-// wait.
+// that are half of all nodes ahead and behind. If a node has more ranks than another, some of its
+// ranks only wait.
 struct Partners {
   int to = -1;
   int from = -1;

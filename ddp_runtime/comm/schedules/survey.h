@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures the network of a group before the first collective that is large enough to need the
-// result. This takes a few dozen messages and some milliseconds.
+// result. This takes a few dozen messages and a few milliseconds.
 #pragma once
 
 #include <string_view>

@@ -12,10 +12,10 @@ namespace ddp::hooks {
 // These hooks send half as many bytes: they round gradients to 16 bits, sum them in that type, and
 // convert the sum back. fp16 has three significant digits and a maximum of 65504; bf16 has two
 // significant digits and the range of fp32. The ranks sum gradients that are already divided by the
-// number of ranks. fp16 loses precision below 6e-5 and flushes values below 3e-8 to zero, so there
-// the gradients are divided by only about the square root of the number of ranks. This reduces the
-// range of each rank's contribution and the range of the sum by the same factor, and a sum
-// overflows at 65504 / sqrt(ranks).
+// number of ranks. fp16 loses precision below 6e-5 and flushes values below 3e-8 to zero, so the
+// fp16 hook divides the gradients by only about the square root of the number of ranks. This
+// reduces the range of each rank's contribution and the range of the sum by the same factor, and a
+// sum overflows at 65504 / sqrt(ranks).
 HookTask fp16(GradientBucket& bucket);
 HookTask bf16(GradientBucket& bucket);
 
