@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A custom training loop, with checkpoints to resume from and a report for ddp-report. It trains an
-// autoencoder, which needs another loss than the trainer's.
+// autoencoder, whose loss differs from the trainer's.
 //
 //   own-loop [EPOCHS]
 #include <ddp_runtime/ddp.h>

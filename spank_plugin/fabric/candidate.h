@@ -13,7 +13,8 @@ bool is_candidate(const NetworkInterface& interface) noexcept;
 
 // Returns true if the interface is up and is neither a candidate nor the loopback. A library must
 // not choose it by itself, because its addresses are unknown to other nodes or identical on all of
-// them. An interface without a link counts too: Open MPI chooses a docker0 without containers.
+// them. An interface without a link counts too, because Open MPI chooses docker0 even if no
+// container runs.
 bool is_trap(const NetworkInterface& interface) noexcept;
 
 }  // namespace ddp::fabric

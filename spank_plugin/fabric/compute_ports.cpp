@@ -13,7 +13,7 @@ namespace {
 struct Group {
   std::string link_layer;
   double rate = 0.0;               // Gb/s, 0 if unknown
-  bool has_default_route = false;  // of a bond
+  bool has_default_route = false;  // the ports are bonds with the default route
   bool leads_outside = false;      // any of its interfaces has the default route
   std::vector<std::size_t> ports;
   std::size_t near_gpu = 0;  // number of ports near a GPU
@@ -113,7 +113,7 @@ std::string reason_against(const Group& group, const Group& compute, bool has_gp
   // half the rate.
   const bool is_like_dpu = group.link_layer == "Ethernet" && has_gpus && group.near_gpu == 0;
   if (is_like_dpu && group.rate > 0.0 && group.rate * 2 <= compute.rate) {
-    return "half the rate, and near no GPU";
+    return "half the rate, and not near a GPU";
   }
   if (group.rate > 0.0 && group.rate < compute.rate && group.near_gpu == 0 && group.leads_outside &&
       !compute.leads_outside) {

@@ -106,8 +106,8 @@ InterfaceKind classify(const fs::path& interface, const std::string& name) {
   return looks_like_veth(interface, name) ? InterfaceKind::veth : InterfaceKind::other;
 }
 
-// A link "lower_eth0" exists for each interface below this one. Only a VLAN's matters, and it has
-// one.
+// A link "lower_eth0" exists for each interface below this one. Only that of a VLAN matters, and a
+// VLAN has exactly one.
 std::string lower_of(const fs::path& interface) {
   constexpr std::string_view kPrefix = "lower_";
   for (const auto& entry : list_names(interface, 256)) {

@@ -14,7 +14,7 @@
 namespace ddp::fabric {
 
 enum class InterfaceKind : std::uint8_t {
-  physical,  // a device on a bus, virtio and SR-IOV functions included
+  physical,  // a device on a bus, including virtio and SR-IOV functions
   ipoib,     // IP over InfiniBand
   bond,      // bond or team
   vlan,

@@ -37,7 +37,7 @@ class PlanBuilder {
   // The caller then need not derive a value.
   bool is_decided(const std::string& name) { return plan_.find(name) != nullptr || keep(name); }
 
-  // Adds the variable unless it is decided.
+  // Adds the variable unless its value is already decided.
   void set(const std::string& name, const std::string& value, const std::string& rule,
            const std::string& source);
 

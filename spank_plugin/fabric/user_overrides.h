@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Warns of harmful values of users and configuration files, for example those copied from a recipe
-// for another cluster or left over from a debugging session.
+// Warns of harmful values from users and configuration files, for example values copied from a
+// recipe for another cluster or left over from a debugging session.
 #pragma once
 
 #include "spank_plugin/fabric/plan_builder.h"

@@ -97,7 +97,7 @@ std::optional<std::string> own_gpu(const TaskFacts& task, const NodeFacts& node,
 
 std::vector<std::string> gpu_notes(const GpuView& view, const TaskFacts& task, GpuPolicy policy) {
   std::vector<std::string> notes;
-  // A task that sees none runs on CPUs.
+  // A task that sees no GPU runs on CPUs.
   if (view.visible.value_or(0) == 0 || task.local_task_count < 2) return notes;
   const auto number = [](std::uint32_t count) { return std::to_string(count); };
   if (view.slices > 0) {

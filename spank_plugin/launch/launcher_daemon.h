@@ -7,7 +7,7 @@
 
 namespace ddp::launch {
 
-// True if the program of a step (its argv[0], with or without a path) is another launcher's daemon.
+// Returns true if a step's program (argv[0], with or without a path) is another launcher's daemon.
 bool is_launcher_daemon(std::string_view program) noexcept;
 
 }  // namespace ddp::launch

@@ -3,8 +3,8 @@
 // "12.0:MASTER_ADDR=9c2f0a11,MASTER_PORT=03d1e7b2:23001-23003": records which variables of this
 // environment were set by a plan, each with a hash of its value, for which step, and with which
 // reserved ports. A step that is started from inside a task inherits all of them; without this
-// marker they would look as if the user had set them. A variable whose value has changed since then
-// does belong to the user.
+// marker they would look as if the user had set them. A variable whose value no longer matches the
+// hash belongs to the user.
 #pragma once
 
 #include <array>

@@ -108,8 +108,8 @@ void note_launchers(PlanBuilder& builder, const Facts& facts) {
                  "(srun --ddp --ntasks-per-node=GPUS python "
                  "SCRIPT)");
   }
-  // With several agents on a node, each is an agent without the others: all but one fail at the
-  // port of the first, which trains by itself.
+  // Several agents on a node do not know each other: the first one takes the port and trains by
+  // itself, and the others fail because the port is in use.
   if (step.command.is_torchrun && builder.mode() == Mode::rank && facts.task.local_task_count > 1 &&
       !step.command.is_for_each_node) {
     builder.note("torchrun starts the ranks of a node itself, but this node runs " +

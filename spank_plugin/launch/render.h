@@ -26,8 +26,8 @@ std::string render_facts(const Facts& facts, const Settings& settings);
 // variables.
 std::string render_exports(const Plan& plan);
 
-// The same lines as SLURM reads them from a TaskProlog: everything after "=" is the value, without
-// quotes.
+// Returns the same lines in the form that SLURM reads from a TaskProlog: everything after "=" is
+// the value, without quotes.
 std::string render_task_prolog(const Plan& plan);
 
 // Returns one line of JSON, schema "slurm-ddp/plan/1": step, node, rank, task_count, node_count (0

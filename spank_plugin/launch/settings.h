@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The requested settings of a step, merged from all sources: built-in defaults, the site's
-// plugstack.conf, the user's SLURM_DDP, the command line. Later ones override earlier ones, item by
-// item.
+// plugstack.conf, the user's SLURM_DDP, the command line. Later sources override earlier ones, item
+// by item.
 #pragma once
 
 #include <cstdint>

@@ -86,8 +86,8 @@ void read_rank_zero_hints(const EnvLookup& environment, StepFacts& step) {
 }
 
 // SLURM's mpi/cray_shasta gives the first of the reserved ports to Cray's PMI, for its control
-// connections. The variable that names the port may come from an enclosing step, so the rule takes
-// precedence.
+// connections. The variable that names the port may come from an enclosing step, so it is used only
+// if this rule does not apply.
 std::optional<std::uint16_t> read_pmi_port(const EnvLookup& environment, const StepFacts& step) {
   const auto reserved = parse_port_ranges(step.reserved_ports, "SLURM_STEP_RESV_PORTS");
   if (!reserved.empty() && environment("SLURM_MPI_TYPE").value_or("").starts_with("cray_shasta")) {

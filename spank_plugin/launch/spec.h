@@ -27,7 +27,7 @@ enum class Order {
 };
 
 enum class ExplainFormat { table, json };
-enum class Rendezvous { fixed, c10d };  // torchrun's; `fixed` is its "static", a keyword in C++
+enum class Rendezvous { fixed, c10d };  // of torchrun; `fixed` is its "static", a keyword in C++
 enum class GpuPolicy { keep, shared };  // shared: every task sees all GPUs of its node
 enum class UcxPolicy { keep, bind };    // bind: each GPU uses its nearest RDMA port
 enum class LocalRankMeaning { node, device };  // device: LOCAL_RANK is an index of visible GPUs

@@ -99,7 +99,7 @@ std::vector<std::string> switch_paths(std::string_view map, std::span<const std:
 
 std::vector<std::uint32_t> order_by_switch(std::span<const std::string> paths) {
   // A node's key lists, for every switch above it from the top, the switch's first node in the
-  // list. The keys of nodes under one switch begin alike.
+  // list. The keys of nodes under one switch begin with the same entries.
   std::unordered_map<std::string_view, std::uint32_t> first_node;
   std::vector<std::vector<std::uint32_t>> keys(paths.size());
   for (std::uint32_t i = 0; i < paths.size(); ++i) {

@@ -52,10 +52,10 @@ int option_callback(int /*value*/, const char* spec, int remote) noexcept {
   return guarded([spec] { take_option(state(), spec); });
 }
 
-// plugstack.conf may name the plugin in two lines, or two copies of it: in a file of its own and by
-// an include, for example. SLURM then calls each entry point once per line. Lines with the same
-// file share one library and its state, so of their calls only the first one counts; of two copies,
-// only the one that comes first.
+// plugstack.conf may name the plugin on two lines, or name two copies of it, for example directly
+// and through an include. SLURM then calls each entry point once per line. Lines with the same file
+// share one library and its state, so only the first of their calls counts; of two copies, only the
+// one that comes first does any work.
 bool is_of_first_line(std::uint32_t& calls) {
   return calls++ % std::max<std::uint32_t>(state().lines, 1) == 0 && state().earlier_copy.empty();
 }
@@ -93,7 +93,7 @@ void init(spank_t spank, int count, char** arguments) {
   }
 }
 
-// The first copy has decided already whether this step is planned.
+// The first copy has already decided whether this step is planned.
 void report_second_copy() {
   const bool is_planned =
       spank_context() == S_CTX_LOCAL && std::getenv(launch::variable::kSettings) != nullptr;

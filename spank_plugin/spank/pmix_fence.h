@@ -2,9 +2,9 @@
 // Prevents a crash in MPI_Init under SLURM 22.05. SLURM's PMIx plugin has two algorithms for a
 // fence (PMIx_Fence) over the nodes of a step: a ring, its default for fences that exchange data,
 // and a tree for fences that do not. In SLURM 22.05 the tree returns before the other nodes have
-// arrived. MPI_Init ends with such a fence, so a rank may send while another is still inside
-// MPI_Init, and Open MPI 4.1 crashes there: once in several hundred starts of four ranks on two
-// busy nodes.
+// arrived. MPI_Init ends with a fence without data, so a rank may send while another is still
+// inside MPI_Init, and Open MPI 4.1 crashes there: once in several hundred starts of four ranks on
+// two busy nodes.
 #pragma once
 
 namespace ddp::spank {

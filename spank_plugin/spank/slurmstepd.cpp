@@ -105,8 +105,8 @@ void fail_on_node(const PlannedStep& planned, const TaskEnvironment& environment
   if (planned.was_requested) end_task(1);
 }
 
-// Writes to the task's own standard output or error, not to SLURM's log, which is also the node's:
-// output that a user requested does not belong in the administrator's log.
+// Writes to the task's own standard output or error. SLURM's log functions would also write to the
+// node's log, where output that a user requested does not belong.
 void write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(fd, text.data(), text.size());

@@ -112,7 +112,7 @@ void srun_after_options(PluginState& state) {
     ask_for_fence_that_waits();
   } catch (const UsageError& error) {
     // If plugstack.conf says "optional", SLURM starts the step even if this plugin returns an
-    // error. The tasks then end with this message instead of running without the requested
+    // error. The tasks then exit with this message instead of running without the requested
     // settings.
     tell_nodes(variable::kSettings, std::string(kErrorMark) + error.what());
     throw;

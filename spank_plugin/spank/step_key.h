@@ -15,7 +15,7 @@ namespace ddp::spank {
 void forget_outer_step_key() noexcept;
 
 // In srun: generates the key of the step that is about to start, unless another of its components
-// has. Throws LaunchError if the kernel does not provide random numbers.
+// has already done so. Throws LaunchError if the kernel does not provide random numbers.
 void draw_step_key();
 
 // In a task: records which step the key belongs to, because processes that the task starts inherit

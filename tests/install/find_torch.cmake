@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Prints what slurm_ddp_inspect_wheel or slurm_ddp_python_torch says: cmake -DROOT=DIR -P find_torch.cmake, or
-# without ROOT for the second.
+# Prints the result of slurm_ddp_inspect_wheel (cmake -DROOT=DIR -P find_torch.cmake) or, without ROOT, that of
+# slurm_ddp_python_torch.
 cmake_minimum_required(VERSION 3.23)
 include("${CMAKE_CURRENT_LIST_DIR}/../../cmake/SlurmDdpFindTorch.cmake")
 if(DEFINED ROOT)

@@ -38,7 +38,7 @@ setup_file() {
   cp "$here/datasets/digits/digits.csv.gz" "$prefix/share/slurm-ddp/datasets/digits/"
 }
 
-@test "a custom loop resumes bitwise equal from its checkpoint, and ddp-report reads it" {
+@test "a custom loop resumes from its checkpoint with bitwise equal results, and ddp-report reads its report" {
   run -0 cmake -S "$here/examples/own_loop" -B "$BATS_TEST_TMPDIR/own" -DCMAKE_PREFIX_PATH="$prefix"
   run -0 cmake --build "$BATS_TEST_TMPDIR/own"
   local ranks=(env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2)

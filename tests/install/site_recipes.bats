@@ -1,8 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The files below packaging/ and .github/: recipes for Spack and EasyBuild, a container, continuous
-# integration. Neither Spack nor a container runs here; the tests compare the recipes with
-# CMakeLists.txt.
+# Tests the files below packaging/ and .github/: recipes for Spack and EasyBuild, a container, and
+# continuous integration. Neither Spack nor a container runs here; the tests compare the recipes
+# with CMakeLists.txt.
 
 bats_require_minimum_version 1.5.0
 
@@ -16,7 +16,7 @@ setup() {
   run -0 "$check" spack "$here/packaging/spack/package.py"
   sed -e '/fmt@/d' -e 's/SLURM_DDP_TORCH/SLURM_DDP_TORCHES/' "$here/packaging/spack/package.py" > package.py
   run -1 "$check" spack package.py
-  [[ $output == *"SLURM_DDP_TORCHES is no option"*"fmt is needed"* ]]
+  [[ $output == *"SLURM_DDP_TORCHES is not an option"*"fmt is needed"* ]]
 }
 
 @test "EasyBuild: version, options and dependencies are those of CMakeLists.txt" {
@@ -40,7 +40,7 @@ assert recipe["name"] == "slurm-ddp" and recipe["sources"] and recipe["dependenc
 PYTHON
 }
 
-@test "the container's file uses known instructions, and copies only the package with the programs" {
+@test "the Dockerfile uses known instructions, and copies only the package with the programs" {
   run awk '/^#/ || /^ / { next } { print $1 }' "$here/packaging/container/Dockerfile"
   [ "$output" = $'FROM\nCOPY\nRUN\nCMD' ]
   touch slurm-ddp_0.1.0-1+slurm22.05_amd64.deb slurm-ddp-plugin_0.1.0-1+slurm22.05_amd64.deb slurm-ddp-dev_0.1.0-1+slurm22.05_amd64.deb

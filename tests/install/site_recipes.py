@@ -12,8 +12,8 @@ import subprocess
 import sys
 import types
 
-# The names of find_package in Spack and in EasyBuild. None is part of the compiler or the
-# toolchain.
+# The names that the packages of find_package have in Spack and in EasyBuild. The value None marks a
+# package that is part of the compiler or the toolchain.
 PACKAGES = {
     "CLI11": ("cli11", "CLI11"),
     "fmt": ("fmt", "fmt"),
@@ -76,7 +76,7 @@ def read_spack(recipe):
     names = {}
     exec(compile(recipe.read_text(), str(recipe), "exec"), names)
     options = dict(names["SlurmDdp"]().cmake_args())
-    problems = [f"variant {name} is given to no CMake option" for name in said["variants"] if name not in options.values()]
+    problems = [f"variant {name} sets no CMake option" for name in said["variants"] if name not in options.values()]
     problems += [f"{option} asks for variant {variant}, which does not exist" for option, variant in options.items()
                  if variant and variant not in said["variants"]]
     return said["versions"], said["dependencies"], options, problems
@@ -101,7 +101,7 @@ def main():
     if versions != [version]:
         problems.append(f"version {', '.join(versions)}, but CMakeLists.txt says {version}")
     known = set(re.findall(r"\boption\((\w+)", text)) | set(re.findall(r"\bset\((\w+)[^()]*\bCACHE\b", text))
-    problems += [f"{option} is no option of CMakeLists.txt" for option in options if option not in known]
+    problems += [f"{option} is not an option of CMakeLists.txt" for option in options if option not in known]
     needed = set()
     for found in set(re.findall(r"\bfind_package\((\w+)", text)) - {"GTest"}:
         if found not in PACKAGES:
@@ -109,8 +109,8 @@ def main():
         else:
             needed.add(PACKAGES[found][0 if kind == "spack" else 1])
     needed.discard(None)
-    problems += [f"{name} is needed, and is no dependency" for name in needed - set(dependencies)]
-    problems += [f"{name} is a dependency, and nothing needs it" for name in set(dependencies) - needed - TOOLS]
+    problems += [f"{name} is needed but is not a dependency" for name in needed - set(dependencies)]
+    problems += [f"{name} is a dependency, but nothing needs it" for name in set(dependencies) - needed - TOOLS]
     print(*(f"{recipe}: {problem}" for problem in problems), sep="\n", end="\n" if problems else "")
     return 1 if problems else 0
 

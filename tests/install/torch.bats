@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Which libtorch a build uses, and the ones that it refuses, in one sentence each. The directories are made up;
-# tests/torch2 builds against real wheels.
+# Tests which libtorch a build uses, and which ones it refuses with a one-sentence error. The directories are
+# fake; tests/torch2 builds against real wheels.
 
 bats_require_minimum_version 1.5.0
 
@@ -33,7 +33,7 @@ inspect() { # directory
   [[ $output == *"found=[2.15.0] problem=[]" ]]
 }
 
-@test "until 2.8 the release is in another header" {
+@test "before 2.8 the release is in a different header" {
   make_wheel wheel 2.7.1
   mv wheel/include/torch/headeronly/version.h wheel/include/torch/csrc/api/include/torch/
   inspect "$PWD/wheel"
@@ -65,7 +65,7 @@ inspect() { # directory
   [[ $output == *"problem=[$PWD/wheel (PyTorch 2.5.1) was built with libstdc++'s pre-C++11 ABI"* ]]
 }
 
-# The python3 in PATH is a script, which runs one with options.
+# Puts a script named python3 into PATH, which runs the command.
 with_python() { # command
   mkdir -p bin
   printf '#!/bin/sh\n%s\n' "$1" > bin/python3
@@ -85,7 +85,7 @@ with_python() { # command
   [[ $output == *"found=[] problem=[/usr/bin/python3"*" has no PyTorch. Activate the environment that has it"* ]]
 }
 
-@test "a machine without python3 is told from a Python without PyTorch" {
+@test "a machine without python3 is distinguished from a Python without PyTorch" {
   mkdir empty
   PATH=$PWD/empty run -0 "$cmake" -P "$here/tests/install/find_torch.cmake"
   [[ $output == *"python3 cannot be run"* ]]
@@ -118,7 +118,7 @@ configure() { # options of cmake
   output=$(tr -s ' \n' ' ' <<< "$output")
 }
 
-@test "a wheel is linked by its CPU half, after libstdc++, with the system's fmt before its own" {
+@test "only the CPU half of a wheel is linked, after libstdc++, with the system's fmt before the wheel's" {
   make_wheel wheel 2.15.0
   make_project
   configure -DSLURM_DDP_TORCH_ROOT="$PWD/wheel"
@@ -128,7 +128,7 @@ configure() { # options of cmake
   [ configured/slurm_ddp_fmt_first/fmt/core.h -ef fmt/include/fmt/core.h ]
 }
 
-@test "CMAKE_PREFIX_PATH and Torch_DIR that lead to a wheel choose it" {
+@test "a wheel in CMAKE_PREFIX_PATH or Torch_DIR is used" {
   make_wheel wheel 2.15.0
   make_project
   local option
@@ -139,7 +139,7 @@ configure() { # options of cmake
   done
 }
 
-@test "another python3 in PATH does not change the libtorch of a build that exists" {
+@test "a different python3 in PATH does not change the libtorch of an existing build" {
   make_wheel site/torch 2.15.0
   make_project
   mkdir bin
@@ -150,7 +150,7 @@ configure() { # options of cmake
   [[ $output == *"root=$PWD/site/torch"* ]]
 }
 
-@test "two libtorch in one program are refused with both paths" {
+@test "two copies of libtorch in one program are refused, and both paths are named" {
   make_wheel wheel 2.15.0
   make_wheel other 2.15.0
   make_project "add_library(torch_cpu SHARED IMPORTED)
@@ -159,7 +159,7 @@ set_target_properties(torch_cpu PROPERTIES IMPORTED_LOCATION $PWD/other/lib/libt
   [[ $output == *"problem=[one program cannot link two copies of libtorch: $PWD/other/lib/libtorch_cpu.so from find_package(Torch), and $PWD/wheel/lib/libtorch_cpu.so."* ]]
 }
 
-@test "headers and library of two releases of fmt are refused with both paths" {
+@test "an fmt library whose release differs from that of the headers is refused, and both paths are named" {
   make_wheel wheel 2.15.0
   make_project 'set(fmt_VERSION 12.1.0)'
   configure -DSLURM_DDP_TORCH_ROOT="$PWD/wheel"

@@ -5,7 +5,7 @@
 bats_require_minimum_version 1.5.0
 load ../cluster/common
 
-@test "--help of every program and subcommand is that of help.txt" {
+@test "--help of every program and subcommand matches help.txt" {
   "$project_root/tests/readme/print_help" > "$BATS_TEST_TMPDIR/help.txt"
   diff -u "$project_root/tests/readme/help.txt" "$BATS_TEST_TMPDIR/help.txt" || {
     echo "if this change is intended: PATH=\$PWD/build/bin:\$PATH tests/readme/print_help > tests/readme/help.txt"

@@ -146,7 +146,7 @@ PY
 
 @test "Your own model" {
   on_cluster
-  rm -rf build/installed build/own_model # left by another run, for a directory that no longer exists
+  rm -rf build/installed build/own_model # may be left from a run in a directory that no longer exists
   run_section "Your own model"
   accuracy=$(sed -n 's/^accuracy //p' <<< "$output")
   awk -v a="$accuracy" 'BEGIN { exit !(a > 0.9) }'

@@ -103,9 +103,10 @@ void note_if_taken(Plan& plan, const Inherited& inherited) {
                        "=HOST:PORT");
 }
 
-// A name server that answers for every name, a MASTER_ADDR from the script of another job: rank 0
-// is where the others do not look for it, and all of them wait until a time limit. Only a note,
-// since an address may also lead here by translation.
+// Adds a note if MASTER_ADDR does not lead to this node, which runs rank 0, as with a name server
+// that answers for every name, or a value from the script of another job: the other ranks then look
+// for rank 0 in the wrong place, and all ranks wait until a time limit. This is not an error,
+// because an address may also lead here by translation.
 void note_if_elsewhere(Plan& plan, const NodeFacts& node, const StepFacts& step,
                        const Settings& settings) {
   const PlanEntry* entry = plan.find("MASTER_ADDR");

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Kills a real process that saves, or makes its call fail, at each of its system calls.
+"""Kills a real process while it saves, or makes a call fail, at each of its system calls.
 
 strace injects a fault into the K-th call of one kind. Afterwards the previous checkpoint must be
 whole, the new one whole or absent, but present if it was acknowledged, and nothing may hang. Needs
@@ -59,7 +59,7 @@ class Point:
 
     @staticmethod
     def verified(step):
-        """Returns True if the checkpoint is whole, False if not, and None if there is none of that name."""
+        """Returns True if the checkpoint is whole, False if not, and None if no checkpoint has that name."""
         if not step.exists():
             return None
         tool = subprocess.run([TOOL, "verify", step], capture_output=True, timeout=SECONDS)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints read with h5py: names, bitwise equal values, attributes, rejection of torn files.
+"""Reads checkpoints with h5py: names, bitwise equal values, attributes, rejection of torn files.
 
 Needs CKPT_FIXTURE, the program that writes them, and CKPT_BIN, which is ddp-ckpt. Exits with 77 if
 h5py is not installed.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# ddp-bench with its Python peers. It measures both, the peers exit when it exits, and without
-# PyTorch it reports that and measures the rest. Needs DDP_BENCH and MPIEXEC.
+# Tests ddp-bench with its Python peers: it measures both, the peers exit when it exits, and without
+# PyTorch it reports the reason and measures the rest. Needs DDP_BENCH and MPIEXEC.
 
 bats_require_minimum_version 1.5.0
 

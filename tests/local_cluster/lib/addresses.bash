@@ -16,7 +16,7 @@ choose_subnet() {
   fail "all of $CANDIDATE_SUBNETS are already routed on this machine; no addresses are left for the nodes"
 }
 
-node_address() { # of nodeK, K = $1
+node_address() { # K
   if [[ $mode == netns ]]; then echo "$subnet.$1"; else echo 127.0.0.1; fi
 }
 

@@ -107,8 +107,8 @@ write_configuration() {
   local name extra_lines
   mkdir -p "$STATE/log" "$STATE/controller"
   for name in $(node_names "$node_count"); do mkdir -p "$STATE/nodes/$name/spool"; done
-  # The file names cgroup/v1 because slurmd exits if it detects the version itself and finds both or
-  # none. The plugins chosen here do not use cgroups.
+  # cgroup.conf requests cgroup/v1, because slurmd exits if it has to detect the version and finds
+  # both or none. The plugins chosen here do not use cgroups.
   printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n' >"$STATE/cgroup.conf"
   write_plugstack
   copy_extra_files
@@ -117,8 +117,8 @@ write_configuration() {
   printf 'node_count=%q mode=%q subnet=%q\n' "$node_count" "$mode" "$subnet" >"$STATE/settings"
 }
 
-# Without a private /tmp each node needs a separate place for the directories of the PMIx plugin,
-# which a file beside slurm.conf sets. So in plain mode each node has its own copy of the files.
+# Without a private /tmp, each node needs a separate place for the directories of the PMIx plugin.
+# A file beside slurm.conf sets it, so in plain mode each node has its own copy of the files.
 write_plain_node_configuration() { # DIRECTORY
   local file
   for file in "$STATE"/*.conf; do ln -sf "$file" "$1/"; done

@@ -20,7 +20,7 @@ create_node_namespaces() { # NAME
     >>"$STATE/log/start.log" 2>&1 || fail "cannot make the namespaces of $1; see $STATE/log/start.log"
 }
 
-network_namespace() { # of a node, or of the controller
+network_namespace() { # NAME of a node or of the controller
   if [[ $1 == "$CONTROLLER" ]]; then echo "$1"; else echo "$NAMESPACE_PREFIX$1"; fi
 }
 

@@ -22,7 +22,7 @@ start_detached() {
   )
 }
 
-namespace_names() { # of this project, in use or left over
+namespace_names() { # prints this project's namespaces, in use or left over
   ip netns list 2>/dev/null | awk -v p="$NAMESPACE_PREFIX" 'index($1, p) == 1 { print $1 }'
 }
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Names, paths and defaults of the cluster. There is at most one per machine, with fixed names of
-# its network namespaces and state directory, so that any checkout can find and remove it.
+# Names, paths and defaults of the cluster. There is at most one cluster per machine, with fixed
+# names for its network namespaces and state directory, so that any checkout can find and remove it.
 # shellcheck shell=bash disable=SC2034  # the other parts use these
 
 readonly EXIT_FAILED=1 EXIT_USAGE=2 EXIT_NOT_UP=3 EXIT_CANNOT_RUN=75
@@ -34,7 +34,7 @@ fail() {
   exit "$EXIT_FAILED"
 }
 
-node_names() { # of a cluster of $1 nodes, one per line
+node_names() { # NUMBER_OF_NODES: prints their names, one per line
   local k
   for ((k = 1; k <= $1; k++)); do echo "node$k"; done
 }

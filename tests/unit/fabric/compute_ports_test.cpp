@@ -59,7 +59,7 @@ TEST(ComputePorts, DpuOfHalfTheRateIsLeftOutUnlessNearAGpu) {
   add_port(node, "mlx5_4", "Ethernet", 200, at("0010:00", "0010:03:00.0"));
   add_gpu(node, at("0008:00", "0008:01:00.0"));
   EXPECT_THAT(choose_compute_ports(node).left_out,
-              ElementsAre("mlx5_4:1 (half the rate, and near no GPU)"));
+              ElementsAre("mlx5_4:1 (half the rate, and not near a GPU)"));
   add_gpu(node, at("0010:00", "0010:04:00.0"));
   add_gpu(node, at("0000:00", "0000:04:00.0"));
   EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
