@@ -97,7 +97,7 @@ TEST(NetRun, CorruptDataIsCriticalForAllTasks) {
   EXPECT_EQ(exclude_list(run.verdict), "n3\n");
 }
 
-TEST(NetRun, MissingTaskIsNamedAfterTheDeadline) {
+TEST(NetRun, MissingTaskIsNamedWhenTheDeadlineExpires) {
   const NetResult run = run_all(3, [](NetOptions& options) {
     options.injections = parse_injections({"missing:n2"});
     options.deadline = std::chrono::milliseconds(300);

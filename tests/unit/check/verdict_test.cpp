@@ -44,8 +44,7 @@ TEST(Verdict, FindingIsOneLine) {
             "UNKNOWN a <-> b eth0 x: not measured");
 }
 
-// The line must not say "ran successfully" with exit code 2 and without a host name, as in other
-// tools.
+// In other tools, this line said "ran successfully", with exit code 2 and without a host name.
 TEST(Verdict, LineNamesTheBadNode) {
   Verdict verdict = four_nodes();
   verdict.findings.add(critical("n3"));
