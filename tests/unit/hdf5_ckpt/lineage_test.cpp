@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checkpoint that a run resumes from: the rule as a table, and runs on the disk that start, are
-// requeued, are rolled back and are requeued again.
+// The checkpoint that a run resumes from: the rule as a table, and runs with real files that are
+// started, requeued, rolled back and requeued again.
 
 #include "hdf5_ckpt/lineage.h"
 

@@ -138,7 +138,7 @@ TEST(Writer, SameArraysGiveTheSameBytes) {
   const nlohmann::json attributes = {{"step", 7}, {"note", "n"}};
   std::vector<ArrayView> views = set.views();
   write_hdf5_file(dir / "a.h5", views, attributes, {.threads = 1});
-  // Wait, because HDF5 would record times in seconds.
+  // Waits more than a second, because HDF5 would record times in seconds.
   std::this_thread::sleep_for(std::chrono::milliseconds(1100));
   std::reverse(views.begin(), views.end());
   write_hdf5_file(dir / "b.h5", views, attributes, {.threads = 3});
