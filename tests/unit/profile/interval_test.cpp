@@ -28,7 +28,7 @@ TEST(Interval, MergedAreSortedAndDisjoint) {
   EXPECT_EQ(result[1].begin, between(5, 6).begin);
 }
 
-TEST(Interval, WithinAWindow) {
+TEST(Interval, CoveredSecondsAreLimitedToAWindow) {
   EXPECT_DOUBLE_EQ(covered_seconds_within({between(0, 10)}, between(3, 5)), 2);
   EXPECT_DOUBLE_EQ(covered_seconds_within({between(0, 4), between(8, 12)}, between(3, 9)), 2);
   EXPECT_DOUBLE_EQ(covered_seconds_within({between(0, 2)}, between(3, 9)), 0);
