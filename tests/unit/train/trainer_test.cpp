@@ -125,9 +125,9 @@ TEST_F(Training, InterruptedRunEndsBitwiseTheSame) {
 }
 
 // The layers are registered in a different order than they are used in, so that the buckets of the
-// first step differ from later ones. The test uses more than two ranks, each on its own node, and
-// buckets large enough for a ring, because then an element's position in its bucket determines the
-// order of its additions.
+// first step differ from those of later steps. The test uses more than two ranks, each on its own
+// node, and buckets large enough for a ring, because then an element's position in its bucket
+// determines the order of its additions.
 struct BackwardsImpl : torch::nn::Module {
   BackwardsImpl() {
     register_module("last", last);
