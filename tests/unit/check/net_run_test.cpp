@@ -159,7 +159,7 @@ TEST(NetRun, OtherProgramOnTheLeadersPortIsRejected) {
   EXPECT_THAT(run_net(options).complaint, HasSubstr("is not ddp-check"));
 }
 
-TEST(NetRun, PortInUseIsAVerdict) {
+TEST(NetRun, PortInUseIsReportedInTheVerdict) {
   const Listener other = listen_on(0);
   NetOptions options = options_for(0, 2);
   options.step.leader_port = other.port;

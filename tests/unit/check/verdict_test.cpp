@@ -51,7 +51,7 @@ TEST(Verdict, LineNamesTheBadNode) {
   EXPECT_EQ(verdict_line(verdict), "ddp-check net CRITICAL - n3 (tcp.send)");
 }
 
-TEST(Verdict, MostSevereFirstAndAtMostSixNamed) {
+TEST(Verdict, ListsTheMostSevereFirstAndNamesAtMostSix) {
   Verdict verdict = four_nodes();
   verdict.findings.add(Finding{.check = "clock", .severity = Severity::warning, .node = "n1"});
   for (const char* node : {"n10", "n11", "n12", "n13", "n14", "n15", "n16"}) {
