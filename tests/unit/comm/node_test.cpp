@@ -96,7 +96,7 @@ TEST(NodeBarrier, NoRankPassesBeforeAllHaveArrived) {
   for (auto& thread : threads) thread.join();
 }
 
-TEST(NodeBarrier, CheckEndsTheWait) {
+TEST(NodeBarrier, ExceptionFromTheCheckEndsTheWait) {
   std::vector<ArrivalCounter> counters(2);
   NodeBarrier barrier({&counters[0], &counters[1]}, 0);
   EXPECT_THROW(barrier.wait([](std::size_t place) {
