@@ -94,13 +94,13 @@ TEST(Gpus, LocalRankAsDeviceOnRequest) {
   EXPECT_EQ(value_in(gpu_plan({}, "local_rank=device"), "LOCAL_RANK"), "1") << "no GPUs";
 }
 
-TEST(Gpus, MissingListMeansAllOfTheStep) {  // --gpus-per-task=1 --gpu-bind=none
+TEST(Gpus, MissingListMeansAllGpusOfTheStep) {  // --gpus-per-task=1 --gpu-bind=none
   const Plan plan = gpu_plan({{"SLURM_GPUS_ON_NODE", "2"}});
   EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "1");
   EXPECT_THAT(plan.notes, IsEmpty());
 }
 
-TEST(Gpus, NotesTooFewOrTooManyForTheTasks) {
+TEST(Gpus, NotesTooFewOrTooManyGpusForTheTasks) {
   EXPECT_THAT(gpu_plan({{"CUDA_VISIBLE_DEVICES", "0"}, {"SLURM_GPUS_ON_NODE", "1"}}).notes,
               ElementsAre(HasSubstr("Duplicate GPU")));
   EXPECT_THAT(gpu_plan({{"CUDA_VISIBLE_DEVICES", "0,1,2,3"}, {"SLURM_GPUS_ON_NODE", "4"}}).notes,
