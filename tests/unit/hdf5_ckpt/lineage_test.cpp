@@ -211,7 +211,7 @@ class Resuming : public testing::Test {
   SavedRun run_{root_ / "ck"};
 };
 
-TEST_F(Resuming, RollbackKeepsItsSavesAndSetsTheOthersAside) {
+TEST_F(Resuming, RollbackKeepsItsSavesAndSetsLaterCheckpointsAside) {
   EXPECT_THAT(run_.steps(), ElementsAre(140, 130, 120));
   EXPECT_EQ(run_.start(run_.path_of(120)), 120U);
   EXPECT_THAT(run_.steps(), ElementsAre(120));

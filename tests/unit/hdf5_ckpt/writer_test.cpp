@@ -153,7 +153,7 @@ std::size_t find_call(const std::vector<FaultyOps::Call>& calls, std::size_t sta
   return start;
 }
 
-TEST(Writer, CallsHaveTheOrderForDurability) {
+TEST(Writer, CallsAreInTheOrderRequiredForDurability) {
   const TempDirectory top;
   const std::filesystem::path root = top / "ckpt";
   FaultyOps ops;
@@ -231,7 +231,7 @@ TEST(Writer, FullDiskIsDetectedBeforeAnyData) {
   }
 }
 
-TEST(Writer, ExistingFileStays) {
+TEST(Writer, ExistingFileIsNotReplaced) {
   const TempDirectory dir;
   const std::vector<std::byte> before(10, std::byte{7});
   test::put_file_bytes(dir / "a.h5", before);
