@@ -21,7 +21,7 @@ TEST(Interval, CoveredSecondsCountOverlapsOnce) {
       << "empty intervals cover nothing";
 }
 
-TEST(Interval, MergedAreSortedAndDisjoint) {
+TEST(Interval, MergedIntervalsAreSortedAndDisjoint) {
   const auto result = merged({between(5, 6), between(1, 3), between(2, 4), between(4, 4)});
   ASSERT_EQ(result.size(), 2U);
   EXPECT_EQ(result[0].end, between(0, 4).end);
