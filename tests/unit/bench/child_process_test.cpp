@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Children that answer, have exited, do not exist, or ignore their input.
+// Child processes that answer, have exited, do not exist, or ignore their input.
 #include "bench/child_process.h"
 
 #include <gmock/gmock.h>

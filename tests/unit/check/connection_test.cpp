@@ -266,7 +266,7 @@ TEST(PairLinks, StrangersAndOtherPairsAreNotAcceptedAsPeer) {
   EXPECT_EQ(word[0], std::byte{42});
 }
 
-// If they were handled one after the other, they would use up the peer's time.
+// If strangers were handled one after the other, they would use up the peer's time.
 TEST(PairLinks, AHundredSilentStrangersDoNotBlockThePeer) {
   const Listener listener = listen_on(0);
   std::vector<FileDescriptor> strangers;
@@ -279,7 +279,7 @@ TEST(PairLinks, AHundredSilentStrangersDoNotBlockThePeer) {
   EXPECT_THROW(call_peer("127.0.0.1", listener.port, "", in(kLong)), NetError);
 }
 
-// Nobody else closes these connections before the deadline.
+// Nothing else closes these connections before the deadline.
 TEST(PairLinks, TheOldestOfTooManyStrangersAreDropped) {
   constexpr int kMost = 64;
   const Listener listener = listen_on(0);

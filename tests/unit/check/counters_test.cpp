@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests error counters: reading /sys, finding increases, and the file that stores the values.
+// Tests error counters: reading them from /sys, finding increases, and storing values in a file.
 #include "ddp_runtime/check/node/counters_check.h"
 
 #include <gtest/gtest.h>

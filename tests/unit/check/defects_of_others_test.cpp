@@ -60,7 +60,7 @@ TEST(DefectsOfOthers, PassDoesNotOverwriteAWarning) {
   EXPECT_EQ(findings.all().front().evidence, "slow");
 }
 
-// One tool compared a limit only if it found a number in a text that never contained one.
+// One tool checked a limit only if it found a number in a text that never contained a number.
 TEST(DefectsOfOthers, UnreadableNumberDoesNotPass) {
   fabric::InfinibandPort port;
   port.device = "mlx5_0";
@@ -126,7 +126,7 @@ TEST(DefectsOfOthers, SuspectsFailAndNoNodeIsLeftOut) {
         ++met[static_cast<std::size_t>(pair.b)];
       }
     }
-    // A node may rest in one round if their number is odd.
+    // If the number of nodes is odd, a node may be idle in one round.
     for (const int count : met) EXPECT_GE(count, kSampledRounds - 1) << nodes << " nodes";
   }
   auto measured = fleet(5, -1, 0);

@@ -49,7 +49,7 @@ std::set<std::string> findings_in_sources() {
     add_names(names, text, R"re((?:kind \+|send \?|:) "\.([a-z_]+)")re", "WAY.");
     add_names(names, text, R"re(Charge charge\{"([a-z_]+)")re", "WAY.");
   }
-  // Facts, which drift.NAME covers, and file systems.
+  // Removes facts, which drift.NAME covers, and file systems.
   std::erase_if(names, [](const std::string& name) {
     return std::regex_search(name, std::regex("^(driver|firmware|library|fuse)\\."));
   });

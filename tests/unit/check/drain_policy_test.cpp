@@ -44,7 +44,7 @@ TEST(DrainPolicy, LimitsAreNumbersOrPercentages) {
   }
 }
 
-TEST(DrainPolicy, NodesDrainedByOthersCount) {
+TEST(DrainPolicy, NodesDrainedByOthersCountTowardTheLimit) {
   auto nodes = cluster(20);
   const DrainLimit limit = drain_limit_from("10%");
   EXPECT_TRUE(may_drain(nodes, "n15", limit));

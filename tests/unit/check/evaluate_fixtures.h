@@ -27,7 +27,7 @@ inline std::string complaints(const std::vector<Finding>& findings) {
   return text;
 }
 
-// What each task reported, by rank; a task without a node ("") did not report.
+// The report of each task, by rank; a task without a node ("") did not report.
 inline std::map<int, Hello> reports(const std::vector<std::string>& nodes) {
   std::map<int, Hello> present;
   int rank = 0;
@@ -46,7 +46,7 @@ inline std::map<int, Hello> reports(const std::vector<std::string>& nodes) {
   return present;
 }
 
-// The exchanges of all pairs of n1, n2, ..., all at one speed in bytes per second.
+// The exchanges of all pairs of n1, n2, ..., each at `speed` bytes per second.
 inline PairsMeasured fleet(int nodes, double speed = 1e9) {
   PairsMeasured measured;
   measured.kind = "tcp";

@@ -144,7 +144,7 @@ TEST(EvaluateReports, DifferentMtusAreReported) {
   auto present = reports({"n1", "n1", "n2"});
   present[2].mtu = 1500;
   EXPECT_EQ(complaints(evaluate_reports(two_nodes(), present)), "net.mtu n2=WARNING");
-  present[2].address = "127.0.0.1";  // loopback has another MTU
+  present[2].address = "127.0.0.1";  // loopback has a different MTU
   EXPECT_EQ(complaints(evaluate_reports(two_nodes(), present)), "");
 }
 

@@ -127,7 +127,7 @@ TEST(EvaluatePairs, OneStreamIsNotExpectedToFillAFastLink) {
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "");
 }
 
-// `times` measurements at one speed, with good pairs at 1 GB/s at the same time.
+// `times` measurements at `speed`, with good pairs at 1 GB/s at the same time.
 Retest retest_of(std::optional<int> node, const Pair& link, double speed, int times = 9) {
   Retest retest;
   retest.node = node;
@@ -160,7 +160,7 @@ TEST(EvaluatePairs, NodeThatPassesTheRetestIsCleared) {
   measured.retests = {retest_of(2, {}, 0.85e9)};
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})),
             "tcp.send n3=WARNING, tcp.receive n3=WARNING");
-  for (Try& one : measured.retests[0].tries) one.receive = 1e9;  // only its sending is slow
+  for (Try& one : measured.retests[0].tries) one.receive = 1e9;  // slow only when it sends
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.send n3=WARNING");
 }
 

@@ -56,7 +56,7 @@ TEST(Exchange, DataOfAnotherExchangeIsDetected) {
   EXPECT_GT(results[1].wrong_bytes, 1'000'000);
 }
 
-TEST(LostBytes, DuplicatesWereNotLost) {
+TEST(LostBytes, DuplicatesDoNotCountAsLost) {
   EXPECT_EQ(bytes_lost(0, 0, 1448), 0);
   EXPECT_EQ(bytes_lost(100, 0, 1448), 144800) << "the receiver reports no duplicates";
   EXPECT_EQ(bytes_lost(100, 40, 1448), 50 * 1448) << "a quarter more than reported";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fake of NCCL and of the CUDA driver for machines without a GPU. One library is loaded as both.
 // GPU memory is process memory, a stream executes all work immediately, and two communicators are
-// connected by TCP on this machine. FAKE_NCCL selects faults as words of "key=value": "gpus=0",
+// connected by TCP on this machine. FAKE_NCCL selects faults by "key=value" words: "gpus=0",
 // "version=N", "hang=1" (in ncclCommInitRank), "init=N" (error of cuInit), "connect=N" (error of
 // ncclCommInitRank), "later=N" (error found by NCCL's own threads), "wrong=1" (data changes in
 // transit), "dry=1" (no data is written after the first two long receives).

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fake of NVIDIA's management library for machines without a GPU, which the test loads by its
-// path. FAKE_NVML selects the state of the second of its two GPUs, as words of "key=value". With
+// path. FAKE_NVML selects the state of the second of its two GPUs, by "key=value" words. With
 // "hang=1" it never returns, and with "init=N" it fails with NVML's error N.
 #include <unistd.h>
 

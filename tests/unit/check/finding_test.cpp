@@ -30,7 +30,7 @@ TEST(Findings, LaterPassDoesNotHideAWarning) {
   EXPECT_EQ(findings.all()[0].evidence, "first");
 }
 
-TEST(Findings, MoreSevereFindingReplaces) {
+TEST(Findings, MoreSevereFindingReplacesALesserOne) {
   Findings findings;
   findings.add(Finding{.check = "c", .severity = Severity::warning});
   findings.add(Finding{.check = "c", .severity = Severity::critical, .evidence = "second"});

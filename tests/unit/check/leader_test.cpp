@@ -71,7 +71,7 @@ TEST_F(LeaderOnTheWire, RejectsForeignAndDuplicateTasksWithTheReason) {
               HasSubstr("runs ddp-check 0.0.1"));
 }
 
-// A claim of another program must not make an administrator drain a node.
+// A false claim by another program must not make an administrator drain a node.
 TEST_F(LeaderOnTheWire, RanksAndNodesOutsideTheStepAreRejected) {
   step_.size = 3;
   step_.nodes = {{"n1", 1}, {"n2", 2}};
@@ -95,7 +95,7 @@ TEST_F(LeaderOnTheWire, RanksAndNodesOutsideTheStepAreRejected) {
     puppets.push_back(
         std::make_unique<Puppet>(port_, claim.rank, "test", "ddp-check test", claim.node));
   }
-  const Leader& leader = call(2);  // two claims are valid; the second of them is the last
+  const Leader& leader = call(2);  // two claims are valid, and the second of these comes last
   for (std::size_t i = 0; i < claims.size(); ++i) {
     const auto answer = puppets[i]->receive();
     EXPECT_EQ(answer.value("refused", ""), claims[i].refusal);
@@ -119,9 +119,9 @@ TEST_F(LeaderOnTheWire, SilentStrangersDoNotLockTasksOut) {
   EXPECT_EQ(call(1).present().size(), 1U);
 }
 
-// The first task comes after the strangers, and the second one is called after the first.
+// The first task connects after the strangers, and the second task after the first.
 TEST_F(LeaderOnTheWire, OfTooManySilentStrangersTheOldestAreDropped) {
-  constexpr std::size_t kMost = 2 + 64;  // the tasks, and this many others
+  constexpr std::size_t kMost = 2 + 64;  // two tasks and 64 strangers
   std::vector<FileDescriptor> strangers;
   for (int i = 0; i < 200; ++i) strangers.push_back(stranger_at(port_));
   Puppet first(port_, 0);

@@ -88,7 +88,7 @@ std::set<int> slow_set(int nodes, const std::vector<PairResult>& results) {
   return slow;
 }
 
-// A tool that always names the two slowest nodes also names two of a healthy cluster.
+// A tool that always names the two slowest nodes also names two in a healthy cluster.
 TEST(Locate, HealthyClusterHasNoSlowNodesAndNoLossyLinks) {
   const auto results = fleet(8, {});
   EXPECT_TRUE(slow_set(8, results).empty());

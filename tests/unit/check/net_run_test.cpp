@@ -97,7 +97,7 @@ TEST(NetRun, CorruptDataIsCriticalForAllTasks) {
   EXPECT_EQ(exclude_list(run.verdict), "n3\n");
 }
 
-TEST(NetRun, MissingTaskIsNamedAfterTheDeadline) {
+TEST(NetRun, MissingTaskIsNamedWhenTheDeadlineExpires) {
   const NetResult run = run_all(3, [](NetOptions& options) {
     options.injections = parse_injections({"missing:n2"});
     options.deadline = std::chrono::milliseconds(300);
@@ -159,7 +159,7 @@ TEST(NetRun, OtherProgramOnTheLeadersPortIsRejected) {
   EXPECT_THAT(run_net(options).complaint, HasSubstr("is not ddp-check"));
 }
 
-TEST(NetRun, PortInUseIsAVerdict) {
+TEST(NetRun, PortInUseIsReportedInTheVerdict) {
   const Listener other = listen_on(0);
   NetOptions options = options_for(0, 2);
   options.step.leader_port = other.port;

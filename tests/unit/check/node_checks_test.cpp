@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the other checks of one node (limits, storage, names, CPUs, memory, clock) and the run of
-// all checks.
+// Tests the checks of one node that do not have their own test file (limits, storage, names, CPUs,
+// memory, clock), and the run of all checks.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -219,7 +219,7 @@ TEST(Resolve, ResolvesNumericNamesAndRejectsUnknownOnes) {
   EXPECT_NE(unknown.error, "");
 }
 
-TEST(Resolve, AddressesAreSortedAndEachOnce) {
+TEST(Resolve, AddressesAreSortedAndUnique) {
   auto addresses = resolve(host_name(), kNodeTimeout).addresses;
   const auto as_given = addresses;
   std::sort(addresses.begin(), addresses.end());
@@ -262,7 +262,7 @@ TEST(ProcessorCheck, MissingCpusAreReported) {
   EXPECT_EQ(evaluate_processors({std::nullopt, 64, 8}).severity, Severity::unknown);
 }
 
-TEST(ProcessorCheck, ReadsMaskAndPromise) {
+TEST(ProcessorCheck, ReadsCpuMaskAndPromisedCpus) {
   const ProcessorFacts facts = read_processors([](const std::string& name) {
     return name == "SLURM_CPUS_PER_TASK" ? std::optional<std::string>("6") : std::nullopt;
   });

@@ -82,7 +82,7 @@ TEST_F(OwnFacts, BoundsExternalTexts) {
   EXPECT_EQ(facts.size(), 4U + 3U + 64U);
 }
 
-TEST(FactSources, DirectoriesOfTheUserComeFirst) {
+TEST(FactSources, UserDirectoriesComeFirst) {
   const auto directories = [](const char* path) {
     return fact_sources([path](const std::string& name) -> std::optional<std::string> {
              return name == "LD_LIBRARY_PATH" && path != nullptr ? std::optional<std::string>(path)

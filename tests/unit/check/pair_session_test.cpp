@@ -82,7 +82,7 @@ TEST(PairSession, SuspectIsRetestedAFixedNumberOfTimesWithDifferentPartners) {
   std::set<Pair> met;
   for (const auto& step : course.retests) {
     EXPECT_EQ(step.suspects, 1U);
-    ASSERT_GE(step.pairs.size(), 2U) << "a reference at the same time as the suspect";
+    ASSERT_GE(step.pairs.size(), 2U) << "a reference pair runs at the same time as the suspect";
     EXPECT_TRUE(step.pairs[0].a == 2 || step.pairs[0].b == 2);
     met.insert(step.pairs[0]);
     for (std::size_t i = 1; i < step.pairs.size(); ++i) {
@@ -193,7 +193,7 @@ TEST(PairSession, LostNodesAreOmittedAndTheSessionFinishes) {
 }
 
 // The noise hides most speed differences, but not lost packets.
-TEST(PairSession, RetestsLossAsOftenInNoise) {
+TEST(PairSession, NoiseDoesNotShortenRetestsOfLoss) {
   for (const bool lossy : {false, true}) {
     std::uint64_t drawn = 0;
     PairSession session({.nodes = 16});

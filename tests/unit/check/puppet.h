@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A task of a check that consists only of a connection to the leader: the test receives and answers
-// in its name.
+// on its behalf.
 #pragma once
 
 #include <fmt/format.h>

@@ -11,7 +11,7 @@
 namespace ddp::check {
 namespace {
 
-// A retest whose tries have these ratios to the good pairs at the same time. The noise is known.
+// A retest whose tries have these ratios to good pairs measured at the same time, in known noise.
 Retest tried(const std::vector<double>& ratios, double noise = 0.02, double beside = 100) {
   Retest retest;
   retest.node = 0;

@@ -117,7 +117,7 @@ TEST(Locator, BadNodeHiddenInNoiseIsUnknown) {
   }
 }
 
-// Oversubscribed switches may hide bad nodes in the rounds. The verdict must then not be OK.
+// Oversubscribed switches may hide bad nodes in the rounds. If so, the verdict must not be OK.
 TEST(Locator, OversubscribedUplinksAreNeverOk) {
   Simulation simulation;
   simulation.nodes = 64;

@@ -183,7 +183,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         LeafCase{{}, ""}, LeafCase{{slow("n4"), slow("n5")}, "net.leaf switch s2=CRITICAL"},
         LeafCase{{slow("n4"), slow("n1")}, ""},  // no switch has a majority of bad nodes
-        // The uplink of s2: every link across it is bad; each other switch has one affected node.
+        // The uplink of s2: every link across it is bad; every other switch has one affected node.
         LeafCase{{slow("n1", "n4"), slow("n5", "n7"), slow("n1", "n6")},
                  "net.leaf switch s2=WARNING"},
         LeafCase{{slow("n4", "n5"), slow("n5", "n6")},

@@ -44,15 +44,14 @@ TEST(Verdict, FindingIsOneLine) {
             "UNKNOWN a <-> b eth0 x: not measured");
 }
 
-// The line must not say "ran successfully" with exit code 2 and without a host name, as in other
-// tools.
+// In other tools, this line said "ran successfully", with exit code 2 and without a host name.
 TEST(Verdict, LineNamesTheBadNode) {
   Verdict verdict = four_nodes();
   verdict.findings.add(critical("n3"));
   EXPECT_EQ(verdict_line(verdict), "ddp-check net CRITICAL - n3 (tcp.send)");
 }
 
-TEST(Verdict, MostSevereFirstAndAtMostSixNamed) {
+TEST(Verdict, ListsTheMostSevereFirstAndNamesAtMostSix) {
   Verdict verdict = four_nodes();
   verdict.findings.add(Finding{.check = "clock", .severity = Severity::warning, .node = "n1"});
   for (const char* node : {"n10", "n11", "n12", "n13", "n14", "n15", "n16"}) {

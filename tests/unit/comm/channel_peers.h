@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ends of an error channel for tests: real ends over TCP on this machine, and ends that the test
-// itself simulates. Limits are short for events that must occur, and no test requires an event
-// within a time limit.
+// itself simulates. Timeouts that must expire are short, and no test requires an event within a
+// time limit.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -112,8 +112,8 @@ inline std::optional<Message> next_of(Connection& connection) {
   return std::nullopt;
 }
 
-// Plays all other ranks of a large job. All send a hello at once, are accepted, and wait for a
-// failure. Returns the number of ranks that were notified of it.
+// Plays all ranks of a large job except rank 0. All send a hello at once, are accepted, and wait
+// for a failure. Returns the number of ranks that were notified of the failure.
 inline int play_ranks(int ranks, std::uint16_t port) {
   struct Player {
     Connection connection;
@@ -143,8 +143,8 @@ inline int play_ranks(int ranks, std::uint16_t port) {
   return told;
 }
 
-// play_ranks() in a process of its own, so that this process has rank 0's system calls and CPU time
-// alone.
+// Runs play_ranks() in a separate process, so that this process has only rank 0's system calls and
+// CPU time.
 class PlayedRanks {
  public:
   PlayedRanks(int ranks, Listener& listener) {

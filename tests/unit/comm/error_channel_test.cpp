@@ -35,7 +35,7 @@ using test::channel_key;
 using test::with_channels;
 using Rank = test::ChannelRank;
 
-// A transport that detects each message some milliseconds after its arrival.
+// A transport that reports each message some milliseconds after its arrival.
 class Sluggish final : public Transport {
  public:
   explicit Sluggish(std::unique_ptr<Transport> real) : real_(std::move(real)) {}
@@ -127,7 +127,7 @@ TEST(ErrorChannel, RankMayFailBeforeRankZeroIsReady) {
 }
 
 // A wrapper around the program may remove the step's key from one rank's environment.
-TEST(ErrorChannel, OpensWithSameMissingOrDifferentStepKeys) {
+TEST(ErrorChannel, OpensWhicheverStepKeysTheRanksHave) {
   const std::optional<Key> one = channel_key("one");
   const std::optional<Key> other = channel_key("other");
   for (const auto& keys : std::vector<std::vector<std::optional<Key>>>{{one, one, one},

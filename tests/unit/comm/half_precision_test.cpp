@@ -50,7 +50,7 @@ TEST(HalfPrecision, RoundsToFloat16LikeTheCompiler) {
 }
 #endif
 
-TEST(HalfPrecision, Float16KnownValues) {
+TEST(HalfPrecision, Float16MatchesKnownValues) {
   EXPECT_EQ(float_to_f16(1.0F), 0x3c00);
   EXPECT_EQ(float_to_f16(-2.0F), 0xc000);
   EXPECT_EQ(float_to_f16(65504.0F), 0x7bff);

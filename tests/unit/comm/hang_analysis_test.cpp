@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the cause of a hang, found from tables of rank statuses, and status requests over TCP.
+// Tests the search for the cause of a hang in tables of rank statuses, and status requests over
+// TCP.
 #include "ddp_runtime/comm/diagnosis/hang_analysis.h"
 
 #include <gmock/gmock.h>
@@ -293,7 +294,7 @@ GroupOptions limits_of(std::chrono::milliseconds timeout, std::chrono::milliseco
   return options;
 }
 
-TEST(ErrorChannel, AfterATimeoutTheMissingRankIsNamedOnAllRanks) {
+TEST(ErrorChannel, OnTimeoutAllRanksNameTheMissingRank) {
   const auto dump = std::filesystem::path(testing::TempDir()) / "diagnosis-dump.json";
   std::filesystem::remove(dump);
   with_channels(4, limits_of(300ms, 10s), dump, [](test::ChannelRank rank) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each rank costs rank 0's end of the error channel, in system calls. This program defines the
-// calls itself, and counts them.
+// Tests the number of system calls that rank 0's end of the error channel makes for each rank. This
+// program defines the calls itself, and counts them.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -20,8 +20,8 @@
 
 namespace {
 
-std::atomic<long> calls = 0;     // on connections, and waits
-std::atomic<long> reported = 0;  // descriptors that a wait was given or has reported
+std::atomic<long> calls = 0;     // calls on connections, and waits
+std::atomic<long> reported = 0;  // descriptors passed to a wait or reported by it
 
 }  // namespace
 
@@ -67,10 +67,10 @@ int poll(pollfd* entries, nfds_t count, int milliseconds) {
 namespace ddp::comm {
 namespace {
 
-// A hub that looks at all ranks at each event would need more than this for 300 ranks.
+// A hub that checks all ranks at each event would exceed this with 300 ranks.
 constexpr long kMaxPerRank = 40;
 
-TEST(HubCalls, EachRankCostsTheSameHoweverManyThereAre) {
+TEST(HubCalls, CallsPerRankAreBoundedForAnyNumberOfRanks) {
   raise_descriptor_limit();
   for (const int ranks : {20, 300}) {
     Listener listener = listen_anywhere();
@@ -78,7 +78,8 @@ TEST(HubCalls, EachRankCostsTheSameHoweverManyThereAre) {
     FailureState failures;
     FlightRecorder recorder;
     ChannelOptions options;
-    options.liveness.heartbeat = std::chrono::hours(1);  // a slow machine would count more of them
+    // No heartbeats, of which a slow machine would send more.
+    options.liveness.heartbeat = std::chrono::hours(1);
     calls = reported = 0;
     {
       const Hub hub(failures, recorder, std::move(listener), test::channel_key(), ranks, options);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests rank 0's end with peers that the test simulates, over TCP on this machine. Limits are short
-// for events that must occur, and no test requires an event within a time limit.
+// Tests rank 0's end with peers that the test simulates, over TCP on this machine. Timeouts that
+// must expire are short, and no test requires an event within a time limit.
 #include "ddp_runtime/comm/failure/hub.h"
 
 #include <gmock/gmock.h>
@@ -260,8 +260,8 @@ TEST(Spoke, ReportsTheProgramOnRankZerosPort) {
                                               HasSubstr(" is not rank 0 of this job")));
 }
 
-// The other ranks exit because rank 0 was stopped. When it runs again it must not blame them, nor a
-// rank that the launcher terminated with them.
+// The other ranks exit because rank 0 was stopped. When rank 0 runs again, it must not blame them
+// or a rank that the launcher terminated with them.
 TEST(Hub, LeaderThatWasStoppedDoesNotBlameTheOthers) {
   const auto dump = std::filesystem::path(testing::TempDir()) / "stopped-hub-dump.json";
   std::filesystem::remove(dump);
@@ -290,7 +290,7 @@ TEST(Hub, LeaderThatWasStoppedDoesNotBlameTheOthers) {
   EXPECT_EQ(record.at("lost")[0].at("rank"), 0);
 }
 
-TEST(Spoke, TellsASilentLeaderThatItExitsBecauseOfIt) {
+TEST(Spoke, SendsHubLostToASilentHub) {
   ListeningLeader leader;
   auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
   ASSERT_TRUE(outgoing);

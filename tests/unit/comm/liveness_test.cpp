@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests which ranks are lost, with tables of rank states. With the default limits, a rank is silent
-// after 8 s.
+// Tests which ranks count as lost, with tables of rank states. With the default limits, a rank is
+// silent after 8 s.
 #include "ddp_runtime/comm/failure/liveness.h"
 
 #include <gmock/gmock.h>
@@ -50,7 +50,7 @@ TEST(Liveness, FindsLostRanks) {
        {rank_on(1, "a", 60s), rank_on(2, "b", 60s), rank_on(3, "b", 59s)},
        false,
        ""},
-      {"the link of one machine is down, its data uses another network",
+      {"the link of one machine is down, but its data uses another network",
        {rank_on(1, "a", 500ms, true), rank_on(2, "b", 25s)},
        false,
        ""},

@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(NodeMap, ListsRanksByNodeInTheOrderOfTheirFirstRank) {
+TEST(NodeMap, NodesAreInTheOrderOfTheirFirstRanks) {
   const std::vector<std::string> keys{"b", "a", "b", "a", "c"};
   const auto map = map_nodes(keys, 3);
   EXPECT_THAT(map.nodes, ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3), ElementsAre(4)));
@@ -34,7 +34,7 @@ TEST(NodeMap, ListsRanksByNodeInTheOrderOfTheirFirstRank) {
   EXPECT_FALSE(map.in_rank_order);
 }
 
-TEST(NodeMap, BlocksOfRanksAreInOrder) {
+TEST(NodeMap, BlocksOfRanksAreInRankOrder) {
   const std::vector<std::string> keys{"x", "x", "y", "y"};
   const auto map = map_nodes(keys, 2);
   EXPECT_TRUE(map.in_rank_order);
@@ -96,7 +96,7 @@ TEST(NodeBarrier, NoRankPassesBeforeAllHaveArrived) {
   for (auto& thread : threads) thread.join();
 }
 
-TEST(NodeBarrier, CheckEndsTheWait) {
+TEST(NodeBarrier, ExceptionFromTheCheckEndsTheWait) {
   std::vector<ArrivalCounter> counters(2);
   NodeBarrier barrier({&counters[0], &counters[1]}, 0);
   EXPECT_THROW(barrier.wait([](std::size_t place) {
@@ -129,7 +129,7 @@ std::vector<float> accumulated(int ranks, std::size_t count) {
   return sums;
 }
 
-// Runs an all_reduce of shared memory and returns every rank's result.
+// Runs an all_reduce through shared memory and returns every rank's result.
 std::vector<std::vector<float>> reduce_shared(const Placement& p, std::size_t count,
                                               std::size_t offset, bool in_order) {
   const auto ranks = static_cast<int>(p.node_of.size());
@@ -180,8 +180,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Placement{"ThreeNodes", {0, 0, 1, 1, 2, 2}}),
     [](const auto& shape) { return shape.param.name; });
 
-// Memory that does not come from allocate(), or only partly, takes another code path with the same
-// result.
+// Memory that does not come from allocate(), or only partly does, takes a different code path with
+// the same result.
 TEST(NodeAllReduceMemory, AnyBufferWorks) {
   run_ranks(2, [](Group& group) {
     const auto memory = group.allocate(64);

@@ -52,7 +52,7 @@ TEST(P2pGroup, BarrierCompletesAfterAThousandQueuedCollectives) {
   });
 }
 
-// So the thread that waited is the one that frees the buffer.
+// Otherwise, the thread that waited would not be the one that frees the buffer.
 TEST(P2pGroup, FinishedCollectiveHoldsNoBuffer) {
   run_ranks(2, [](Group& group) {
     int held = 0;
@@ -159,7 +159,7 @@ TEST(P2pGroup, AllRanksMaySendFirstAndThenReceive) {
             {.limits = {.segment_bytes = 256, .timeout = 30s}});
 }
 
-TEST(P2pGroup, MissingMessageIsNamedAfterTheTimeout) {
+TEST(P2pGroup, MissingMessageIsNamedOnTimeout) {
   const auto text = error_of([] {
     run_ranks(2,
               [](Group& group) {
@@ -195,7 +195,7 @@ TEST(P2pGroup, ExceptionOnOneRankEndsTheWaitsOfAll) {
   EXPECT_EQ(told, 3);
 }
 
-TEST(P2pGroup, MissingRankIsNamedAfterTheTimeout) {
+TEST(P2pGroup, MissingRankIsNamedOnTimeout) {
   const auto text = error_of([] {
     run_ranks(2,
               [](Group& group) {

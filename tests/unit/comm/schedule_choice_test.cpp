@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the choice of schedules with a simulation of each of them, message by message, on up to
+// Compares the choice of schedules with a simulation of each schedule, message by message, on up to
 // 4,096 ranks. The simulation knows the lists of rounds and the shape of the trees, but not the
 // formulas on which the choice is based.
 #include "ddp_runtime/comm/schedules/choice.h"
@@ -57,8 +57,8 @@ class Machine {
  private:
   double& at(int rank) { return now_[static_cast<std::size_t>(rank)]; }
 
-  // Segments arrive one after another. Each is added after it has arrived and the previous one is
-  // added.
+  // Segments arrive one after another. Each is added once it has arrived and the previous segment
+  // has been added.
   double transfer(double bytes, bool add) const {
     const auto& net = model_.network;
     if (!add) return net.alpha + bytes * net.beta;
@@ -205,7 +205,7 @@ const std::vector<std::size_t> kSizes{8,       512,     4096,      32768,     10
                                       1 << 20, 4 << 20, 25U << 20, 64U << 20, 256U << 20};
 
 // For a large ring, simulates one round of each kind, because the other rounds are equal and
-// thousands of them would take long.
+// simulating thousands of them would take long.
 double simulated(AllReduce schedule, int n, std::size_t bytes, const CostModel& model) {
   if (schedule != AllReduce::ring || n <= 256) return simulate(schedule, n, bytes, model);
   const double chunk = static_cast<double>(bytes) / n;

@@ -197,8 +197,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Schedules,
                                          Case{7, 100, 16}, Case{8, 4096, 1024}),
                          name_of);
 
-// A schedule may run on a subset of the ranks, in any order, while the other ranks run something
-// else.
+// A schedule may run on a subset of the ranks, in any order, while the other ranks run other
+// schedules.
 TEST(Subgroups, RunSchedulesIndependently) {
   FailureState failures;
   auto transports = make_in_process_transports(5);

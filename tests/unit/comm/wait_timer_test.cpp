@@ -29,7 +29,7 @@ class Wait {
     failures.on_slow_wait([this](const std::string& text) { suspicions.push_back(text); });
     timer.begin(now);
   }
-  // Checks every 100 ms for this long. Returns false if the wait failed.
+  // Checks every 100 ms until `time` has passed. Returns false if the wait failed.
   bool wait(std::chrono::milliseconds time) {
     for (const auto until = now + time; now < until; now += 100ms) {
       try {

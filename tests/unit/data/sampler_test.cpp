@@ -50,8 +50,8 @@ TEST(DistributedSampler, RanksAndMicroBatchesShareOneOrder) {
 TEST(DistributedSampler, NoSampleIsLostOrRepeatedIfTheNumberOfRanksChanges) {
   std::map<std::int64_t, int> seen;
   use(seen, 120, {2, 1, 0, 4}, 0, 5);    // 40 samples
-  use(seen, 120, {2, 1, 0, 3}, 40, 4);   // 24
-  use(seen, 120, {2, 1, 0, 2}, 64, 14);  // 56
+  use(seen, 120, {2, 1, 0, 3}, 40, 4);   // 24 samples
+  use(seen, 120, {2, 1, 0, 2}, 64, 14);  // 56 samples
   EXPECT_EQ(seen.size(), 120U);
   for (const auto& [sample, count] : seen) EXPECT_EQ(count, 1) << sample;
 }

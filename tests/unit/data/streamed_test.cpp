@@ -114,7 +114,7 @@ TEST(Text, UsesEachByteExceptTheFirstAsTargetOnceAndHoldsOutTheLastTenth) {
   EXPECT_TRUE(data.train->shape().tokens);
   EXPECT_EQ(data.train->shape().classes, 256);
   EXPECT_EQ(data.train->size(), 90);      // 901 bytes
-  EXPECT_EQ(data.evaluation->size(), 9);  // 100
+  EXPECT_EQ(data.evaluation->size(), 9);  // 100 bytes
   for (const auto& [part, first] : {std::pair(data.train, 0), std::pair(data.evaluation, 901)}) {
     std::vector<std::int64_t> all(static_cast<std::size_t>(part->size()));
     std::iota(all.begin(), all.end(), 0);

@@ -18,7 +18,7 @@ std::string refused(const torch::Tensor& inputs, const torch::Tensor& targets,
   return error_of([&] { TensorDataset(inputs, targets, classes); });
 }
 
-// The constructor must report errors: hours later, a loader thread would be too late.
+// The constructor must report errors, because a loader thread would report them hours later.
 TEST(TensorDataset, ReportsInvalidTensors) {
   const auto inputs = torch::zeros({4, 2});
   const auto targets = torch::arange(4) % 3;

@@ -43,13 +43,13 @@ TEST(Affinity, NumaNodeDecidesIfTheTreeDoesNot) {
   EXPECT_EQ(table_of(node), "mlx5_1/1 mlx5_1/1 mlx5_0/1 ");
 }
 
-// On GB200 no port shares a root port with a GPU, and every other port belongs to each CPU.
+// On GB200, no port shares a root port with a GPU, and successive ports alternate between the CPUs.
 TEST(Affinity, Gb200FollowsTheNumaTable) {
   const test::Machine machine(test::machine_text("gb200"));
   EXPECT_EQ(table_of(machine.read()), "rocep0/2 rocep2/2 rocep1/2 rocep3/2 ");
 }
 
-// Two sockets of two NUMA nodes each: the other node of the same socket is nearer.
+// Two sockets with two NUMA nodes each: the other node of the same socket is nearer.
 TEST(Affinity, NearerNumaNodeDecidesIfNoneIsTheSame) {
   Node node;
   test::add_port(node, "mlx5_0", "InfiniBand", 200).numa_node = 0;
@@ -57,7 +57,7 @@ TEST(Affinity, NearerNumaNodeDecidesIfNoneIsTheSame) {
   test::add_port(node, "mlx5_2", "InfiniBand", 200).numa_node.reset();
   test::add_gpu(node, {}, 1);
   test::add_gpu(node, {}, 3);
-  EXPECT_EQ(table_of(node), "mlx5_0/2 mlx5_1/2 ") << "without a table all distances are equal";
+  EXPECT_EQ(table_of(node), "mlx5_0/2 mlx5_1/2 ") << "without a table, all distances are equal";
   for (const auto& [from, to, distance] :
        {std::array{1, 0, 12}, {1, 2, 32}, {3, 0, 32}, {3, 2, 12}}) {
     node.numa_distances.set(from, to, distance);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Candidates for a job's traffic, and traps.
+// Interfaces that are candidates for a job's traffic, and interfaces that are traps.
 #include "spank_plugin/fabric/candidate.h"
 
 #include <gtest/gtest.h>

@@ -67,14 +67,14 @@ TEST(LeaderInterface, KernelsAnswerTakesPrecedenceOverTheTable) {
   }
 }
 
-TEST(LeaderInterface, OnALoopbackLeaderReachesTheOtherNodes) {
+TEST(LeaderInterface, ReachesTheOtherNodesIfTheLeaderIsLoopback) {
   Request request = two_nodes("127.0.1.1");
   EXPECT_EQ(found_by(node_on_two_networks(), request), "nothing");
   request.peer_addresses = {"10.1.0.3"};
   EXPECT_EQ(found_by(node_on_two_networks(), request), "ib0");
 }
 
-TEST(LeaderInterface, UnknownLeaderMeansTheOnlyOneOrTheDefaultRoutes) {
+TEST(LeaderInterface, IsTheOnlyOneOrHasTheDefaultRouteIfTheLeaderIsUnknown) {
   Request request;
   request.node_count = 2;
   EXPECT_EQ(found_by(node_on_two_networks(), request), "eth0");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The addresses that this machine's kernel reports. There is always a loopback.
+// The addresses that this machine's kernel reports. There is always a loopback address.
 #include "spank_plugin/fabric/host/local_addresses.h"
 
 #include <gtest/gtest.h>

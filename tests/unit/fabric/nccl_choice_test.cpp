@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL's own rules, from its source, with a variable and without.
+// NCCL's own rules, taken from its source, with and without the user's variable.
 #include "spank_plugin/fabric/nccl_choice.h"
 
 #include <gmock/gmock.h>
@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Pick{"^mlx5_1", "mlx5_0:1 "}, Pick{"^=mlx5_1:1,mlx5_0", "mlx5_10:1 mlx5_1:2 "},
                     Pick{"=mlx5_2", ""}, Pick{"efa", ""}, Pick{"=mlx5_0:x", ""}));
 
-TEST(NcclPorts, EntriesExcludeTheSigns) {
+TEST(NcclPorts, ListEntriesExcludeThePrefix) {
   EXPECT_THAT(list_entries("^=a,b:1"), testing::ElementsAre("a", "b:1"));
   EXPECT_THAT(list_entries(""), testing::IsEmpty());
 }

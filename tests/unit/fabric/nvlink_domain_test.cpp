@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Warnings about NVLink between nodes, only if there is such a GPU but it cannot be used.
+// Warnings about NVLink between nodes, given only if the GPUs have it but it cannot be used.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ Plan plan_for(const Node& node, std::map<std::string, std::string> user = {}) {
   return make_plan(node, test::two_nodes("10.1.0.70"), test::variables(std::move(user)));
 }
 
-TEST(NvlinkDomain, NoWarningWithAChannelOrWithoutSuchAGpu) {
+TEST(NvlinkDomain, NoWarningWithAChannelOrWithoutNvlinkBetweenNodes) {
   const Plan plan = plan_for(gb200("dev/nvidia-caps-imex-channels/channel7 = "));
   EXPECT_THAT(plan.warnings, Not(Contains(HasSubstr("IMEX"))));
   EXPECT_THAT(plan.notes, Contains(HasSubstr("may open an IMEX channel")));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Routing tables as Linux 6.1 printed them, and damaged ones.
+// Routing tables as Linux 6.1 prints them, and damaged tables.
 #include "spank_plugin/fabric/route.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ std::string interface_to(const std::vector<Route>& routes, std::string_view addr
 
 TEST(Route, PrefersLongestPrefixThenLowestMetric) {
   const auto routes = parse_ipv4_routes(kRoutesV4);
-  EXPECT_EQ(routes.size(), 4U);  // one is down, one rejects
+  EXPECT_EQ(routes.size(), 4U);  // one route is down, and one rejects packets
   EXPECT_EQ(interface_to(routes, "192.168.2.77"), "eth0");
   EXPECT_EQ(interface_to(routes, "192.168.3.77"), "ib0");
   EXPECT_EQ(interface_to(routes, "8.8.8.8"), "eth1");

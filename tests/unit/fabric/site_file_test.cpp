@@ -43,7 +43,7 @@ TEST(SiteFile, ReadsEveryKey) {
   EXPECT_EQ(site.presets[1].source, kPath);
 }
 
-// Users copy the example of docs/fabric.md.
+// Users copy the example from docs/fabric.md.
 TEST(SiteFile, ExampleOfTheManualPageIsValid) {
   std::ifstream page(SLURM_DDP_SOURCE_DIR "/docs/fabric.md");
   std::string example;

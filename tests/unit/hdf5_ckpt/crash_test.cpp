@@ -70,7 +70,7 @@ class Saver {
     ::kill(child_, SIGKILL);
     int status = 0;
     ::waitpid(child_, &status, 0);
-    EXPECT_TRUE(WIFSIGNALED(status)) << "the saver exited by itself with " << WEXITSTATUS(status);
+    EXPECT_TRUE(WIFSIGNALED(status)) << "the saver exited on its own with " << WEXITSTATUS(status);
   }
 
  private:
@@ -102,7 +102,7 @@ std::uint64_t run_and_kill(const fs::path& root, const fs::path& scratch, std::u
   ::kill(child, SIGKILL);
   int status = 0;
   ::waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFSIGNALED(status)) << "the writer exited by itself with " << WEXITSTATUS(status);
+  EXPECT_TRUE(WIFSIGNALED(status)) << "the writer exited on its own with " << WEXITSTATUS(status);
   while (acknowledged()) {
   }
   ::close(ends[0]);

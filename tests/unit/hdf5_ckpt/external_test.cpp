@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of other programs with random changes. Each is read, with a result inside the file, or
-// rejected with a DamagedError.
+// Files of other programs with random changes. Each is either read, without an access outside of
+// the file, or rejected with a DamagedError.
 
 #include <gtest/gtest.h>
 

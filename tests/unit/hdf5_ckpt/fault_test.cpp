@@ -48,10 +48,10 @@ std::vector<Scenario> scenarios() {
              ops.without_rename_flags();
              ops.without_direct_open();
            }},
-          {"replaces an intact one", nothing, true},
-          {"replaces a damaged one", nothing, true, true},
-          {"replaces a damaged one without rename flags", &FaultyOps::without_rename_flags, true,
-           true}};
+          {"replaces an intact checkpoint", nothing, true},
+          {"replaces a damaged checkpoint", nothing, true, true},
+          {"replaces a damaged checkpoint without rename flags", &FaultyOps::without_rename_flags,
+           true, true}};
 }
 
 const OwnerTag kOwner = {"test", 0, "host", 100};
@@ -106,8 +106,8 @@ class FaultySave {
     }
   }
 
-  // A file that starts with the HDF5 signature must be complete: equal to that of a save without
-  // faults.
+  // A file that starts with the HDF5 signature must be complete: equal to the file of a save
+  // without faults.
   void expect_no_torn_hdf5() {
     for (const auto& entry : fs::recursive_directory_iterator(root_.path())) {
       if (entry.path().filename() != "model.h5" ||
@@ -118,8 +118,8 @@ class FaultySave {
       if (bytes.size() < signature.size() ||
           std::memcmp(bytes.data(), signature.data(), signature.size()) != 0)
         continue;
-      // The file may be that of the old checkpoint, exchanged for the new one, or of the new one
-      // itself.
+      // The file may belong to the old checkpoint, which was exchanged for the new one, or to the
+      // new one.
       const bool complete = bytes == complete_file(kNew) || bytes == complete_file(kOld) ||
                             fs::exists(entry.path().parent_path() / "manifest.json");
       ASSERT_TRUE(complete) << entry.path();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checkpoint that a run resumes from: the rule as a table, and runs on the disk that start, are
-// requeued, are rolled back and are requeued again.
+// The checkpoint that a run resumes from: the rule as a table, and runs with real files that are
+// started, requeued, rolled back and requeued again.
 
 #include "hdf5_ckpt/lineage.h"
 
@@ -211,7 +211,7 @@ class Resuming : public testing::Test {
   SavedRun run_{root_ / "ck"};
 };
 
-TEST_F(Resuming, RollbackKeepsItsSavesAndSetsTheOthersAside) {
+TEST_F(Resuming, RollbackKeepsItsSavesAndSetsLaterCheckpointsAside) {
   EXPECT_THAT(run_.steps(), ElementsAre(140, 130, 120));
   EXPECT_EQ(run_.start(run_.path_of(120)), 120U);
   EXPECT_THAT(run_.steps(), ElementsAre(120));

@@ -46,7 +46,7 @@ TEST(Directory, OnlyStepsAreCandidates) {
   EXPECT_THAT(steps, ElementsAre(100000000, 30, 2));
 }
 
-TEST(Directory, LoadsTheNewestWholeOneAndNamesTheSkipped) {
+TEST(Directory, LoadsTheNewestWholeCheckpointAndNamesSkippedOnes) {
   const TempDirectory root;
   for (const std::uint64_t step : {1, 2, 3, 4}) save_step(root.path(), step);
   damage(Checkpoint::open(root / "step-00000004"), "model/conv1.weight");
@@ -191,7 +191,7 @@ TEST(Checkpoint, ProgressCountsEveryByteOnce) {
   }
 }
 
-TEST(Checkpoint, ErrorNamesWhatIsNotACheckpoint) {
+TEST(Checkpoint, ErrorNamesAPathThatIsNotACheckpoint) {
   const TempDirectory top;
   EXPECT_THAT(error_of([&] { Checkpoint::open(top / "missing"); }),
               HasSubstr("missing' is not a checkpoint: No such file"));

@@ -92,7 +92,7 @@ TEST(Manifest, RoundTrips) {
   EXPECT_EQ(serialize_manifest(read), serialize_manifest(written));
 }
 
-// No model has as many arrays.
+// More arrays than any model has.
 TEST(Manifest, ReadsAHundredThousandArrays) {
   constexpr std::uint64_t kArrays = 100000;
   Manifest written = sample();
@@ -109,7 +109,7 @@ TEST(Manifest, ReadsAHundredThousandArrays) {
 }
 
 TEST(Manifest, HandSignedCopyIsAccepted) {
-  // Otherwise the manifests of the following tests would be rejected for the wrong reason.
+  // Otherwise, the manifests of the following tests would be rejected for the wrong reason.
   EXPECT_EQ(damage_of(sign(sample_document())), "none");
 }
 

@@ -108,9 +108,9 @@ TEST_F(RetentionTest, VerifiedCheckpointsAreNotReadAgain) {
   EXPECT_GT(read, first);
 }
 
-// Returns the steps that apply() reads in a newly started process.
 class AfterARestart : public RetentionTest {
  protected:
+  // Returns the steps that apply() reads in a newly started process.
   std::vector<std::uint64_t> read_again() {
     std::uint64_t pieces = 0;
     std::vector<std::uint64_t> read;
@@ -271,7 +271,7 @@ TEST_F(RetentionTest, LinkAmongLeftoversIsNotFollowed) {
   EXPECT_THAT(names_in(elsewhere.path()), ElementsAre("precious"));
 }
 
-TEST_F(RetentionTest, TemporarilyUnreadableIsNeitherDeletedNorDamaged) {
+TEST_F(RetentionTest, UnreadableCheckpointIsNeitherDeletedNorSetAside) {
   if (::geteuid() == 0 && ::seteuid(65534) != 0) GTEST_SKIP() << "root can read every file";
   const auto back = [](int*) { static_cast<void>(::seteuid(0)); };
   int unused = 0;
@@ -286,7 +286,7 @@ TEST_F(RetentionTest, TemporarilyUnreadableIsNeitherDeletedNorDamaged) {
   // A save of that step does not move the unreadable checkpoint away.
   EXPECT_THAT(test::error_of([&] { test::save_step(mine.path(), 3); }),
               HasSubstr("Permission denied"));
-  // A run does not resume from an older one.
+  // A run does not resume from an older checkpoint.
   SaveOptions options = test::small_options();
   options.retry.unit = std::chrono::milliseconds(2);
   CheckpointDirectory directory(mine.path(), options);

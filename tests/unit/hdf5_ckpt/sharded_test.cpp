@@ -59,7 +59,8 @@ std::vector<Box> slices(const Shape& shape, std::size_t d, std::size_t count, in
   return boxes;
 }
 
-// All arrays of the test, divided along dimension d (or their last one), and a replicated one.
+// All arrays of the test, divided along dimension d (or their last dimension), and a replicated
+// array.
 class Sharded : public testing::Test {
  protected:
   Sharded() {

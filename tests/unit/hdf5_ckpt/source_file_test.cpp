@@ -43,7 +43,7 @@ void PrintTo(const Piece& piece, std::ostream* out) {
 
 class SourcePieces : public testing::TestWithParam<Piece> {};
 
-// The way to read the file. With `refused`, the file opens with O_DIRECT, but reading it fails with
+// How to read the file. With `refused`, the file opens with O_DIRECT, but reading it fails with
 // EINVAL.
 enum class Way { cache, around_it, refused };
 

@@ -138,7 +138,7 @@ TEST(Writer, SameArraysGiveTheSameBytes) {
   const nlohmann::json attributes = {{"step", 7}, {"note", "n"}};
   std::vector<ArrayView> views = set.views();
   write_hdf5_file(dir / "a.h5", views, attributes, {.threads = 1});
-  // Wait, because HDF5 would record times in seconds.
+  // Waits more than a second, because HDF5 would record times in seconds.
   std::this_thread::sleep_for(std::chrono::milliseconds(1100));
   std::reverse(views.begin(), views.end());
   write_hdf5_file(dir / "b.h5", views, attributes, {.threads = 3});
@@ -153,7 +153,7 @@ std::size_t find_call(const std::vector<FaultyOps::Call>& calls, std::size_t sta
   return start;
 }
 
-TEST(Writer, CallsHaveTheOrderForDurability) {
+TEST(Writer, CallsAreInTheOrderRequiredForDurability) {
   const TempDirectory top;
   const std::filesystem::path root = top / "ckpt";
   FaultyOps ops;
@@ -231,7 +231,7 @@ TEST(Writer, FullDiskIsDetectedBeforeAnyData) {
   }
 }
 
-TEST(Writer, ExistingFileStays) {
+TEST(Writer, ExistingFileIsNotReplaced) {
   const TempDirectory dir;
   const std::vector<std::byte> before(10, std::byte{7});
   test::put_file_bytes(dir / "a.h5", before);

@@ -94,20 +94,20 @@ TEST(Gpus, LocalRankAsDeviceOnRequest) {
   EXPECT_EQ(value_in(gpu_plan({}, "local_rank=device"), "LOCAL_RANK"), "1") << "no GPUs";
 }
 
-TEST(Gpus, MissingListMeansAllOfTheStep) {  // --gpus-per-task=1 --gpu-bind=none
+TEST(Gpus, MissingListMeansAllGpusOfTheStep) {  // --gpus-per-task=1 --gpu-bind=none
   const Plan plan = gpu_plan({{"SLURM_GPUS_ON_NODE", "2"}});
   EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "1");
   EXPECT_THAT(plan.notes, IsEmpty());
 }
 
-TEST(Gpus, NotesTooFewOrTooManyForTheTasks) {
+TEST(Gpus, NotesTooFewOrTooManyGpusForTheTasks) {
   EXPECT_THAT(gpu_plan({{"CUDA_VISIBLE_DEVICES", "0"}, {"SLURM_GPUS_ON_NODE", "1"}}).notes,
               ElementsAre(HasSubstr("Duplicate GPU")));
   EXPECT_THAT(gpu_plan({{"CUDA_VISIBLE_DEVICES", "0,1,2,3"}, {"SLURM_GPUS_ON_NODE", "4"}}).notes,
               ElementsAre(HasSubstr("leave 2 of its 4 GPUs idle")));
 }
 
-TEST(Gpus, NothingIsNotedForTasksThatSeeNone) {
+TEST(Gpus, NoNotesForTasksThatSeeNoGpus) {
   for (const auto* none : {"", "-1", "NoDevFiles"}) {
     EXPECT_THAT(gpu_plan({{"CUDA_VISIBLE_DEVICES", none}}).notes, IsEmpty()) << none;
   }
@@ -146,7 +146,7 @@ struct OwnGpu {
   std::uint32_t local_rank;
   const char* own;
   GpuPolicy policy = GpuPolicy::keep;
-  const char* node_seen = "";  // both for the node, before SLURM bound the tasks
+  const char* node_seen = "";  // the same two values for the node, before SLURM bound the tasks
   const char* node_numbers = "";
   bool hides_gpu_devices = false;
 };
@@ -157,7 +157,7 @@ void PrintTo(const OwnGpu& row, std::ostream* out) {
 
 class OwnGpuOf : public testing::TestWithParam<OwnGpu> {};
 
-TEST_P(OwnGpuOf, TaskIsItsNumberOnTheNode) {
+TEST_P(OwnGpuOf, TaskHasItsNumberOnTheNode) {
   const OwnGpu& row = GetParam();
   TaskFacts task;
   task.local_rank = row.local_rank;
@@ -174,8 +174,8 @@ INSTANTIATE_TEST_SUITE_P(
     Table, OwnGpuOf,
     testing::Values(OwnGpu{"all see all", "0,1,2,3", "0,1,2,3", 2, "2"},
                     OwnGpu{"one for each task", "5", "5", 1, "5"},
-                    OwnGpu{"one for each task behind a cgroup", "0", "5", 1, "5"},
-                    OwnGpu{"part of the node behind a cgroup", "0,1,2,3", "4,5,6,7", 2, "6"},
+                    OwnGpu{"one for each task in a cgroup", "0", "5", 1, "5"},
+                    OwnGpu{"part of the node in a cgroup", "0,1,2,3", "4,5,6,7", 2, "6"},
                     OwnGpu{"part of the node without a cgroup", "4,5,6,7", "4,5,6,7", 2, "6"},
                     OwnGpu{"more tasks than GPUs", "0,1", "4,5", 3, "5"},
                     OwnGpu{"without SLURM", "2,3", "", 1, "3"},

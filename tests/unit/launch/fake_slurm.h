@@ -17,7 +17,7 @@ struct FakeSlurm {
   std::uint32_t step_id = 0;
   std::string release_major;  // the headers' release, unless a test sets another
   std::string release_minor;
-  Variables variables;       // the step's; srun's variables are those of the test process
+  Variables variables;       // of the step; srun's variables are those of the test process
   Variables task_variables;  // other plugins set these in each task before ours
   std::vector<std::string> command = {"python", "train.py"};
   std::vector<std::string> plugin_arguments;
@@ -25,7 +25,7 @@ struct FakeSlurm {
   int setenv_result = ESPANK_SUCCESS;
   int item_result = ESPANK_SUCCESS;
   bool refuses_option = false;
-  int lines = 1;             // of plugstack.conf that name the plugin
+  int lines = 1;             // number of lines in plugstack.conf that name the plugin
   std::string other_plugin;  // another library in plugstack.conf; empty for none
   bool other_plugin_is_later = false;
   std::vector<std::string> shown;  // variables of the process to print at the end: "has RANK=3"

@@ -347,7 +347,8 @@ TEST(CpuMask, CountsCoresBySiblings) {
       << "without a topology each CPU is a core";
 }
 
-// True if GPUs are hidden from an ordinary user, because root may open everything.
+// True if GPUs are hidden from an ordinary user. Asks in a child process that is not root, because
+// root may open everything.
 bool hides_from_user(const std::string& directory) {
   const pid_t child = fork();
   if (child == 0) {

@@ -76,14 +76,15 @@ TEST(ReservedPorts, TakePrecedence) {
   EXPECT_THROW(slurm_plan(merged(variables, {{"SLURM_STEP_RESV_PORTS", "20086-"}})), LaunchError);
 }
 
-TEST(ReservedPorts, LeaveOneToCraysPmi) {
+TEST(ReservedPorts, LeaveOneForCraysPmi) {
   const auto ports = [](const Variables& more) {
     const StepFacts step = slurm_facts(merged(two_by_two(), more)).step;
     return std::make_pair(choose_port(step, {}).candidates, service_ports(step, {}, 8));
   };
   using Ports = std::vector<std::uint16_t>;
   const Variables reserved = {{"SLURM_STEP_RESV_PORTS", "20086-20088"}};
-  // SLURM gives PMI the first port; in the step's environment only the MPI type may show that.
+  // SLURM gives the first port to PMI. In the step's environment, the MPI type may be the only sign
+  // of PMI.
   for (const Variables& cray :
        {Variables{{"PMI_CONTROL_PORT", "20086"}}, Variables{{"SLURM_MPI_TYPE", "cray_shasta"}},
         Variables{{"SLURM_MPI_TYPE", "cray_shasta"}, {"PMI_CONTROL_PORT", "of an outer step"}}}) {
@@ -252,7 +253,7 @@ TEST(Plan, UsersVariableStaysTheUsersInsideTheStep) {
   EXPECT_THAT(value_in(outer, "SLURM_DDP_SET"), HasSubstr("MASTER_ADDR"));
 }
 
-TEST(Notes, WarnOfFrequentMistakes) {
+TEST(Notes, WarnAboutCommonMistakes) {
   const auto notes = [](const Variables& more) {
     return slurm_plan(merged(two_by_two(), more)).notes;
   };

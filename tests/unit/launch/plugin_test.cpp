@@ -56,14 +56,14 @@ TEST(Plugin, SetsTheVariablesOfATask) {
     EXPECT_THAT(done.text, HasSubstr(line));
 }
 
-// How often a text occurs.
+// Returns the number of occurrences of `part` in `text`.
 std::size_t count_of_text(const std::string& text, const std::string& part) {
   std::size_t count = 0;
   for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
   return count;
 }
 
-TEST(Plugin, SecondLineOfPlugstackConfDoesNotCount) {
+TEST(Plugin, SecondLineInPlugstackConfIsIgnored) {
   FakeSlurm srun;
   srun.context = S_CTX_LOCAL;
   srun.lines = 2;
@@ -87,7 +87,7 @@ TEST(Plugin, SecondCopyInPlugstackConfDoesNothing) {
   stepd.other_plugin = first;
   EXPECT_THAT(run_plugin(stepd).text, AllOf(Not(HasSubstr("set ")), Not(HasSubstr("option ddp"))));
 
-  setenv(variable::kSettings, "rank", 1);  // as the first copy has left it
+  setenv(variable::kSettings, "rank", 1);  // as the first copy left it
   FakeSlurm srun;
   srun.context = S_CTX_LOCAL;
   srun.other_plugin = first;
@@ -242,8 +242,8 @@ TEST(Plugin, NoExceptionEscapesWhenMemoryRunsOut) {
     for (; !all_done && failing < 3000; ++failing) {
       const Transcript done = run_plugin(slurm, "auto", failing);
       // The C++ library's directory iterator terminates a process that is out of memory. In
-      // task_init, after user_init, it terminates only the task; anywhere else it would be srun or
-      // slurmstepd.
+      // task_init, after user_init, it terminates only the task; anywhere else, it would terminate
+      // srun or slurmstepd.
       const bool is_task = done.text.find("user_init: 0\n") != std::string::npos;
       ASSERT_TRUE(done.ended_well || (is_task && WTERMSIG(done.status) == SIGABRT))
           << "allocation " << failing << " failed: " << done.text;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exceptions from a site's proxies, so that gRPC in JAX and TensorFlow reaches the other nodes
+// Exceptions to a site's proxy settings, so that gRPC in JAX and TensorFlow reaches the other nodes
 // directly.
 #include <gtest/gtest.h>
 

@@ -202,7 +202,7 @@ TEST(EncodedSettings, RoundTrip) {
   full.master_addr = {"fe80::1%eth0", Origin::command_line};
   full.master_port = {29500, Origin::environment};
   full.computed_ports = {{50000, 50099}, Origin::site};
-  full.addr_suffix = {"", Origin::command_line};  // cancels the site's
+  full.addr_suffix = {"", Origin::command_line};  // cancels the site's suffix
   full.order = {Order::by_switch, Origin::command_line};
   full.threads = {{ThreadPolicy::Kind::count, 12}, Origin::site};
   full.gpus = {GpuPolicy::shared, Origin::site};

@@ -67,7 +67,7 @@ TEST(TasksPerNode, HasNoTasksBeyondTheLastNode) {
   EXPECT_EQ(TasksPerNode::parse("4,1").at(std::numeric_limits<std::uint32_t>::max() - 1), 0U);
 }
 
-TEST(PortRanges, ReadTheFormatOfSlurmAndTheKernel) {
+TEST(PortRanges, ReadTheFormatsOfSlurmAndTheKernel) {
   EXPECT_THAT(parse_port_ranges("20086-20088", "X"), ElementsAre(PortRange{20086, 20088}));
   EXPECT_THAT(parse_port_ranges("7,9-9", "X"), ElementsAre(PortRange{7, 7}, PortRange{9, 9}));
   EXPECT_THAT(parse_port_ranges("", "X"), ElementsAre());

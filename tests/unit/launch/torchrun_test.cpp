@@ -137,7 +137,7 @@ TEST(TorchrunBesideRanks, OuterStepsOptionsAreRemoved) {
   EXPECT_EQ(plan.find("PET_NPROC_PER_NODE"), nullptr) << "the user changed it";
 }
 
-TEST(Torchrun, SeveralOnANodeGetANote) {
+TEST(Torchrun, SeveralAgentsOnANodeGetANote) {
   const auto notes_of = [](const std::vector<std::string_view>& words) {
     Facts facts = slurm_facts(two_by_two());
     facts.step.command = read_step_command(words);
@@ -235,7 +235,7 @@ TEST(Torchrun, C10dNamesTheHostOfTheStore) {
   EXPECT_EQ(value_in(first, "PET_RDZV_ENDPOINT"), "[fd00::1]:5");
 }
 
-TEST(Torchrun, OneWorkerForEachGpuAndThreadsForEachWorker) {
+TEST(Torchrun, SetsOneWorkerPerGpuAndThreadsPerWorker) {
   Facts facts = slurm_facts(merged(one_per_node(), {{"CUDA_VISIBLE_DEVICES", "0,1,2,3"},
                                                     {"SLURM_GPUS_ON_NODE", "4"},
                                                     {"SLURM_CPUS_ON_NODE", "16"}}));

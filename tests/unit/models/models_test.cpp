@@ -126,7 +126,8 @@ TEST(ResNet, EachStageHalvesTheImageOnce) {
   EXPECT_EQ(stride("layer2.1.conv2"), 1);
 }
 
-// w = width, per layer 12 w^2 + 13 w; embeddings 256 w + context w; the last norm 2 w.
+// With the width w, each layer has 12 w^2 + 13 w parameters, the embeddings have 256 w + context w,
+// and the last norm has 2 w.
 TEST(Gpt, HasGpt2ParametersAndATiedOutput) {
   const std::int64_t w = 48;
   const auto model = make_model(text(32, w, 3, 4));
@@ -159,7 +160,7 @@ TEST(Gpt, ScoresDependOnlyOnThePast) {
   for (int t = 9; t < 16; ++t) EXPECT_FALSE(torch::equal(before[0][t], after[0][t])) << t;
 }
 
-// The operator of 2.x and the parts of 1.13 alike.
+// Holds for PyTorch 2.x, which has an operator for it, and for 1.13, where it is built from parts.
 TEST(CausalAttention, IsASoftmaxOverThePast) {
   torch::manual_seed(1);
   const auto random = [] { return torch::randn({2, 3, 5, 4}, torch::kFloat64); };

@@ -38,7 +38,7 @@ struct BranchesImpl : torch::nn::Module {
 };
 TORCH_MODULE(Branches);
 
-// All threads share the generator.
+// Seeds under a lock, because all threads share the random number generator.
 template <class Make>
 auto seeded(const Make& make) {
   static std::mutex mutex;

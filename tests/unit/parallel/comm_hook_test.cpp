@@ -118,7 +118,7 @@ TEST(CommHook, SeesTheBucketsMembersAndPass) {
   EXPECT_EQ(passes, (std::vector<std::int64_t>{0, 1, 2}));
 }
 
-// Hooks of several buckets wait in turns. Here each parameter has its own bucket, with two
+// Hooks of several buckets wait in turn. Here each parameter has its own bucket, with two
 // collectives.
 TEST(CommHook, CanCommunicateSeveralTimesPerBucket) {
   const CommHook twice = [](GradientBucket& bucket) -> HookTask {
@@ -174,8 +174,8 @@ TEST(CommHook, NoopLeavesEachRankItsShare) {
   EXPECT_EQ(result.bytes, 0U);
 }
 
-// After a division by 16, this gradient would be ten and a half of the smallest steps that 16 bits
-// can represent.
+// After a division by 16, this gradient would be ten and a half times the smallest value that 16
+// bits can represent.
 TEST(Fp16, KeepsSmallGradientsOnManyRanks) {
   constexpr int kMany = 16;
   comm::run_ranks(kMany, [](comm::Group& group) {

@@ -130,7 +130,7 @@ TEST(BroadcastFromLeader, SupportsEveryElementType) {
       const auto options = torch::TensorOptions(type);
       const double value = group.rank() == 0 ? 1 : 0;
       tensors.push_back({"small", torch::full({3}, value, options)});
-      tensors.push_back({"large", torch::full({1 << 20}, value, options)});  // sent by itself
+      tensors.push_back({"large", torch::full({1 << 20}, value, options)});  // sent on its own
     }
     broadcast_from_leader(group, tensors);
     for (const auto& [name, tensor] : tensors) {

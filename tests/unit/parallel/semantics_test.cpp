@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requirements of real models on a reducer: parameters that are unused, shared, or get several
-// gradients; data that ends earlier on some ranks; buffers.
+// Requirements that real models place on a reducer: parameters that are unused, shared, or get
+// several gradients; data that ends earlier on some ranks; buffers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -205,7 +205,7 @@ TEST(DataParallelSemantics, FrozenParametersAreNotSent) {
 }
 
 TEST(DataParallelSemantics, BucketsFollowTheActualBackwardOrder) {
-  // Registered in reverse order of use, so the first plan is exactly wrong.
+  // Registered in reverse order of use, so the first plan has exactly the wrong order.
   struct BackwardsImpl : torch::nn::Module {
     BackwardsImpl() {
       register_module("last", last);
@@ -339,8 +339,8 @@ TEST(UnevenData, CanBeDividedByAllRanks) {
 }
 
 // Buckets are rebuilt after the first step, in an order that is unknown to a rank without data in
-// that step. `batches` by rank: the ranks run out one after another, or have no data from the
-// start.
+// that step. `batches` is by rank: the ranks run out of data one after another, or have
+// none from the start.
 struct Uneven {
   const char* name;
   std::vector<int> batches;

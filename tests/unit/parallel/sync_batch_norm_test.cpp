@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as threads: compares normalization over parts of a batch with torch's BatchNorm on the
-// whole.
+// whole batch.
 #include "ddp_runtime/parallel/sync_batch_norm.h"
 
 #include <fmt/format.h>

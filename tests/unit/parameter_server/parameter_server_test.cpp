@@ -249,7 +249,7 @@ TEST(ParameterServer, FailureReachesWaitingRanks) {
               testing::UnorderedElementsAre("bad sample 17", "bad sample 17", "bad sample 17"));
 }
 
-TEST(ParameterServer, MissingRankIsNamedAfterTheTimeout) {
+TEST(ParameterServer, MissingRankIsNamedOnTimeout) {
   comm::GroupOptions impatient;
   impatient.limits.timeout = 200ms;
   std::string told;

@@ -39,7 +39,7 @@ TEST(SplitWaiting, TheLastRankDoesNotWait) {
   EXPECT_NEAR(split.wire, 2, 1e-6);
 }
 
-TEST(SplitWaiting, OnlyTheExposedPartOfAWaitIsExposed) {
+TEST(SplitWaiting, WaitingDuringBackwardIsNotExposed) {
   const StepCollectives step{{measured(0, 4)}, measured(2, 4)};
   const std::vector<float> least{1};
   EXPECT_NEAR(split_waiting(step, least).exposed_waiting, 1, 1e-6);

@@ -21,14 +21,14 @@ TEST(Interval, CoveredSecondsCountOverlapsOnce) {
       << "empty intervals cover nothing";
 }
 
-TEST(Interval, MergedAreSortedAndDisjoint) {
+TEST(Interval, MergedIntervalsAreSortedAndDisjoint) {
   const auto result = merged({between(5, 6), between(1, 3), between(2, 4), between(4, 4)});
   ASSERT_EQ(result.size(), 2U);
   EXPECT_EQ(result[0].end, between(0, 4).end);
   EXPECT_EQ(result[1].begin, between(5, 6).begin);
 }
 
-TEST(Interval, WithinAWindow) {
+TEST(Interval, CoveredSecondsAreLimitedToAWindow) {
   EXPECT_DOUBLE_EQ(covered_seconds_within({between(0, 10)}, between(3, 5)), 2);
   EXPECT_DOUBLE_EQ(covered_seconds_within({between(0, 4), between(8, 12)}, between(3, 9)), 2);
   EXPECT_DOUBLE_EQ(covered_seconds_within({between(0, 2)}, between(3, 9)), 0);

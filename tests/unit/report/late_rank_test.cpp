@@ -31,7 +31,8 @@ json seconds_of(const std::vector<double>& parts) {
   return run_json(1, 64, parts)["step_seconds"];
 }
 
-// Rank 7's backward takes 80 ms, the others' 30 ms. In the format from before waiting was measured.
+// Rank 7's backward takes 80 ms, the others' 30 ms. Uses the format from before waiting was
+// measured.
 json eight_ranks() {
   const std::vector<double> healthy{0.002, 0.02, 0.03, 0.055, 0.002, 0, 0};
   const std::vector<double> late{0.002, 0.02, 0.08, 0.005, 0.002, 0, 0};

@@ -137,7 +137,7 @@ TEST(Axis, BinaryTicksEncloseTheRange) {
   EXPECT_EQ(binary_ticks(1, 64), (std::vector<double>{1, 2, 4, 8, 16, 32, 64}));
   EXPECT_EQ(binary_ticks(0.7, 3), (std::vector<double>{0.5, 1, 2, 4}));
   EXPECT_EQ(binary_ticks(0.98, 4.05), (std::vector<double>{1, 2, 4}));  // only slightly above
-  EXPECT_EQ(binary_ticks(1, 1024).size(), 6U);                          // every second one
+  EXPECT_EQ(binary_ticks(1, 1024).size(), 6U);                          // every second power
 }
 
 }  // namespace

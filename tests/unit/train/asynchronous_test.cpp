@@ -43,7 +43,7 @@ class Asynchronous : public testing::Test {
     options_.warmup_steps = 5;
   }
 
-  // Every rank's parameters and buffers, flat.
+  // Every rank's parameters and buffers, flattened.
   std::vector<torch::Tensor> train(int ranks) {
     std::vector<torch::Tensor> ends(static_cast<std::size_t>(ranks));
     comm::run_ranks(ranks, [&](comm::Group& group) {

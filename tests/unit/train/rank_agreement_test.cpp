@@ -29,13 +29,14 @@ std::string with(const char* name, const json& value) {
   return changed.dump();
 }
 
-TEST(RankAgreement, IsGivenIfAllRunsAreTheSame) {
+TEST(RankAgreement, NoDifferencesIfAllRunsAreTheSame) {
   EXPECT_THAT(rank_differences({kRun.dump(), kRun.dump()}), IsEmpty());
 }
 
 TEST(RankAgreement, NamesTheRankThatDiffersFromMostOthers) {
   EXPECT_EQ(rank_differences({with("learning_rate", 0.1), kRun.dump(), kRun.dump()}),
-            "the ranks were started with different options or data: rank 0 has learning_rate 0.1 instead of 0.05 (as "
+            "the ranks were started with different options or data: rank 0 has learning_rate 0.1 "
+            "instead of 0.05 (as "
             "rank 1 has); give all ranks the same options and the same data");
   EXPECT_THAT(rank_differences({kRun.dump(), with("seed", 2)}),
               HasSubstr("rank 1 has seed 2 instead of 1 (as rank 0 has)"));
@@ -57,7 +58,7 @@ TEST(RankAgreement, NamesAFewOfManyRanks) {
                     HasSubstr("; 3 more ranks differ")));
 }
 
-TEST(RankAgreement, IsRequiredOnAllRanksWithTheSameText) {
+TEST(RankAgreement, DifferenceIsAnErrorWithTheSameTextOnAllRanks) {
   for (const int odd : {0, 2}) {
     const auto error = error_of([&] {
       comm::run_ranks(3, [&](comm::Group& group) {

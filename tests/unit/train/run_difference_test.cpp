@@ -42,7 +42,7 @@ TEST(RunDifferences, EachHasALine) {
   EXPECT_THAT(found.refusal, IsEmpty());
 }
 
-TEST(RunDifferences, DifferentSeedOrDataAreRefusedWithinAnEpoch) {
+TEST(RunDifferences, DifferentSeedOrDataIsRefusedWithinAnEpoch) {
   EXPECT_THAT(run_differences(kSaved, with("seed", 2), true).refusal, HasSubstr("seed differs"));
   EXPECT_THAT(run_differences(kSaved, with("data_crc32c", "02"), true).refusal,
               HasSubstr("data differ "));
@@ -52,7 +52,7 @@ TEST(RunDifferences, DifferentSeedOrDataAreRefusedWithinAnEpoch) {
   EXPECT_EQ(run_differences(kSaved, with("seed", 2), false).lines.size(), 1U);
 }
 
-TEST(RunDifferences, EvaluationsOnOtherDataAreNotCompared) {
+TEST(RunDifferences, EvaluationsOnDifferentDataAreNotCompared) {
   EXPECT_TRUE(run_differences(kSaved, with("data_crc32c", "02"), false).other_data);
   EXPECT_TRUE(run_differences(kSaved, with("samples", 99), true).other_data);
   EXPECT_FALSE(run_differences(kSaved, with("seed", 2), false).other_data);
@@ -65,7 +65,7 @@ TEST(RunDifferences, SameDataInAnotherDirectoryIsTheSame) {
   EXPECT_THAT(found.refusal, IsEmpty());
 }
 
-TEST(RunDifferences, OlderVersionsAreComparedByTheirNames) {
+TEST(RunDifferences, DataOfOlderVersionsIsComparedByName) {
   json older = kSaved;
   older.erase("data_crc32c");
   older.erase("samples");
@@ -88,7 +88,7 @@ void PrintTo(const Changed& changed, std::ostream* out) {
 
 class SettingDifferences : public testing::TestWithParam<Changed> {};
 
-// As text, the form in which the manifest stores them.
+// Converts the settings to text and back, because the manifest stores them as text.
 json settings_of(const TrainOptions& options) {
   return json::parse(run_settings(options).dump());
 }
@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(
         Changed{"Precision",
                 [](TrainOptions& o) { o.precision = amp::Precision::bf16; },
                 {line("precision", "fp32", "bf16")}},
-        // Neither has any effect on a constant rate.
+        // These two settings have no effect on a constant rate.
         Changed{"DecayOfAConstantRate",
                 [](TrainOptions& o) {
                   o.decay_epochs = 1;

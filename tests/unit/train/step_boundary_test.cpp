@@ -32,7 +32,8 @@ TEST(StepBoundary, AllRanksSeeTheStateOfEveryRank) {
     if (group.rank() == 0) boundary.set_deadline(now + std::chrono::seconds(50));
     EXPECT_EQ(agree(false).stop, "the job's time is nearly up");
     if (group.rank() == 1) raise(SIGUSR2);
-    // Threads share one process and its signals; the others see it now or a step later.
+    // Threads share one process and its signals; the other ranks see the signal now or a step
+    // later.
     EXPECT_EQ((agree(false), agree(false)).stop, "SIGUSR2 was received");
   });
   EXPECT_EQ(StopSignals::received(), SIGUSR2);

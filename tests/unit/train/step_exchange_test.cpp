@@ -49,7 +49,7 @@ TEST(StepExchange, OnlyTheOtherRanksWaitForTheLateRank) {
   });
 }
 
-TEST(StepExchange, RanksThatTakeTurnsAreLateInTurns) {
+TEST(StepExchange, EachRankIsLateInItsTurn) {
   comm::run_ranks(4, [](comm::Group& group) {
     StepExchange exchange(group, 0);
     for (int step = 0; step < 400; ++step) {

@@ -125,9 +125,9 @@ TEST_F(Training, InterruptedRunEndsBitwiseTheSame) {
 }
 
 // The layers are registered in a different order than they are used in, so that the buckets of the
-// first step differ from later ones. The test uses more than two ranks, each on its own node, and
-// buckets large enough for a ring, because then an element's position in its bucket determines the
-// order of its additions.
+// first step differ from those of later steps. The test uses more than two ranks, each on its own
+// node, and buckets large enough for a ring, because then an element's position in its bucket
+// determines the order of its additions.
 struct BackwardsImpl : torch::nn::Module {
   BackwardsImpl() {
     register_module("last", last);
@@ -189,7 +189,7 @@ TEST_F(Training, DamagedCheckpointIsSkipped) {
       << "resumed from the previous epoch and repeated the last one";
 }
 
-TEST_F(Training, CheckpointLoadsOnAnotherNumberOfRanks) {
+TEST_F(Training, CheckpointLoadsOnADifferentNumberOfRanks) {
   auto o = options(4);
   const auto whole = run(4, o);
   o.checkpoint.directory = dir_ / "ckpt";
@@ -257,7 +257,7 @@ TEST_F(Training, BatchLargerThanTheDataIsRefused) {
   EXPECT_THAT(error_of([&] { run(2, o); }), HasSubstr("larger than the 1618 training samples"));
 }
 
-TEST_F(Training, Bfloat16LearnsAlmostTheSame) {
+TEST_F(Training, Bfloat16ReachesNearlyTheSameLoss) {
   auto o = options(2);
   o.epochs = 6;
   const auto full = run(2, o);

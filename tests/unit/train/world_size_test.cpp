@@ -37,7 +37,7 @@ RunResult run(int ranks, const models::ModelOptions& model_options, const data::
   return result;
 }
 
-// A small gpt on a real text: the project's guide to its runtime.
+// A small gpt trained on a real text: the project's guide to its runtime.
 class Language : public testing::Test {
  protected:
   Language() {
