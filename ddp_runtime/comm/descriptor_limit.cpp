@@ -9,7 +9,7 @@ namespace ddp::comm {
 namespace {
 
 // Enough for any job. An unlimited soft limit would slow down programs that close every descriptor
-// up to the limit: this would take minutes.
+// up to the limit, which would take minutes.
 constexpr rlim_t kEnough = rlim_t{1} << 20;
 
 }  // namespace

@@ -99,7 +99,7 @@ RankSnapshot snapshot_from_json(const nlohmann::json& json) {
     }
     return snapshot;
   } catch (const nlohmann::json::exception& e) {
-    throw RuntimeError(std::string("malformed status report from a rank:  ") + e.what());
+    throw RuntimeError(std::string("malformed status report from a rank: ") + e.what());
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Base class of the two ends of the error channel. It keeps the verdict, which names the first
-// failure, and terminates a process that does not exit by itself.
+// failure, and terminates a process that does not exit on its own.
 #pragma once
 
 #include <chrono>

@@ -56,7 +56,7 @@ SearchLimits search_limits(int ranks) {
 // path, which still works at this point.
 struct Agreement {
   int unreachable;  // the lowest rank without a connection to rank 0; size() if there is none
-  int elsewhere;    // the lowest rank on another node than rank 0; size() if there is none
+  int elsewhere;    // the lowest rank on a different node than rank 0; size() if there is none
 };
 
 Agreement agree(Group& group, bool reached, bool elsewhere) {

@@ -38,7 +38,7 @@ class ErrorChannel {
   // On rank 0, returns whether all other ranks closed their connections in time. Does not wait for
   // ranks already found to be lost. On other ranks, returns true.
   bool wait_for_peer_exit(std::chrono::milliseconds timeout);
-  // The rank that reports a failure if rank 0 is lost: one on another node if there is one.
+  // The rank that reports a failure if rank 0 is lost: a rank on another node, if there is one.
   int deputy() const noexcept { return deputy_; }
 
  private:

@@ -78,7 +78,7 @@ RankGreeting::State RankGreeting::advance(Connection& connection) {
       }
     }
   } catch (const RuntimeError&) {
-    state_ = State::stranger;  // another protocol
+    state_ = State::stranger;  // not our protocol
   }
   return state_;
 }

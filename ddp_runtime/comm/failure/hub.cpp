@@ -194,7 +194,7 @@ void Hub::handle_messages(int number) {
     }
     if (rank.connection.unsent()) rank.connection.flush();
   } catch (const std::exception&) {
-    open = false;  // another protocol
+    open = false;  // not our protocol
     rank.connection.close();
   }
   if (!open && rank.connection.state() == StreamState::broken) {
@@ -213,7 +213,7 @@ bool Hub::act_on(int number, const Message& message) {
   switch (message.kind) {
     case MessageKind::failure:
     case MessageKind::usage_error:
-      // Ignores reports of ranks that wait for the lost ones, because these waits are not the
+      // Ignores reports of ranks that wait for the lost ranks, because these waits are not the
       // cause.
       if (pending_losses_) return true;
       failures_.fail({.rank = number,

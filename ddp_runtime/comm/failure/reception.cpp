@@ -67,9 +67,9 @@ void Reception::hear(std::uint64_t key) {
     while (keep && (message = stranger.connection.next()) && !stranger.welcomed) {
       keep = greet(stranger, *message);
     }
-    if (stranger.connection.unsent()) keep = false;  // it does not read the answer
+    if (stranger.connection.unsent()) keep = false;  // does not read the answer
   } catch (const std::exception&) {
-    keep = false;  // another protocol
+    keep = false;  // not our protocol
   }
   if (keep && !message) return;
   if (keep) {

@@ -8,7 +8,7 @@
 namespace ddp::comm {
 namespace {
 
-// Limited, so that an address that does not answer leaves time for the others.
+// Limited, so that an address that does not answer leaves time for the other addresses.
 constexpr auto kWelcomeWithin = std::chrono::seconds(3);
 
 }  // namespace

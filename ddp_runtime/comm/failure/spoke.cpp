@@ -154,7 +154,7 @@ void Spoke::handle_hub_messages() {
     }
     if (connection_.unsent()) connection_.flush();
   } catch (const RuntimeError&) {
-    ours = false;  // another protocol
+    ours = false;  // not our protocol
   }
   if (!ours || (!open && connection_.state() == StreamState::ended)) {
     lose_hub(exited_unexpectedly(0, who_.hub));

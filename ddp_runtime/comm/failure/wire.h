@@ -36,7 +36,7 @@ enum class MessageKind : std::uint8_t {
 struct Message {
   MessageKind kind = MessageKind::hello;
   int rank = -1;
-  std::string text;  // at most kMaxText bytes; encode() cuts longer ones
+  std::string text;  // at most kMaxText bytes; encode() truncates longer texts
 };
 
 inline constexpr std::size_t kMaxText = 65536;

@@ -45,8 +45,8 @@ std::string shared_memory_key() {
 
 // Note [Bounded run-ahead]
 // Open MPI accepts all messages that arrive over TCP, and stores unexpected ones in memory that it
-// never frees: up to 32 MiB while a model was distributed. So every eighth piece of bulk data is
-// sent synchronously. A synchronous send completes when the receiver has posted its receive and,
+// never frees: up to 32 MiB while a model was being distributed. So every eighth piece of bulk data
+// is sent synchronously. A synchronous send completes when the receiver has posted its receive and,
 // because messages match in order, also the receives of the previous seven pieces. The window of
 // segments then bounds the data in flight. Below the eager limit, the data still leaves
 // immediately, and only a short acknowledgment returns. Small messages are not sent synchronously,

@@ -47,7 +47,7 @@ Rounds halving_rounds(int n);
 std::vector<std::size_t> even_chunks(std::size_t count, int ranks);
 
 // Both work in place on `data`, whose chunks begin at `starts`. After reduce_rounds, the chunk at
-// this rank's place in the group is complete and the others hold partial sums; gather_rounds
+// this rank's place in the group is complete and the other chunks hold partial sums; gather_rounds
 // continues from this state.
 void reduce_rounds(Link& link, const Subgroup& group, Buffer data,
                    const std::vector<std::size_t>& starts, const Rounds& rounds, ReduceOp op,

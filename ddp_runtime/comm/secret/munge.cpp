@@ -16,7 +16,7 @@ namespace {
 constexpr int kOptSocket = 8;
 constexpr int kOptUidRestriction = 9;
 constexpr int kSuccess = 0;
-// Error codes that are accepted. All tasks of a node decode the same credential, and a later proof
+// Error codes that are ignored: all tasks of a node decode the same credential, and a later proof
 // shows that its payload is fresh.
 constexpr int kExpired = 15;
 constexpr int kReplayed = 17;
