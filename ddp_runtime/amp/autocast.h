@@ -17,9 +17,9 @@ Precision parse_precision(const std::string& name);
 void require_precision(torch::DeviceType device, Precision precision);
 
 // While a guard is alive, operations that benefit (matrix products, convolutions) run in
-// `precision`, the others in float32; the parameters and their gradients stay float32. Guards nest.
-// fp32 turns autocast off inside another guard. Wrap the forward pass and the loss, not backward.
-// With fp16, use a GradScaler.
+// `precision`, and all others in float32; the parameters and their gradients stay float32. Guards
+// nest. fp32 turns autocast off inside another guard. Wrap the forward pass and the loss, not
+// backward. With fp16, use a GradScaler.
 class AutocastGuard {
  public:
   AutocastGuard(torch::DeviceType device, Precision precision);

@@ -13,7 +13,7 @@ struct DataParallelOptions {
   BucketLimits buckets = {};
 
   // Allows parameters that are not used in some losses, on some or all ranks: their gradient is the
-  // mean over the ranks, with zero for those that did not use them, and stays undefined if no rank
+  // mean over the ranks, with zero for ranks that did not use them, and stays undefined if no rank
   // did. A parameter counts as used if any micro-batch of the step used it. Without this option, a
   // parameter without a gradient is an error that names it. Costs a walk through the graph and one
   // small collective per step.

@@ -322,7 +322,7 @@ std::string Reducer::describe_missing(const std::vector<std::size_t>& missing) c
     names.push_back(parameters_[missing[i]].name);
   }
   return fmt::format(
-      "no gradient for {} of {} parameters ({}{}): they take no part in this loss{}; use every "
+      "no gradient for {} of {} parameters ({}{}): they do not affect this loss{}; use every "
       "parameter in forward, freeze those with requires_grad_(false), or set allow_unused",
       missing.size(), parameters_.size(), fmt::join(names, ", "),
       missing.size() > names.size() ? ", ..." : "",

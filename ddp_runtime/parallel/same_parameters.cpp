@@ -104,8 +104,8 @@ void throw_different_parameters(comm::Group& group, std::span<const NamedTensor>
   }
   throw RuntimeError(fmt::format(
       "the parameters are no longer the same on all ranks {}: {} differ{} from rank {}{}; a rank "
-      "may have skipped step.apply(), used another learning rate, written to parameters or run "
-      "on another type of CPU; make every rank do the same, or set "
+      "may have skipped step.apply(), used a different learning rate, written to parameters or run "
+      "on a different type of CPU; make every rank do the same, or set "
       "check_parameters_every to 0 if ranks should differ",
       when, fmt::join(differing, ", "), differing.size() == 1 ? "s" : "", leader,
       agreeing == 0 ? "" : fmt::format(" and {} other{}", agreeing, agreeing == 1 ? "" : "s")));

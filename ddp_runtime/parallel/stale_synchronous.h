@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stale synchronous parallelism: data parallelism in which a rank waits for the others only if it
 // is too far ahead. Every rank keeps its own, slightly different copy of the parameters and sends
-// its gradients to parameter servers, one of which runs on every rank. docs/async.md explains when
-// that helps.
+// its gradients to parameter servers, one on each rank. docs/async.md explains when that helps.
 //
 //   ddp::StaleSynchronous replica(*net, world.group(), {.staleness = 4, .momentum = 0.9});
 //   for (...) {

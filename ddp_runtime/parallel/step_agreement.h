@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks that all ranks are in the same step, with one tiny collective per step that runs during
-// backward. Finds errors that no collective notices by itself: a rank that skipped a step, a
-// different number of micro-batches, a different loss scale, a loss that is NaN, a different
-// collective of the same length.
+// backward. Finds errors that no other collective detects: a rank that skipped a step, a different
+// number of micro-batches, a different loss scale, a loss that is NaN, a different collective of
+// the same length.
 #pragma once
 
 #include <array>
