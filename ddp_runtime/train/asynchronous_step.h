@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training step that does not wait for the other ranks unless this rank is too far ahead of them.
-// Gradients go to parameter servers, one of which runs on every rank. See docs/async.md.
+// Gradients go to parameter servers, one on each rank. See docs/async.md.
 #pragma once
 
 #include <torch/torch.h>

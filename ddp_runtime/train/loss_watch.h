@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Informs all ranks which of them had a loss that is not finite, by sending one byte per rank while
-// backward runs. Used by runs that skip such steps; runs that stop at one rely on the check in
+// backward runs. Used by runs that skip such steps; runs that stop instead rely on the check in
 // DistributedDataParallel.
 #pragma once
 

@@ -48,7 +48,7 @@ void append_adam(torch::optim::Optimizer& optimizer, const NamedTensor& p,
   out.push_back({p.name + "/step", torch::scalar_tensor(state->step(), torch::kInt64)});
 }
 
-// Null if the optimizer does not have this field.
+// Returns an undefined tensor if the optimizer does not have this field.
 torch::Tensor allocate_sgd(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter,
                            const std::string& field) {
   if (field != "momentum_buffer") return {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptions of a run as JSON objects: the model and data that it trains on, and its options.
+// Descriptions of a run as JSON: of its model and data, and of everything that affects its results.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -14,8 +14,8 @@ namespace ddp::train {
 // of a constant schedule, are left out.
 nlohmann::json run_settings(const TrainOptions& options);
 
-// The options that have to be the same on all ranks: those above, and those that decide in which
-// steps the ranks do something together.
+// The options that have to be the same on all ranks: those of run_settings(), and those that decide
+// in which steps the ranks call which collectives.
 nlohmann::json shared_settings(const TrainOptions& options);
 
 // Throws UsageError if a checkpoint cannot hold this description of a run. Called at the start: at
@@ -30,9 +30,9 @@ struct RunDifferences {
   bool other_data = false;  // evaluations of the two runs cannot be compared
 };
 
-// `saved` and `now` describe the runs, by name. Names that only one of them has are not compared,
-// because the other may come from another version. `mid_epoch`: the checkpoint is from the middle
-// of an epoch.
+// `saved` and `now` describe the runs, by name. Names that occur in only one description are not
+// compared, because the other may come from a different version. `mid_epoch`: the checkpoint is
+// from the middle of an epoch.
 RunDifferences run_differences(const nlohmann::json& saved, const nlohmann::json& now,
                                bool mid_epoch);
 

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 ckpt::OwnerTag this_owner() {
   const char* job = std::getenv("SLURM_JOB_ID");
-  if (job != nullptr && *job == '\0') job = nullptr;  // a script set it to an empty value: not a job
+  if (job != nullptr && *job == '\0') job = nullptr;  // a script emptied it: not a job
   const char* restarts = std::getenv("SLURM_RESTART_COUNT");
   return ckpt::OwnerTag::of_this_process(
       job != nullptr ? job : "local",

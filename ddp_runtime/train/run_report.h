@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model's part of a report, and a report made in one call. run_reporter.h has the part that
-// does not need torch.
+// The part of a run's report that needs torch. run_reporter.h has the rest.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 // Note [A report at any moment]
 // A run that is killed writes nothing more, so its report is kept up to date while it trains: about
 // every `interval_seconds` all ranks send rank 0 their times, and rank 0 adds the rows of steps.csv
-// and replaces run.json. A run that fails or is asked to stop does so once more at its end.
+// and replaces run.json. A run that fails or is asked to stop updates it once more at its end.
 // "outcome" in run.json records how it ended.
 #pragma once
 

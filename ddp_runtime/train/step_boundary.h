@@ -7,8 +7,7 @@
 // to some or all ranks, at any moment. The handler only notes it. In every step a small all_reduce
 // on a separate channel runs alongside forward and backward and informs all ranks whether any rank
 // has received a signal. So all ranks stop after the same step, between two steps, with no messages
-// on the network. The end of the time limit is detected without a signal, early enough for a last
-// save.
+// in flight. The end of the time limit is detected without a signal, early enough for a last save.
 #pragma once
 
 #include <array>

@@ -32,7 +32,7 @@ struct TrainTask {
   // forward does.
   LossFunction loss = {};
   // Settings of model and data, by name, that the shapes of the arrays do not show: a resumed run
-  // reports those that differ from the run that saved.
+  // reports the settings that differ from those of the run that saved the checkpoint.
   std::map<std::string, std::string> settings = {};
 };
 

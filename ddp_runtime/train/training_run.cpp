@@ -170,9 +170,9 @@ void TrainingRun::begin_agreement() {
                    lead_seconds(longest_step_, checkpointer_.longest_save_seconds()));
 }
 
-// Completes the agreement once the slowest rank can have started its part, so that a rank that is
-// ahead does not wait for it. Completes it before a save at the latest, because the answer would
-// not cover that save's writing.
+// Completes the agreement once even the slowest rank must have started its part, so that a rank
+// that is ahead does not wait for it. Completes it before a save at the latest, because the answer
+// would not cover that save's writing.
 void TrainingRun::end_agreement(bool last_of_epoch) {
   if (!asked_at_step_) return;
   const bool all_asked = position_.step - *asked_at_step_ > step_->max_lead();
