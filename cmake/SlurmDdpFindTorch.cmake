@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Finds a libtorch of one of two kinds and links an interface target to it:
 #
-# - system: what find_package(Torch) finds, such as Debian's libtorch-dev;
+# - system: the libtorch that find_package(Torch) finds, such as Debian's libtorch-dev;
 # - wheel: the directory "torch" of a Python installation, or libtorch unpacked from an archive.
 #
 # A wheel is used through its files alone. Its TorchConfig.cmake enables the CUDA language, looks for libraries
@@ -134,8 +134,8 @@ function(slurm_ddp_one_fmt directory problem)
   set(${directory} "${first}" PARENT_SCOPE)
 endfunction()
 
-# Gives an interface target what find_package(Torch) found: headers as system headers (their warnings are
-# not ours), libraries and flags. The interface of Torch's own imported targets does not always do that.
+# Adds to an interface target what find_package(Torch) found: headers as system headers (their warnings are not ours),
+# libraries and flags. The interface of Torch's own imported targets does not always do that.
 function(slurm_ddp_link_system_torch target)
   target_link_libraries(${target} INTERFACE ${TORCH_LIBRARIES})
   target_include_directories(${target} SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})

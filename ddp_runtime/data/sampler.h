@@ -36,7 +36,7 @@ class DistributedSampler {
 
   // Number of complete steps left in this epoch.
   std::int64_t steps_left() const noexcept;
-  // This rank's samples of micro-batch `micro` of the `step`th step from here.
+  // This rank's samples of micro-batch `micro` in the `step`-th step from the current position.
   std::vector<std::int64_t> indices(std::int64_t step, std::int64_t micro) const;
   // The value that set_epoch() needs to continue after `steps` more steps.
   std::int64_t consumed_after(std::int64_t steps) const noexcept;
