@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts one thread per save. A thread that waits for the next save would not be cheaper.
+// Starts one thread per save. A permanent thread that waits for the next save would not be cheaper.
 
 #include "hdf5_ckpt/async_saver.h"
 
@@ -25,7 +25,7 @@ void AsyncSaver::start(std::span<const ArrayView> arrays, Write write) {
     return;
   }
   snapshot_.take(arrays, options_.copy_threads);
-  const SignalsBlocked blocked;  // the thread inherits it
+  const SignalsBlocked blocked;  // the thread inherits the mask
   running_ = true;
   try {
     thread_ = std::jthread([this, write = std::move(write)] {

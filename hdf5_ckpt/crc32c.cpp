@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Three implementations of CRC-32C that agree: three interleaved streams of the SSE4.2 instruction,
-// eight tables, and the algebra over GF(2) that combines checksums of adjacent pieces.
+// Computes CRC-32C with the SSE4.2 instruction in three interleaved streams, or with eight tables;
+// both give the same checksum. Combines checksums of adjacent pieces by algebra over GF(2).
 
 #include "hdf5_ckpt/crc32c.h"
 

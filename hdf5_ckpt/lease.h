@@ -5,8 +5,9 @@
 // ROOT/.owner names the run that saves there: job, restart, host, process, a random token, and a
 // count that increases every few seconds. It works on any file system with hard links or rename,
 // including NFS, and needs no locks. Clocks of two hosts are never compared: a process that finds
-// another owner watches, by its own clock, whether the count increases.
-//   owner: a process on this machine that is gone     taken over immediately
+// another owner watches, by its own clock, whether the count increases. The owner that it finds
+// decides:
+//   a process on this machine that is gone            taken over immediately
 //   an earlier restart of the same job                taken over immediately: SLURM has ended it
 //   a live process, or a count that increases         refused
 //   a count unchanged for long enough                 taken over

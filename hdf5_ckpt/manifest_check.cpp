@@ -92,7 +92,7 @@ void check_array(const ArrayInfo& array, const FileTable& files) {
            dtype_name(array.dtype), shape_text(array.shape), *bytes);
   if (array.length == 0 ? array.offset != 0
                         : array.length > file.size || array.offset > file.size - array.length)
-    reject("array '{}' is at {} with {} bytes, outside of '{}' with its {}", array.name,
+    reject("array '{}' is at {} with {} bytes, outside of '{}', which has {} bytes", array.name,
            array.offset, array.length, file.name, file.size);
   if (array.block_crc32c.size() != block_count(array.length, file.block_bytes))
     reject("array '{}' has checksums of {} blocks, not {}", array.name, array.block_crc32c.size(),

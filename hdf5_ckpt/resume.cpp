@@ -49,8 +49,8 @@ fs::path absolute_path(const fs::path& path) {
   return whole.has_filename() ? whole : whole.parent_path();
 }
 
-// True only if that is certain: a path that cannot be inspected is opened, which reports the
-// reason.
+// True only if the path is certainly missing: a path that cannot be inspected is opened, which
+// reports the reason.
 bool is_missing(const fs::path& path) {
   std::error_code error;
   return fs::symlink_status(path, error).type() == fs::file_type::not_found;

@@ -6,12 +6,13 @@
 // Note [Views that fail loudly]
 // A virtual dataset of HDF5 silently shows fill values for a source that it cannot open. The
 // structure of this view prevents that:
-//   - An array stored whole in one file is an external link: opening it raises if the file is
-//     missing, renamed or truncated.
+//   - An array stored whole in one file is an external link: opening it raises an error if the
+//     file is missing, renamed or truncated.
 //   - An array in parts is a virtual dataset whose sources are datasets of the view itself, which
 //     always exist. Their bytes are external storage in the files of the checkpoint, and HDF5
-//     raises when it cannot open one of those. It does read zeros past the end of a truncated one;
-//     the group .view/files has a link to each file, and opening that link raises an error.
+//     raises an error when it cannot open one of these files. It does read zeros past the end of a
+//     truncated file, but the group .view/files has a link to each file, and opening the link to a
+//     truncated file raises an error.
 //   - HDF5 resolves external storage relative to the working directory, so the names are absolute
 //     here. It searches the working directory for external links as well, where another checkpoint
 //     may have files of the same names. Therefore all names refer to symbolic links beside the view

@@ -98,7 +98,7 @@ void check_cover(std::vector<Placed>& placed, std::uint64_t data_bytes) {
   std::uint64_t at = 0;
   for (const Placed& one : placed) {
     if (one.begin != at)
-      throw DamagedError(fmt::format("tensor '{}' begins at {} of the data and not at {}",
+      throw DamagedError(fmt::format("tensor '{}' begins at byte {} of the data, not at {}",
                                      one.array.name, one.begin, at));
     at = one.end;
   }

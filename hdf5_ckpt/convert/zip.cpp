@@ -87,7 +87,7 @@ void widen(Bytes file, std::uint64_t extra, std::uint16_t length,
   }
 }
 
-// Returns the CRC-32 that continues `crc`, the CRC-32 of the preceding bytes, with `bytes`.
+// Extends `crc`, the CRC-32 of the preceding bytes, by `bytes`.
 uLong crc_of(Bytes bytes, uLong crc) {
   while (!bytes.empty()) {
     const auto piece = bytes.first(std::min<std::size_t>(bytes.size(), 1 << 30));

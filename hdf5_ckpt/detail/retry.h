@@ -26,10 +26,9 @@ auto with_retries(const RetryPolicy& retry, const Work& work) {
       return work();
     } catch (const UnreadableError& error) {
       if (tried == kTries)
-        throw UnreadableError(
-            std::string(error.what()) +
-            "; it may be whole, so nothing was changed and nothing older is taken: "
-            "make it readable, or move it away, and start again");
+        throw UnreadableError(std::string(error.what()) +
+                              "; it may be whole, so nothing was changed and no older one is used: "
+                              "make it readable, or move it away, and start again");
     }
     std::this_thread::sleep_for(wait);
     wait *= 2;
