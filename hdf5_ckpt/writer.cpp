@@ -40,11 +40,11 @@ void check_array(const ArrayView& array) {
   if (const std::string problem = array_name_problem(array.name); !problem.empty())
     throw Error(fmt::format("the array name '{}' {}", array.name, problem));
   if (array.shape.size() > kMaxRank)
-    throw Error(fmt::format("array '{}' has {} dimensions, HDF5 allows {}", array.name,
+    throw Error(fmt::format("array '{}' has {} dimensions, but HDF5 allows only {}", array.name,
                             array.shape.size(), kMaxRank));
   const auto bytes = byte_count(array.dtype, array.shape);
   if (!bytes || *bytes != array.bytes.size())
-    throw Error(fmt::format("array '{}' of {} {} comes with {} bytes", array.name,
+    throw Error(fmt::format("array '{}' of {} {} has {} bytes of data", array.name,
                             dtype_name(array.dtype), shape_text(array.shape), array.bytes.size()));
   if (!array.part) return;
   if (const std::string problem = part_problem(array.dtype, array.shape, *array.part);

@@ -249,14 +249,14 @@ TEST(Writer, ErrorNamesWrongInput) {
     return error_of([&] { write_hdf5_file(dir / name, arrays, attributes, options); });
   };
   EXPECT_THAT(error({{"w", DType::float32, {3}, bytes}}),
-              HasSubstr("'w' of float32 [3] comes with 8"));
+              HasSubstr("'w' of float32 [3] has 8 bytes"));
   EXPECT_THAT(error({{"a//b", DType::float32, {2}, bytes}}), HasSubstr("'a//b' starts or ends"));
   EXPECT_THAT(error({{"w", DType::float32, {2}, bytes}, {"w", DType::float32, {2}, bytes}}),
               HasSubstr("'w' appears twice"));
   EXPECT_THAT(error({{"w", DType::float32, {2}, bytes}, {"w/x", DType::float32, {2}, bytes}}),
               HasSubstr("'w' is an array and also the group of 'w/x'"));
   EXPECT_THAT(error({{"w", DType::int8, Shape(33, 1), bytes}}), HasSubstr("33 dimensions"));
-  EXPECT_THAT(error({{"w", DType::int8, {1ULL << 62, 1ULL << 62}, {}}}), HasSubstr("comes with 0"));
+  EXPECT_THAT(error({{"w", DType::int8, {1ULL << 62, 1ULL << 62}, {}}}), HasSubstr("has 0 bytes"));
   EXPECT_THAT(error({}, {{"a", {1, 2}}}), HasSubstr("attribute 'a'"));
   EXPECT_THAT(error({}, {{"a", nullptr}}), HasSubstr("attribute 'a'"));
   EXPECT_THAT(error({}, {{"a", std::string(5000, 'x')}}), HasSubstr("attribute 'a'"));
