@@ -135,7 +135,7 @@ function(slurm_ddp_one_fmt directory problem)
 endfunction()
 
 # Adds to an interface target what find_package(Torch) found: headers as system headers (their warnings are not ours),
-# libraries and flags. The interface of Torch's own imported targets does not always do that.
+# libraries and flags. Torch's own imported targets do not always have all of these.
 function(slurm_ddp_link_system_torch target)
   target_link_libraries(${target} INTERFACE ${TORCH_LIBRARIES})
   target_include_directories(${target} SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})

@@ -11,7 +11,7 @@ namespace ddp::data {
 
 struct Augmentation {
   std::int64_t padding = 0;  // maximum shift in pixels, in each direction; 0: no shift
-  bool flip = false;         // left to right, in half of the cases
+  bool flip = false;         // mirror left to right in half of the cases
 
   bool any() const noexcept { return padding > 0 || flip; }
 };

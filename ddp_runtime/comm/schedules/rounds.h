@@ -12,7 +12,7 @@
 //
 //   ring:     skip 1, one block per round                   n - 1 rounds
 //   halving:  the upper half of the remaining blocks, to    ceil(log2 n) rounds
-//             the rank as far ahead as the lower half is long
+//             the rank that is ahead by the length of the lower half
 //
 // Both send n - 1 chunks, the least possible. Halving is the reduce-scatter on a circulant graph of
 // J. L. Traeff, "Optimal, Non-pipelined Reduce-scatter and Allreduce Algorithms" (2024). It works
