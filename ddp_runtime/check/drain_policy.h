@@ -54,7 +54,7 @@ bool must_come_back(const std::vector<SlurmNode>& nodes, const std::string& node
 bool made_again_and_clean(const Verdict& verdict, const std::string& node,
                           const std::string& reason);
 
-// The number of clean checks in a row since a node was drained for a reason.
+// The number of clean checks in a row since a node was drained for `reason`.
 struct CleanRuns {
   int count = 0;
   std::string reason;

@@ -159,7 +159,7 @@ change_behind_its_back() {
   SLURM_GPUS_ON_NODE=2 run -2 node
   [ "$(severity gpu.present)" = CRITICAL ]
   [ "$(severity gpu.health)" = UNKNOWN ]
-  [[ $output == *'CRITICAL here gpu.present: 0 GPUs, expected at least 2: by SLURM_GPUS_ON_NODE'* ]]
+  [[ $output == *'CRITICAL here gpu.present: 0 GPUs, expected at least 2: according to SLURM_GPUS_ON_NODE'* ]]
   run node
   [ -z "$(severity gpu.present)$(severity gpu.health)" ]
 }

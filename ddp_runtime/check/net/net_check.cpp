@@ -271,14 +271,14 @@ std::string NetCheck::measure_pairs(const PathConfig& way) {
     mpi_pairs_ = pair_basis_of(pairs.results());
     mpi_pairs_.processors_shared = processors_shared(leader_.present());
     const PeerRule
-        rule;  // the prediction from the pairs must not depend on the user's thresholds for slow
+        rule;  // the defaults: the user's thresholds must not affect the prediction from the pairs
     mpi_pairs_.noisy = detection_limit_of(measured, rule).value_or(0) > rule.coarsest();
   }
   return pairs.broken();
 }
 
 // The interfaces to measure separately. "auto" selects physical ports that all nodes have under the
-// same name and at the same speed, because a slower port is for management.
+// same name and at the same speed, because a slower port is assumed to be for management.
 std::vector<std::string> NetCheck::rails() const {
   if (options_.rails != std::vector<std::string>{"auto"}) return options_.rails;
   return alike_rails(leader_.present());

@@ -21,7 +21,7 @@ struct PairStageOptions {
   TransportKind stage = TransportKind::tcp;
   std::size_t bytes = 0;            // size of one exchange in each direction
   std::chrono::milliseconds limit;  // time limit for one exchange
-  std::chrono::milliseconds grace;  // time for command and answer, on top of the limit
+  std::chrono::milliseconds grace;  // time for command and answer, in addition to the limit
   std::uint64_t seed = 0;           // seed of the plan, and first number of the exchanges
   PeerRule rule;                    // thresholds for slow nodes
   int rounds = 0;                   // rounds of the tournament; 0: chosen by PairSession

@@ -26,7 +26,7 @@ struct DevicePlan {
 // Names the nodes without an active RDMA port where most have one, and nodes without the tool. No
 // findings if no node has RDMA.
 DevicePlan plan_rdma(const std::map<int, Hello>& present);
-// The same for GPUs, and for NCCL on them.
+// Does the same for GPUs and for NCCL on them.
 DevicePlan plan_nccl(const std::map<int, Hello>& present);
 
 }  // namespace ddp::check

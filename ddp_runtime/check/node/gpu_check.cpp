@@ -189,7 +189,7 @@ Finding count_finding(const NvmlFacts& facts, const GpuExpectations& expected) {
   if (seen + expected.others_in_kernel >= wanted) return finding;
   finding.severity = Severity::critical;
   finding.evidence = expected.wanted.value_or(0) == wanted
-                         ? "by SLURM_GPUS_ON_NODE; " +
+                         ? "according to SLURM_GPUS_ON_NODE; " +
                                (facts.trouble.empty() ? "no other GPU answers" : facts.trouble)
                          : fmt::format("the kernel assigned {} to the driver", wanted);
   finding.action = "check nvidia-smi and the kernel log on this node";

@@ -16,7 +16,7 @@
 namespace ddp::check {
 
 struct NodeOptions {
-  std::string node;                    // its name in findings
+  std::string node;                    // name of this node in findings
   std::filesystem::path root = "/";    // tests use a different root
   std::filesystem::path sys = "/sys";  // tests use a different directory
   std::string nvml_library = kNvmlLibrary;

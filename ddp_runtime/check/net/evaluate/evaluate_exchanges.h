@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Findings about exchanges that are bad by themselves, without a comparison with other nodes: they
-// failed, corrupted data, lost packets, or were too slow for their link. Each blames the nodes or
+// Findings about exchanges that are bad even without a comparison with other nodes: they failed,
+// corrupted data, lost packets, or were too slow for their link. Each blames the nodes or
 // links that explain the bad exchanges.
 #pragma once
 

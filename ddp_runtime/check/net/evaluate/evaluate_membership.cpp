@@ -141,7 +141,7 @@ std::vector<Finding> evaluate_mtu(const std::map<int, Hello>& present) {
   for (const auto& [mtu, number] : counts) tasks += number;
   std::vector<Finding> findings;
   for (const auto& [rank, hello] : present) {
-    // The leader's node connects to itself over loopback, which has another MTU.
+    // The leader's node connects to itself over loopback, which has a different MTU.
     if (!hello.mtu || fmt::format("{}", *hello.mtu) == agreed || is_loopback(hello.address)) {
       continue;
     }

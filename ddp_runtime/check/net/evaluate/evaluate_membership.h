@@ -24,7 +24,7 @@ std::vector<Finding> evaluate_roll_call(const JobStep& step, const std::map<int,
 // SLURM job has only this node and so sends nothing over the network; UNKNOWN otherwise.
 Finding evaluate_no_pair(const JobStep& step);
 
-// `nodes`: all of the step, with the tasks that reported.
+// `nodes`: all nodes of the step, each with the tasks that reported.
 std::vector<Finding> evaluate_lost(const JobStep& step, const std::vector<NodeEntry>& nodes,
                                    std::span<const LostTask> lost);
 

@@ -141,8 +141,8 @@ const Retest* retest_of(const PairsMeasured& measured, int node) {
   return found == measured.retests.end() ? nullptr : &*found;
 }
 
-// The end of an unsteady link that was also far below with other partners; nullptr unless exactly
-// one end was.
+// The end of an unsteady link that was also far below the normal speed with other partners; nullptr
+// unless exactly one end was.
 const Retest* unsteady_end(const PairsMeasured& measured, const Retest& link,
                            const PeerRule& rule) {
   const auto failing = [&](int node) -> const Retest* {
@@ -178,7 +178,7 @@ std::vector<Finding> evaluate_classes(const PairsMeasured& measured) {
   return findings;
 }
 
-// Nodes that were normal in most tries and far below in others.
+// Nodes whose speed was normal in most tries and far below normal in others.
 std::vector<Finding> evaluate_unsteady(const PairsMeasured& measured, const PeerRule& rule) {
   std::set<int> nodes;
   for (const Retest& retest : measured.retests) {

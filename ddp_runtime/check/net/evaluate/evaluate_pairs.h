@@ -40,7 +40,7 @@ inline std::size_t slot(int node) noexcept {
 
 // Finds the smallest explanation for each kind of fault: a node, a link, or the whole network.
 // Compares a speed with the peers if there are at least four of them, and with the link's rate if
-// it is known. If neither is possible, the finding contains this fact. A node without a measurement
+// it is known. If neither is possible, the finding says so. A node without a measurement
 // is UNKNOWN.
 std::vector<Finding> evaluate_pairs(const PairsMeasured& measured, const PairRules& rules);
 

@@ -304,7 +304,7 @@ std::vector<std::string_view> parts_of(std::string_view text) {
 double number_of(std::string_view text, double least, double most) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  // NaN is in no range.
+  // False for NaN, too.
   const bool in_range = value >= least && value <= most;
   if (error != std::errc() || end != text.data() + text.size() || !in_range) {
     throw UsageError(fmt::format("'{}' is not a number between {} and {}", text, least, most));
@@ -364,7 +364,7 @@ void set_fault(std::string_view text, Simulation& simulation) {
 }
 
 SimulationResult simulate(const Simulation& simulation, const PairRules& rules) {
-  // The faults of a fleet are different ones, so that there must be as many things that can fail.
+  // Each fault of a fleet hits a different node, link or switch, so there must be enough of them.
   const int things =
       simulation.fault == FaultModel::leaf ? switches_of(simulation) : simulation.nodes;
   if (2 * simulation.bad >= things) {

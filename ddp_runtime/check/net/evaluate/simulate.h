@@ -16,7 +16,8 @@ enum class NoiseModel : std::uint8_t {
   gauss,      // normal; `level` is the standard deviation
   onesided,   // disturbances only slow down: exponential, with mean `level`
   lognormal,  // `level` is the standard deviation of the logarithm
-  tail,       // normal, 2 %; a fraction `level` of the directions runs at 0.2 to 0.9 of the speed
+  tail,       // normal with a standard deviation of 2 %, but a fraction `level` of the directions
+              // runs at 0.2 to 0.9 of the speed
   leaf,       // gauss; nodes are below switches whose uplinks are oversubscribed
   hetero,     // gauss; one node in seven has, and reports, a link of half the rate
 };
@@ -33,7 +34,7 @@ enum class FaultModel : std::uint8_t {
 
 struct Simulation {
   int nodes = 1024;
-  int bad = 8;             // number of bad nodes; of links for link and loss; of switches for leaf
+  int bad = 8;             // number of bad nodes, links (for link and loss) or switches (for leaf)
   double bad_speed = 0.7;  // relative to a healthy node
   int rounds = 0;          // 0: chosen by the check
   bool retests = true;
@@ -43,7 +44,7 @@ struct Simulation {
   double duty = 0.5;        // duty cycle of intermittent faults
   int leaf_nodes = 16;      // nodes below a switch
   double uplink_ratio = 1;  // oversubscription: node bandwidth below a switch / uplink bandwidth
-  double congested = 0.03;  // fraction of exchanges in the rounds that other traffic slows to 0.6
+  double congested = 0.03;  // fraction of the rounds' exchanges that other traffic slows to 60 %
   int trials = 100;
   std::uint64_t seed = 1;
 };
@@ -54,7 +55,7 @@ struct Simulation {
 void set_model(std::string_view text, Simulation& simulation);
 void set_fault(std::string_view text, Simulation& simulation);
 
-// Numbers of trials unless a comment says otherwise. A WARNING excludes no node.
+// Numbers of trials unless a comment says otherwise. A WARNING does not exclude a node.
 struct SimulationResult {
   int trials = 0;
   int right = 0;          // the exclude list has exactly the bad nodes; for link faults, no nodes

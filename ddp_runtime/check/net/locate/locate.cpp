@@ -13,7 +13,7 @@ std::size_t at(int node) {
   return static_cast<std::size_t>(node);
 }
 
-// The partners of each node over all pairs.
+// The partners of each node in all pairs.
 std::vector<std::set<int>> partners(int nodes, std::span<const Pair> pairs) {
   std::vector<std::set<int>> result(at(nodes));
   for (const auto& [a, b] : pairs) {

@@ -19,8 +19,8 @@ constexpr std::size_t kFewAtOnce = 2;
 constexpr std::size_t kMoreAtOnce = 4;
 constexpr std::size_t kNodesForEachOfMore = 4;
 constexpr std::size_t kNodesForEach = 32;
-// On kManyNodes or more, each suspect is measured beside two pairs of good nodes, because the
-// retest needs to know how often good pairs are far below the median by chance.
+// With kManyNodes or more nodes, each suspect is measured beside two pairs of good nodes, because
+// the retest needs to know how often good pairs are far below the median by chance.
 constexpr std::size_t kMaxReferences = 4;
 constexpr std::size_t kReferencesForEach = 2;
 constexpr std::size_t kMaxReferencesOfMany = 8;

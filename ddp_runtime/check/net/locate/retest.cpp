@@ -20,11 +20,11 @@ constexpr int kMinFarBelow = 2;
 // than this.
 constexpr double kUnsteadyByLuck = 5e-4;
 constexpr int kHopelessTries = 5;
-// For a normal distribution: with 95 % probability, all of five values are less than this many
+// For a normal distribution: with 95 % probability, all five values are less than this many
 // standard deviations above the mean.
 constexpr double kAllOfFew = 2.32;
-// If one packet in twenty is lost, all of 64 packets (4 MiB after segmentation offload) arrive in
-// one of 27 tries. The probability of three such tries out of nine is one in 250.
+// If one packet in twenty is lost, all 64 packets (4 MiB after segmentation offload) arrive in one
+// of 27 tries. The probability of three such tries out of nine is one in 250.
 constexpr int kCleanTriesByLuck = 2;
 
 std::vector<double> ratios_of(const Retest& retest, Direction direction) {

@@ -40,8 +40,8 @@ struct Retest {
   std::vector<double> references = {};  // bytes per second of good pairs, both directions
   // Each reference relative to the others at the same moment.
   std::vector<double> reference_ratios = {};
-  // Standard deviation of the logarithm of one measurement: from the references, or from the rounds
-  // if that is larger.
+  // Standard deviation of the logarithm of one measurement, from the references or from the rounds,
+  // whichever is larger.
   double noise = 0;
 
   // Adds a measurement of the suspect; for a node, with any partner.

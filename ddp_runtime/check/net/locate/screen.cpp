@@ -173,7 +173,8 @@ class Screening {
       ++often[pair.a];
       ++often[pair.b];
     }
-    // A node far below with several partners is a suspect itself, even if it is fast with others.
+    // A node that is far below the normal speed with several partners is a suspect itself, even if
+    // it is fast with others.
     for (const auto& [node, times] : often) {
       if (times >= kOftenFarBelow) found_.nodes[index(node)] = true;
     }

@@ -82,7 +82,7 @@ double from_byte(std::byte byte) {
 
 // Fills buffers and opens windows, and measures the natural speed with several pieces. The receiver
 // acknowledges each piece. The acknowledgment also contains the fraction of this speed to which an
-// injected fault limits the receiver; the pieces themselves show a slow link.
+// injected fault limits the receiver; a slow link shows in the time of the pieces themselves.
 NaturalSpeed warm_up(PairLink& link, std::span<std::byte> data, bool sender, double speed) {
   std::array<std::byte, 1> acknowledgment{};
   const std::size_t length = std::max<std::size_t>(data.size() / 8 / kWarmUpPieces, 1);

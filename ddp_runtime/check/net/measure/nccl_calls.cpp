@@ -25,7 +25,7 @@ std::function<Signature> function_in(const DynamicLibrary& library, const char* 
   return reinterpret_cast<Signature*>(library.require(name));
 }
 
-// "2.18.3" for 21803; versions before 2.9 used another encoding, such as 2803.
+// "2.18.3" for 21803; versions before 2.9 used a different encoding, such as 2803.
 std::string version_text(int code) {
   constexpr int kNewScheme = 10'000;
   const int major = code < kNewScheme ? code / 1000 : code / 10'000;

@@ -72,7 +72,7 @@ void add_firmware(Facts& facts, const fs::path& root) {
   }
 }
 
-// Finds "libnccl.so.2" as the linker does: in the first directory that contains it.
+// Finds "libnccl.so.2" as the loader does: in the first directory that contains it.
 void add_library(Facts& facts, std::string_view name, const std::vector<fs::path>& directories) {
   for (const auto& directory : directories) {
     std::error_code error;

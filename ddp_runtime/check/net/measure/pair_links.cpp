@@ -37,7 +37,7 @@ struct PairCaller {
 // Returns true if the caller is done: it disconnected, is not the peer, or is the peer and was
 // moved to `peer`.
 bool hear(PairCaller& caller, const std::string& preamble, FileDescriptor& peer) {
-  std::array<char, 64> chunk{};  // what the peer sends next stays in the socket
+  std::array<char, 64> chunk{};  // later data of the peer stays in the socket
   const std::size_t missing = std::min(chunk.size(), preamble.size() - caller.said.size());
   const ssize_t n = recv(caller.socket.get(), chunk.data(), missing, MSG_DONTWAIT);
   if (n < 0) return errno != EAGAIN && errno != EINTR;

@@ -32,8 +32,8 @@ struct Hello {
   std::string node;
   std::string host;             // the machine's own host name
   std::string address;          // this task's end of the connection to the leader
-  std::string leader_address;   // the leader's end, as this task reached it
-  bool by_loopback = false;     // the leader's own task reached the leader only by 127.0.0.1
+  std::string leader_address;   // the address at which this task reached the leader
+  bool by_loopback = false;     // the leader's own task reached the leader only at 127.0.0.1
   std::uint16_t data_port = 0;  // port for pair tests
   std::vector<std::string> leader_addresses;    // addresses of the leader's name on this node
   std::string interface;                        // the interface with `address`; empty if unknown

@@ -76,7 +76,7 @@ void Leader::roll_call(int expected, Deadline deadline, const Progress& progress
       progress(fmt::format("{} of {} tasks have reported", present_.size(), expected));
     }
   }
-  // If tasks are missing, the port stays open, but no connection is accepted any more.
+  // If tasks are missing, the port stays open, but no more connections are accepted.
   if (present_.size() >= all) listener_.socket.close();
 }
 
