@@ -43,7 +43,7 @@ void print_start(const CommandLine& c, ddp::comm::World& world, const torch::nn:
 // EX_TEMPFAIL of sysexits.h, which means try again; jobscripts/preemptible.sbatch does so.
 constexpr int kInterrupted = 75;
 
-// What changes a run although the arrays of its checkpoints keep their shapes.
+// Settings that change a run although the arrays of its checkpoints keep their shapes.
 std::map<std::string, std::string> settings_of(const CommandLine& c) {
   std::map<std::string, std::string> settings = {{"augment", c.augment}};
   if (c.model.name == "gpt") {
@@ -84,8 +84,8 @@ int train(const CommandLine& c, ddp::comm::World& world) {
 int main(int argc, char** argv) {
   CommandLine c;
   if (const auto exit_code = ddp::tools::parse_train_command_line(argc, argv, c)) return *exit_code;
-  // The start takes minutes where many ranks load libraries and data: a signal that arrives
-  // meanwhile is answered after the first step, not by dying with a status that is not 75.
+  // Startup takes minutes if many ranks load libraries and data. A signal that arrives meanwhile
+  // must not kill the process, whose status would not be 75; it is handled after the first step.
   std::optional<ddp::train::StopSignals> signals;
   if (!c.train.checkpoint.directory.empty() && !c.train.dry_run) signals.emplace();
   int exit_code = 0;

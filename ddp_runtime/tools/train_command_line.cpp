@@ -216,7 +216,7 @@ data::SyntheticShape synthetic_shape(const models::ModelOptions& model) {
   return shape;
 }
 
-// Checks that CLI11 cannot do by itself.
+// Checks that CLI11 cannot perform.
 void interpret(TrainCommandLine& c) {
   auto& t = c.train;
   t.precision = amp::parse_precision(c.precision);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ddp-train prints at the end of a run.
+// The output of ddp-train at the end of a run.
 #pragma once
 
 #include "ddp_runtime/train/run_result.h"

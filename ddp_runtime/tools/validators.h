@@ -26,18 +26,18 @@ inline CLI::Validator positive() {
 }
 
 inline CLI::Validator at_least_one() {
-  return number_check("1 or a number above", [](double v) { return v >= 1; });
+  return number_check("a number of at least 1", [](double v) { return v >= 1; });
 }
 
 inline CLI::Validator not_negative() {
-  return number_check("0 or a number above", [](double v) { return v >= 0; });
+  return number_check("a number of at least 0", [](double v) { return v >= 0; });
 }
 
 inline CLI::Validator fraction() {
   return number_check("a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; });
 }
 
-// CLI::Range, which takes NaN for a number between any two.
+// Replaces CLI::Range, which accepts NaN as a number in any range.
 inline CLI::Validator number_between(double least, double most) {
   const CLI::Range range(least, most);
   return {[range](std::string& text) -> std::string {

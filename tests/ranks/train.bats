@@ -116,7 +116,7 @@ PY
   refused 2 "no NCCL backend" --backend nccl
   refused 2 "--checkpoint-every takes" --checkpoint-every never
   refused 2 "--epochs: '0' is not a number above 0" --epochs 0
-  refused 2 "--silence: '0.5' is not 1 or a number above" --silence 0.5
+  refused 2 "--silence: '0.5' is not a number of at least 1" --silence 0.5
   refused 2 "--no-such-option" --no-such-option
 }
 

@@ -20,23 +20,24 @@ struct CheckOutputs {
   std::string state_file;  // keeps the number of clean checks
 };
 
-// --json and --exclude-file
+// Adds --json and --exclude-file.
 void add_outputs(CLI::App& command, CheckOutputs& outputs);
 
-// --out and --want, for commands that check several nodes
+// Adds --out and --want, for commands that check several nodes.
 void add_outputs_of_nodes(CLI::App& command, CheckOutputs& outputs);
 
-// --act, --max-drain
+// Adds --act and --max-drain.
 void add_act(CLI::App& command, CheckOutputs& outputs);
 
-// --resume-after and --state, for commands that check their own node
+// Adds --resume-after and --state, for commands that check their own node.
 void add_resume(CLI::App& command, CheckOutputs& outputs);
 
 // "ddp-check" and its version, as recorded in the files.
 std::string program_name();
 
 // Prints the findings and the verdict, writes the requested files, and drains the bad nodes or
-// prints how to. Throws RuntimeError if a file cannot be written or scontrol cannot be run.
+// prints the commands that drain them. Throws RuntimeError if a file cannot be written or scontrol
+// cannot be run.
 void publish(const check::Verdict& verdict, const CheckOutputs& outputs);
 
 // Writes the findings so far, in case the check is killed. Scripts should not act on them yet. If a

@@ -77,7 +77,7 @@ int run_rollback(const fs::path& path) {
   if (step.filename() != step_directory_name(newest))
     throw Error(fmt::format("'{}' is not a checkpoint of a directory", step.string()));
   const auto lease = lease_of(step.parent_path());
-  // A run would skip a damaged one and resume from one before it.
+  // A run would skip a damaged checkpoint and resume from an earlier one.
   checkpoint.verify();
   for (const fs::path& root : {step.parent_path(), step.parent_path() / "best"})
     for (const fs::path& name : CheckpointDirectory(root).set_aside_later_than(newest, this_tool()))

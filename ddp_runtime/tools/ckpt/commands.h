@@ -34,7 +34,7 @@ struct Cleaning {
   std::chrono::seconds older_than{0};
 };
 
-// Removes files from a directory that take space but are not part of a checkpoint to resume from.
+// Removes from a directory the files that take space but belong to no checkpoint to resume from.
 int run_clean(const std::filesystem::path& root, const Cleaning& cleaning);
 
 // Sets aside all checkpoints of the directory of `path` that are later than `path`.

@@ -165,8 +165,8 @@ std::size_t export_to(const fs::path& to, const Checkpoint& checkpoint, const st
   return headers.size();
 }
 
-// Checks the extension now, because a wrong one would be noticed only when the file is read, much
-// later.
+// Checks the extension now, because a wrong extension would be noticed only when the file is read,
+// much later.
 void require_known_ending(const fs::path& to) {
   for (const char* ending : {".safetensors", ".pt", ".pth", ".bin", ".ckpt"})
     if (to.extension() == ending) return;

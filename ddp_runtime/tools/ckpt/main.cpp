@@ -36,7 +36,7 @@ constexpr const char* kExamples =
     "  ddp-ckpt verify ckpt/                    read and check every byte\n"
     "  ddp-ckpt show ckpt/step-00001000         names, shapes and state of a checkpoint\n"
     "  ddp-ckpt show ckpt/                      the same for the newest checkpoint\n"
-    "  ddp-ckpt diff ckpt/step-00001000 other/  are two runs bitwise the same?\n"
+    "  ddp-ckpt diff ckpt/step-00001000 other/  are two runs bitwise equal?\n"
     "  ddp-ckpt view ckpt/step-00001000         one file for h5py, even if stored in parts\n"
     "  ddp-ckpt convert ckpt/ m.safetensors --prefix model/   weights for other programs\n"
     "  ddp-ckpt rollback ckpt/step-00001000     resume from here; set later ones aside\n"

@@ -39,7 +39,8 @@ json verify_one(const fs::path& path, const Output& output) {
     result["whole"] = false;
     result["problem"] = error.what();
   } catch (const Error& error) {
-    // The state of its data is unknown: it has a newer version, or is temporarily unreadable.
+    // The state of the data is unknown: the checkpoint has a newer version or is temporarily
+    // unreadable.
     result["whole"] = nullptr;
     result["problem"] = error.what();
   }

@@ -182,7 +182,7 @@ class Convert(unittest.TestCase):
         self.assertEqual(self.convert(self.at / "m.pt", self.at / "whole").returncode, 0)
         done = subprocess.run([TOOL, "diff", self.at / "ckpt", self.at / "whole"], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stdout),
-                         (0, "4 arrays equal bitwise, 0 different, 0 only in A, 0 only in B\n"))
+                         (0, "4 arrays bitwise equal, 0 different, 0 only in A, 0 only in B\n"))
 
     # Many times the memory that a process under LIMIT may use.
     SIZE = (1 << 30) if os.environ.get("SLURM_DDP_LONG_TESTS") else (192 << 20)

@@ -226,7 +226,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
 @test "diff exits with 0 if equal, else with 1, and reports the largest difference" {
   run "$CKPT_BIN" diff "$ROOT/step-00000100" "$STEP"
   [ "$status" -eq 0 ]
-  [ "$output" = "14 arrays equal bitwise, 0 different, 0 only in A, 0 only in B" ]
+  [ "$output" = "14 arrays bitwise equal, 0 different, 0 only in A, 0 only in B" ]
   "$CKPT_FIXTURE" save "$ROOT" 300 0.25
   run "$CKPT_BIN" diff "$STEP" "$ROOT"
   [ "$status" -eq 1 ]
@@ -250,7 +250,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   offset=$(json "[p['offset'] for a in d['arrays'] for p in a.get('parts', []) if p['start'] == [3, 4]][0]" <<<"$output")
   run "$CKPT_BIN" diff "$parts/step-00000001" "$parts/step-00000002"
   [ "$status" -eq 0 ]
-  [ "$output" = "4 arrays equal bitwise, 0 different, 0 only in A, 0 only in B" ]
+  [ "$output" = "4 arrays bitwise equal, 0 different, 0 only in A, 0 only in B" ]
   printf 'X' | dd of="$parts/step-00000001/rank-00003-of-00004.h5" bs=1 seek="$offset" conv=notrunc status=none
   run "$CKPT_BIN" verify "$parts"
   [ "$status" -eq 1 ]
