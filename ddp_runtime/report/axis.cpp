@@ -6,7 +6,7 @@
 namespace ddp::report {
 namespace {
 
-// A value at most about 3 % above a power of two does not need the next one.
+// A value up to about 3 % above a power of two does not need the next power as a tick.
 constexpr double kSlack = 0.04;
 
 }  // namespace

@@ -10,8 +10,8 @@ namespace ddp::report {
 // Three significant digits, without an exponent where possible: 0.00123, 12.3, 12345.
 std::string significant(double value);
 
-// As significant(), but from 10000 on with a letter for thousands, millions, .., for tight spaces:
-// 17.6k, 394M.
+// As significant(), but numbers from 10000 on have a letter for thousands, millions, .., for tight
+// spaces: 17.6k, 394M.
 std::string compact(double value);
 
 // A fraction as a percentage with one decimal: 61.3 %; above a million percent with an exponent.

@@ -45,7 +45,7 @@ Cause find_cause(const RunRecord& run);
 // One sentence each: "4 ranks share 2 CPUs on node1."
 std::string sentence_of(const SharedProcessors& shared);
 std::string sentence_of(const LateRanks& late);
-// What to do about the cause.
+// Advice for removing the cause.
 std::string advice_against(const SharedProcessors& shared);
 std::string advice_against(const LateRanks& late);
 

@@ -15,8 +15,8 @@
 
 namespace ddp::report {
 
-// Seconds of one training step. The parts are means and sum to `mean`: in run.json exposed_comm
-// includes `waiting`, here it does not.
+// Seconds of one training step. The parts are means and sum to `mean`: unlike in run.json,
+// exposed_comm does not include `waiting`.
 struct StepSeconds {
   std::optional<double> p50;
   std::optional<double> p95;

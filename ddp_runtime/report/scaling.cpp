@@ -102,8 +102,8 @@ void compare_with_base(const ScalingPoint& base, ScalingPoint& point) {
   const double share = static_cast<double>(base.world_size) / point.world_size;
   point.speedup = *to / *from;
   point.efficiency = *point.speedup * share;
-  // Both ends vary: the base may have been lucky or unlucky. At the base itself, the range is its
-  // own spread.
+  // Both runs vary, so the range includes the spread of the base. For the base itself, the range
+  // is only its own spread.
   const bool is_base = point.world_size == base.world_size;
   point.least_efficiency = *point.slowest / (is_base ? *from : *base.fastest) * share;
   point.most_efficiency = *point.fastest / (is_base ? *from : *base.slowest) * share;

@@ -160,8 +160,8 @@ std::vector<std::string> cautions(const RunRecord& run) {
   }
   if (steps_vary(run)) {
     texts.push_back(fmt::format(
-        "Steps vary widely: 5 of 100 took more than {} ms, half of them at most {}; means hide "
-        "that.",
+        "Step times vary widely: 5 % of the steps took more than {} ms, half took at most {} ms; "
+        "means hide this.",
         number(run.step.p95, Show::milliseconds), number(run.step.p50, Show::milliseconds)));
   }
   return texts;

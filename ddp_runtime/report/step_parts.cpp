@@ -27,8 +27,8 @@ constexpr Advice kAdvice[] = {
      "example because other programs or the system take their CPUs, or because samples differ in "
      "size. A larger batch per rank evens this out."},
     {"exposed_comm",
-     "Backward does not hide the communication: try a larger batch per rank, another bucket size, "
-     "or gradient accumulation, and check the network with ddp-check net."},
+     "Backward does not hide the communication: try a larger batch per rank, a different bucket "
+     "size, or gradient accumulation, and check the network with ddp-check net."},
     {"optimizer",
      "The optimizer's work does not shrink with more ranks: try a larger batch per rank, or "
      "accumulate gradients so that it runs less often."},

@@ -22,7 +22,7 @@ std::vector<std::string> wall_cautions(const RunRecord& run);
 // The processes of the run and how this one ended, if known.
 std::vector<std::pair<std::string, std::string>> coverage_facts(const RunRecord& run);
 
-// Whether single steps take more than twice as long as most.
+// Whether 5 % of the steps take more than twice the median.
 bool steps_vary(const RunRecord& run);
 
 }  // namespace ddp::report
