@@ -15,8 +15,8 @@ struct AllreduceBenchOptions {
   int rounds = 20;  // of each variant, alternating
 };
 
-// Collective; rank 0 gets the result. Each time is that of the slowest rank. "memcpy" copies the
-// same bytes on all ranks at the same time: within one machine, nothing that touches all bytes can
+// Collective; rank 0 gets the result. Each time is that of the slowest rank. "memcpy" copies as
+// many bytes on all ranks at the same time: within one machine, nothing that touches all bytes can
 // be faster.
 nlohmann::json run_allreduce_bench(comm::World& world, const AllreduceBenchOptions& options);
 

@@ -18,7 +18,7 @@ struct AsyncBenchOptions {
   double learning_rate = 0.05;
   double momentum = 0.9;
   double sleep_ms = 30;          // delay of a slow step
-  std::int64_t sleep_every = 8;  // on each rank, on average one step in this many is slow (random)
+  std::int64_t sleep_every = 8;  // on each rank, on average one step in N is slow (random)
 };
 
 // Collective. Trains the default mlp on the digits that come with the project. For the synchronous

@@ -38,7 +38,7 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Arrays with the shapes of a transformer's: four matrices and their biases per layer.
+// Arrays with the shapes of a transformer's parameters: four matrices and their biases per layer.
 class State {
  public:
   explicit State(std::int64_t mib) : bytes_(static_cast<std::size_t>(mib) << 20) {
@@ -185,7 +185,7 @@ class Bench {
     saver_.wait();
   }
 
-  // The two copies take turns in going first. Each goes into memory last used one round ago,
+  // The two copies take turns going first. Each goes into memory last used one round ago,
   // because idle memory is slower in a virtual machine.
   void measure_async() {
     const bool bare_first = copy_seconds_.size() % 2 == 0;
@@ -199,7 +199,7 @@ class Bench {
     if (!bare_first) copy_seconds_.push_back(seconds_of([this] { copy_once(); }));
   }
 
-  // Uses as many threads as the snapshot: a lower limit for the time of a copy.
+  // Uses as many threads as the snapshot, to measure a lower limit for the time of a copy.
   void copy_once() {
     std::vector<std::jthread> helpers;
     const std::size_t half = state_.size() / kThreads;
@@ -210,8 +210,8 @@ class Bench {
     }
   }
 
-  // The raw read and ours take turns in going first: disks of virtual machines slow down after much
-  // work.
+  // The raw read and ours take turns going first, because disks of virtual machines slow down
+  // after much work.
   void measure_loads(bool ours_first) {
     if (ours_first) measure_own_load();
     measure_raw_read();

@@ -5,7 +5,7 @@
 Reads requests as lines of JSON from standard input and answers on standard output: first the arrays
 to write, {"names": [...], "shapes": [...], "directory": ...}, then {"write": KIND} any number of
 times. The answer has "returned" and "durable", in seconds. The process exits at the end of its
-input, or with its parent.
+input, or when its parent exits.
 """
 
 import ctypes

@@ -4,8 +4,8 @@
 
 Reads requests as lines of JSON from standard input and answers on standard output: first the
 training configuration, then the address of rank 0, then {"run": K} any number of times. The
-process sleeps between requests. It exits at the end of its input, or with the process that started
-it.
+process sleeps between requests. It exits at the end of its input, or when the process that
+started it exits.
 """
 
 import ctypes

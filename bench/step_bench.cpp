@@ -42,7 +42,7 @@ std::vector<double> time_steps(std::int64_t steps, const std::function<void()>& 
   return seconds;
 }
 
-// The first loop of a round may find colder caches, so the loops take turns in going first.
+// The first loop of a round may find colder caches, so the loops take turns going first.
 void take_turns(comm::Group& group, std::vector<Contender>& contenders, std::int64_t steps,
                 std::int64_t block) {
   std::size_t round = 0;

@@ -12,7 +12,7 @@
 namespace ddp::bench {
 
 struct TimelineOptions {
-  std::string schedule = "ring";  // ring, doubling or chain
+  std::string schedule = "ring";  // ring, halving, doubling or chain
   double kib = 1024;              // KiB of float32 on each rank
   comm::LinkLimits limits;
 };
