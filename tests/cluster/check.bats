@@ -42,9 +42,9 @@ teardown() {
   "$cluster" exec node3 -- ip link set eth0 mtu 1500
 }
 
-# The measured speeds of five nodes on one or two CPUs are noise, so with the usual limits the
-# verdict is correctly UNKNOWN. With these limits only a tenth of the speed counts as slow, as in
-# other tests.
+# The measured speeds of five nodes on one or two CPUs are noise, so with the usual limits, the
+# verdict is correctly UNKNOWN. With these limits, a node is slow only if it has less than a tenth
+# of the others' speed, as in other tests.
 any_speed=(--slow-warning 0.9 --slow-critical 0.9)
 
 check() { check_by ddp-check "$@"; }
@@ -68,18 +68,18 @@ for f in json.load(open("out/verdict.json"))["findings"]:
   grep -q '<svg class="map"' out/report.html
 }
 
-@test "a lossy link between two nodes and a node with another MTU at the same time" {
+@test "a lossy link between two nodes and a node with a different MTU at the same time" {
   "$cluster" exec node3 -- ip link set eth0 mtu 1400
   sender=$("$cluster" exec node4 -- getent ahostsv4 node2 | awk '{ print $1; exit }')
   "$cluster" exec node4 -- nft "add table inet loss; add chain inet loss in { type filter hook input priority 0; };
     add rule inet loss in ip saddr $sender numgen random mod 100 < 5 drop"
-  # Segmentation offload makes only 64 packets of 4 MiB, which all arrive once in 27 times.
+  # Segmentation offload sends 4 MiB as only 64 packets, which all arrive in one measurement of 27.
   run -2 check "${any_speed[@]}" --mib 16 --no-mpi --out out
   [ "$(wrong)" = $'net.mtu node3\nnet.path_mtu node3\ntcp.loss node2 node4' ]
   [ ! -s out/exclude.txt ] # neither end is known to be bad, and MTUs are only a warning
 }
 
-@test "a node whose jobs would load another NCCL is named" {
+@test "a node whose jobs would load a different NCCL is named" {
   mkdir 2.18.3 2.21.5
   for version in *; do
     touch "$version/libnccl.so.$version"

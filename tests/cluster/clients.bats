@@ -64,7 +64,7 @@ compile() { # PROGRAM [COMPILER]: prints its path
   [ "$(cat first second | grep -c 'of 2: gradient 0.5')" -eq 4 ]
 }
 
-@test "an MPI program: MPI's ranks are RANK" {
+@test "an MPI program: MPI's ranks equal RANK" {
   command -v mpicc >/dev/null || skip "no mpicc on this machine"
   local program
   program=$(compile mpi-client mpicc)
@@ -107,7 +107,7 @@ compile() { # PROGRAM [COMPILER]: prints its path
   [ "$(grep -c 'of 2: sum 1' out)" -eq 2 ]
 }
 
-@test "Lightning accepts a step that was started with -n, and one smaller than its job" {
+@test "Lightning accepts a step that was started with -n, and a step smaller than its job" {
   need_module lightning_fabric.plugins.environments.slurm
   srun --ddp -N2 -n2 "$python" "$(command -v lightning-client)" >out
   [ "$(grep -c 'of 2 agrees' out)" -eq 2 ]

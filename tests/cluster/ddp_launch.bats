@@ -7,7 +7,7 @@ load common
 setup() {
   [[ -x $build_dir/bin/ddp-launch ]] || { echo "no ddp-launch in $build_dir" >&2; return 1; }
   cd "$BATS_TEST_TMPDIR"
-  # The tests may run inside a step or have a plan.
+  # The tests may run inside a step, or with the variables of a plan.
   unset MASTER_ADDR MASTER_PORT SLURM_DDP "${!SLURM_@}" "${!PMIX_@}" "${!OMPI_@}"
 }
 
@@ -24,7 +24,7 @@ setup() {
   [ "$(ddp-launch --ddp master_port=77 -- printenv MASTER_PORT 2>/dev/null)" = 77 ]
 }
 
-@test "the exit code is the command's; 127 and 126 as in a shell" {
+@test "the exit code is that of the command, or 126 or 127 as in a shell" {
   run ddp-launch bash -c 'exit 42'
   [ "$status" -eq 42 ]
   run -127 ddp-launch no-such-command
@@ -58,7 +58,7 @@ setup() {
   [[ $(ddp-launch --version) =~ ^ddp-launch\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
 }
 
-@test "options from a file" {
+@test "options can come from a file" {
   echo 'ddp = "master_port=4711"' >options.ini
   [ "$(ddp-launch --config options.ini printenv MASTER_PORT 2>/dev/null)" = 4711 ]
   [ "$(ddp-launch --config options.ini --ddp master_port=4712 printenv MASTER_PORT 2>/dev/null)" = 4712 ]
@@ -96,7 +96,7 @@ setup() {
   [ "$(PMI_RANK=0 PMI_SIZE=1 ddp-launch printenv WORLD_SIZE)" = 1 ]
 }
 
-@test "rank 0 notes a MASTER_ADDR that leads elsewhere" {
+@test "rank 0 prints a note if MASTER_ADDR does not lead to its node" {
   export SLURMD_NODENAME=here
   note() { on_node here "$1" env MASTER_ADDR="$2" ddp-launch true 2>&1 | grep 'ddp: note: MASTER_ADDR'; }
   note 0 192.0.2.1 | grep -F 'MASTER_ADDR=192.0.2.1 (environment) is not an address of here, where rank 0 runs'
@@ -126,7 +126,7 @@ setup() {
   [ "$first" != "$second" ]
 }
 
-# Runs as one of two nodes with one task each, in a step whose rank 0 is on $1.
+# Runs the command as one of the two tasks of a step with one task per node. Rank 0 is on LEADER.
 on_node() { # LEADER NUMBER COMMAND...
   local leader=$1 number=$2
   shift 2
@@ -155,7 +155,7 @@ with_fake_dns() {
   run ! grep -q 'name service' err
 }
 
-@test "a failing name server gives a note, an unknown name is an error" {
+@test "a failing name server gives a note, and an unknown name is an error" {
   export SLURMD_NODENAME=other.test
   ask() { on_node "$1" 1 ddp-launch --ddp fabric=off printenv MASTER_ADDR; }
   export -f ask on_node

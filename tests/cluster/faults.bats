@@ -21,8 +21,8 @@ setup() {
 
 step=(srun --ddp -N3 --ntasks-per-node=1)
 
-# ends FAULT RANK...: checks that the fault ends all ranks. With --kill-on-bad-exit=0 SLURM does not
-# terminate the other tasks.
+# ends FAULT RANK...: checks that the fault ends all ranks. With --kill-on-bad-exit=0, SLURM does
+# not terminate the other tasks.
 ends() {
   local status=0
   timeout -k 5 45 "${step[@]}" --kill-on-bad-exit=0 "$build_dir/tests/fault_ranks" "$1" "$work" > out 2>&1 || status=$?
@@ -96,7 +96,7 @@ PY
   timeout -k 5 90 "${step[@]}" --kill-on-bad-exit=0 "$build_dir/tests/comm_ranks" barriers 60 "$work" > out 2>&1 3>&- &
   local job=$!
   wait_until 60 test -s pid.0 -a -s pid.1 -a -s pid.2
-  ip -n ddp-controller link set dev node2 down # its port of the switch
+  ip -n ddp-controller link set dev node2 down # node2's port on the switch
   wait_until 60 grep -qE '^comm_ranks: ' out || true
   ip -n ddp-controller link set dev node2 up
   cat out
@@ -108,13 +108,13 @@ PY
 
 # Messages of the error channel queue behind data on the leader's link for longer than the allowed
 # silence.
-@test "a slow link of the leader does not end the run" {
+@test "a slow link of the leader does not stop the run" {
   timeout -k 5 90 "${step[@]}" --kill-on-bad-exit=0 "$build_dir/tests/comm_ranks" barriers 20 "$work" > out 2>&1 3>&- &
   local job=$!
   wait_until 60 test -s pid.0 -a -s pid.1 -a -s pid.2
   local slow=(root tbf rate 64kbit burst 4kb latency 800ms)
   "$cluster" exec node1 -- tc qdisc add dev eth0 "${slow[@]}"
-  ip netns exec ddp-controller tc qdisc add dev node1 "${slow[@]}" # its port of the switch
+  ip netns exec ddp-controller tc qdisc add dev node1 "${slow[@]}" # node1's port on the switch
   sleep 12
   "$cluster" exec node1 -- tc -s qdisc show dev eth0 > queue
   "$cluster" exec node1 -- tc qdisc del dev eth0 root

@@ -132,7 +132,7 @@ PY
   grep -q '<svg' sweep/scaling.html
 }
 
-@test "ddp-check accuses no healthy node" {
+@test "ddp-check blames no healthy node" {
   run -0 --separate-stderr srun --mpi=pmix --ddp -N3 --ntasks-per-node=1 ddp-check net --slow-warning 0.9 --slow-critical 0.9 \
     --exclude-file exclude.txt
   [[ $output == *"ddp-check net OK - 3 nodes, 3 tasks"* ]]
@@ -147,7 +147,7 @@ PY
   [ "$(cat exclude.txt)" = node2 ]
 }
 
-@test "ddp-check node works on every node, and reports a fault of one" {
+@test "ddp-check node works on every node, and reports a fault of one node" {
   run srun --kill-on-bad-exit=0 -N3 --ntasks-per-node=1 ddp-check node
   [ "$status" -le 1 ]
   for node in node1 node2 node3; do grep -F "$node" <<< "$output"; done

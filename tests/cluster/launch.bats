@@ -32,7 +32,7 @@ recorded() { # RANK NAME
   grep -lx "RANK=$1" "$RECORDS"/task.* | xargs sed -n "s/^$2=//p"
 }
 
-in_job() { # runs the second word in a job of `salloc OPTIONS`, given as one word
+in_job() { # OPTIONS COMMAND, each as one word: runs COMMAND in a job of `salloc OPTIONS`
   # shellcheck disable=SC2086
   salloc -Q $1 bash -c "$2"
 }
@@ -57,18 +57,18 @@ of_components() {
   [ "$status" -eq 0 ]
   [ -z "$output" ]
   [[ $(head -1 <<<"$stderr") == "ddp: 4 ranks on 2 nodes; MASTER_ADDR="*"MASTER_PORT="*"(reserved by SLURM for this step)"* ]]
-  # In plain mode a note correctly reports that 127.0.0.1 is another host on each of several nodes.
+  # In plain mode, a note correctly reports that 127.0.0.1 is a different host on each of several nodes.
   [ "$cluster_mode" = plain ] || [ "$(wc -l <<<"$stderr")" -eq 1 ]
 }
 
-@test "the environment's ranks are overwritten, its rendezvous is kept" {
+@test "the environment's ranks are overwritten, but its rendezvous is kept" {
   RANK=77 WORLD_SIZE=99 LOCAL_RANK=7 NODE_RANK=7 MASTER_PORT=29511 srun --ddp -N2 -n4 record-task 2>err
   check-records "$RECORDS" 4
   [ "$(recorded 3 MASTER_PORT)" = 29511 ]
   grep -q 'MASTER_PORT=29511 (kept: the user set it)' err
 }
 
-@test "a port given by the user is used, taken or not" {
+@test "a port given by the user is used, even if it is taken" {
   [ "$cluster_mode" = netns ] || skip "needs a separate network for each node"
   occupy 29511
   MASTER_PORT=29511 srun --ddp -N2 -n2 record-task
@@ -131,7 +131,7 @@ of_components() {
   [ "$(recorded 0 SLURMD_NODENAME)" = node3 ]
 }
 
-@test "arbitrary order by -w" {
+@test "arbitrary order given by -w" {
   in_job "-N4 -n16" "srun --ddp -n4 -m arbitrary -w node4,node2,node4,node2 record-task"
   check-records "$RECORDS" 4
   [ "$(recorded 0 SLURMD_NODENAME)" = node4 ]
@@ -156,7 +156,7 @@ of_components() {
   check-records "$RECORDS" 1
 }
 
-@test "a job of several components, the first one last in alphabetical order" {
+@test "a job of several components, of which the first is last in alphabetical order" {
   of_components srun --ddp -N1 -n2 -w node4 record-task : --ddp -N2 -n2 -w 'node[1-2]' record-task
   check-records "$RECORDS" 4
   [ "$(recorded 0 SLURMD_NODENAME)" = node4 ]
@@ -226,7 +226,7 @@ JOB
   [ "$(sed -n 's/^MASTER_PORT=//p' "$RECORDS"/* | sort -u | wc -l)" -eq 3 ]
 }
 
-@test "a requeued job gets another port" {
+@test "a requeued job gets a different port" {
   cat >job.sh <<'JOB'
 #!/bin/bash
 #SBATCH --ddp -N1 -n1 --requeue -o job.out
@@ -244,7 +244,7 @@ JOB
   [ -n "$first" ] && [ -n "$second" ] && [ "$first" != "$second" ]
 }
 
-@test "srun inside a task: planned separately with the option, not planned without it" {
+@test "srun inside a task: a separate plan with --ddp, no plan without it" {
   in_job "-N2 --ntasks-per-node=2" "srun --ddp --overlap -N2 -n2 bash -c '
     [ \$RANK = 1 ] || exit 0
     srun --ddp --overlap -N1 -n2 -w node2 record-task 2>inner
@@ -305,7 +305,7 @@ JOB
   SLURM_DDP=master_port=29513 srun --ddp -n1 bash -c '[ $MASTER_PORT = 29513 ]'
 }
 
-@test "without --ddp nothing is set and nothing is printed" {
+@test "without --ddp, nothing is set and nothing is printed" {
   run srun -N2 -n2 env
   [ "$status" -eq 0 ]
   run -1 grep -E '^(RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|SLURM_DDP_(SET|SETTINGS|HEAD|COMPONENTS))=|ddp: ' <<<"$output"
@@ -348,7 +348,7 @@ EOF2
   srun --ddp -N2 -n2 bash -c '[ "$(ddp-launch printenv MASTER_PORT 2>/dev/null)" = $MASTER_PORT ]'
 }
 
-@test "plain ddp-launch in a job: srun starts the ranks" {
+@test "ddp-launch in a job: a plan under srun, and a note without srun" {
   srun -N2 -n4 ddp-launch record-task
   check-records "$RECORDS" 4
   in_job "-N2 -n4" "ddp-launch true" 2>err
@@ -381,7 +381,7 @@ JOB
   [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
 }
 
-# Listens on PORT of node1 until release(), in any step and for any time.
+# Listens on PORT of node1 until release() is called, across any number of steps.
 occupy() { # PORT
   rm -f occupier
   "$cluster" exec node1 -- python3 -c "
@@ -436,7 +436,7 @@ release() {
   [[ $output == *"port 62000 is taken on this host (user 0 listens on it)"*"leave out tf_config"* ]]
 }
 
-@test "a step of one node uses the next port instead" {
+@test "a step of one node uses the next port if its own is taken" {
   [ "$cluster_mode" = netns ] || skip "needs a separate network for each node"
   use_plugin_arguments port_base=62000 port_count=2
   occupy 62000
@@ -490,7 +490,7 @@ use_name_server() { # [arguments of fake-dns]
   grep -v ' node1$' hosts.saved >"$state/hosts"
   echo nameserver 127.0.0.77 >"$state/resolv.conf"
   mkfifo ends
-  exec 9<>ends # the servers exit when their standard input ends, and that ends with this file
+  exec 9<>ends # the servers exit when their standard input ends; this descriptor keeps it open
   for namespace in $(ip netns list | awk '$1 ~ /node[12]$/ { print $1 }'); do
     nsenter --net="/run/netns/$namespace" fake-dns "$@" <ends >"listens.$namespace" 3>&- &
     name_servers+=($!)

@@ -52,7 +52,7 @@ need_torch() {
 }
 
 # Prints the command for torchrun, which in Debian's package is only a module. Its PyTorch 1.13
-# fails with its default values of --redirects and --tee under Python 3.11. For ranks below 9 the
+# fails with its default values of --redirects and --tee under Python 3.11. For ranks below 9, the
 # values here are equivalent.
 torchrun() {
   echo "/usr/bin/python3 -m torch.distributed.run $(command -v torch-client)"
@@ -80,7 +80,7 @@ without_the_bug() {
   four_ranks_reduced
 }
 
-@test "torchrun by ddp-launch" {
+@test "torchrun under ddp-launch" {
   need_torch
   without_the_bug
   # shellcheck disable=SC2046
@@ -156,7 +156,7 @@ without_the_bug() {
   rm -r bin
 }
 
-@test "GPUs: all of the node for each task" {
+@test "GPUs: each task sees all GPUs of its node" {
   srun --ddp -N1 -n2 --gpus-per-node=2 record-task 2>err
   [ "$(all_recorded CUDA_VISIBLE_DEVICES)" = "0,1 0,1" ]
   [ "$(all_recorded LOCAL_RANK)" = "0 1" ]
@@ -189,7 +189,7 @@ without_the_bug() {
   grep -q 'note: 2 tasks on this node share 1 GPU.*Duplicate GPU' err
 }
 
-@test "threads: the cores of the task, unless the user sets them" {
+@test "threads: one for each core of the task, unless the user sets the number" {
   srun --ddp -N1 -n2 record-task # bound to one CPU each
   [ "$(all_recorded own_cpus)" = "1 1" ]
   [ "$(all_recorded OMP_NUM_THREADS)" = "1 1" ]
@@ -209,7 +209,7 @@ without_the_bug() {
   [ "$(all_recorded OMP_NUM_THREADS)" = "1 1" ]
 }
 
-@test "JAX: one coordinator for all, at a separate port" {
+@test "JAX: one coordinator for all, on a separate port" {
   srun --ddp -N2 -n4 record-task
   [ "$(all_recorded JAX_PROCESS_ID)" = "0 1 2 3" ]
   [ "$(all_recorded JAX_NUM_PROCESSES)" = "4 4 4 4" ]

@@ -102,7 +102,7 @@ TYPED
   check-records "$RECORDS" 4
 }
 
-@test "a batch job of two components: a step over both, and one in the second alone" {
+@test "a batch job of two components: a step over both, and a step in the second alone" {
   cat >job.sh <<'JOB'
 #!/bin/bash
 #SBATCH --ddp -N1 -n2 -w node4 -o job.out
@@ -136,7 +136,7 @@ JOB
   [ "$(cat first/* "$RECORDS"/* | grep '^MASTER_PORT=' | sort -u | wc -l)" -eq 2 ]
 }
 
-@test "a second step on the CPUs of a running one" {
+@test "a second step on the CPUs of a running step" {
   salloc -Q -N2 --ntasks-per-node=2 bash -c '
     srun --ddp -N2 -n4 bash -c "record-task; until [ -e go ]; do sleep 0.1; done" &
     until [ "$(ls "$RECORDS" | wc -l)" = 4 ]; do sleep 0.1; done
@@ -148,7 +148,7 @@ JOB
   [ "$(cat first/* "$RECORDS"/* | grep '^MASTER_PORT=' | sort -u | wc -l)" -eq 2 ]
 }
 
-@test "a requeued array element gets a different port from before and from its neighbor" {
+@test "the port of a requeued array element differs from its previous port and from its neighbor's" {
   cat >job.sh <<'JOB'
 #!/bin/bash
 #SBATCH --ddp -N1 -n1 --requeue --array=1-2 -o job.%a.out

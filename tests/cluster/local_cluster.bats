@@ -158,7 +158,7 @@ JOB
   srun -N2 true
 }
 
-@test "another number of nodes or CPUs, and other options, replace the cluster" {
+@test "up with a different number of nodes or CPUs, or with other options, replaces the cluster" {
   "$cluster" up 3 --cpus-per-node 2 2>&1 </dev/null
   [ "$(sinfo -h -N | wc -l)" -eq 3 ]
   [ "$(sinfo -h -N -o %c | sort -u)" = 2 ]
@@ -173,7 +173,7 @@ JOB
 }
 
 @test "down leaves no trace, even with a running job, and does not touch other daemons" {
-  # By its name this process looks like a daemon of an installed SLURM.
+  # By its name, this process looks like a daemon of an installed SLURM.
   cp "$(command -v sleep)" slurmd
   ./slurmd 60 3>&- &
   local other=$!

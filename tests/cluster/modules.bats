@@ -22,7 +22,7 @@ with_environment_modules() {
   bash -c "source /usr/share/modules/init/bash; module purge; module use '$MODULEPATH'; $1"
 }
 
-# Debian's lmod conflicts with environment-modules and is not installed. Instead its packages are
+# Debian's lmod conflicts with environment-modules and is not installed. Instead, its packages are
 # unpacked and mounted over /usr in a separate mount namespace.
 unpack_lmod() {
   command -v lmod >/dev/null || [[ -f /usr/share/lmod/lmod/libexec/lmod ]] && return

@@ -30,7 +30,7 @@ setup() { cd "$home"; }
 as_administrator() {
   local directory
   for directory in usr etc var/lib var/cache var/log; do mkdir -p "$site/$directory"/{new,scratch}; done
-  # shellcheck disable=SC2016  # the inner shell's
+  # shellcheck disable=SC2016  # the inner shell expands them
   unshare --mount bash -c 'for directory in usr etc var/lib var/cache var/log; do
       mount -t overlay -o "lowerdir=/$directory,upperdir=$0/$directory/new,workdir=$0/$directory/scratch" overlay "/$directory" || exit
     done
@@ -70,7 +70,7 @@ PY
   grep -x 'rank 1 of 2 at node1' <<< "$output"
 }
 
-@test "without PMIx ddp-train names the missing srun option, before MPI starts" {
+@test "without PMIx, ddp-train names the missing srun option, before MPI starts" {
   run as_user srun --ddp -N2 -n2 ddp-train --epochs 1
   [ "$status" -ne 0 ]
   [[ $output == *'--mpi=pmix'* && $output != *'OMPI was not built'* ]] || { echo "$output"; false; }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The key of a step on a real SLURM: the processes that have it, and a check whose tasks
-# authenticate each other by it, or by MUNGE without the plugin. See docs/security.md.
+# authenticate each other with it, or with MUNGE without the plugin. See docs/security.md.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -43,11 +43,11 @@ keys() { grep -o 'key=.*' <<< "$output" | sort -u; }
 # checked ARGS...: runs the check of two nodes, with its options after srun's, and expects OK.
 checked() { run -0 timeout 120 srun "$@"; [[ $output == *"ddp-check net OK - 2 nodes, 2 tasks"* ]] || { echo "$output"; false; }; }
 
-@test "the tasks of a check authenticate each other by the plugin's key" {
+@test "the tasks of a check authenticate each other with the plugin's key" {
   checked --ddp -N2 -n2 ddp-check net --no-mpi --mib 1 --key plugin
 }
 
-@test "without the plugin the tasks authenticate each other by MUNGE" {
+@test "without the plugin, the tasks authenticate each other with MUNGE" {
   export SLURM_DDP_MUNGE_SOCKET=$state/munge/munge.socket
   checked -N2 -n2 ddp-check net --no-mpi --mib 1 --key munge
   checked -N2 -n2 ddp-check net --no-mpi --mib 1 # also by default
