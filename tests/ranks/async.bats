@@ -20,7 +20,7 @@ assert worst < 1e-3, worst
 PY
 }
 
-@test "without staleness training equals synchronous training except for rounding, and resumes bitwise equal" {
+@test "without staleness, training equals synchronous training except for rounding, and resumes bitwise equal" {
   options=(--epochs 2 --batch 32 --weight-decay 1e-3 --warmup 10 --scale-lr --lr 0.02)
   run -0 ranks 3 "${options[@]}" --report-dir sync
   run -0 ranks 3 "${options[@]}" --report-dir stale --staleness 0
@@ -49,7 +49,7 @@ a, b = (json.load(open(f'{d}/run.json'))['final']['eval_loss'] for d in ('sync',
 assert abs(a - b) < 1e-3, (a, b)"
 }
 
-@test "with staleness a model learns digits, and no rank exceeds the limit" {
+@test "with staleness, a model learns digits, and no rank exceeds the limit" {
   run -0 ranks 4 --model mlp --epochs 25 --batch 16 --staleness 3 --report-dir report
   [[ $output == *"no rank more than 3 steps ahead of the slowest"* ]]
   python3 -c "

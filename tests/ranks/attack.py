@@ -118,7 +118,7 @@ def program():
 
 
 def listeners():
-    """Ports that listen at all addresses, with sockets that serve both protocols."""
+    """Ports that listen on all addresses, with sockets that serve both protocols."""
 
     def listening(table):
         with open(table) as lines:

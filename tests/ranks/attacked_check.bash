@@ -8,7 +8,7 @@ check=$1 attack=$2 directory=$3 attacker=$4
 export SLURM_JOB_ID=4242 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=2 \
   SLURM_STEP_NODELIST='n[1-2]' SLURM_STEP_TASKS_PER_NODE='1(x2)' SLURM_LOCALID=0 \
   MASTER_ADDR=127.0.0.1 MASTER_PORT=23500
-# The format in which the plugin passes it to the tasks.
+# The format in which the plugin passes the key to the tasks.
 SLURM_DDP_STEP_KEY=4242.0:$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')
 PROGRAM=$("$check" --version | head -n 1)
 export PROGRAM

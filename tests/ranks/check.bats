@@ -16,7 +16,7 @@ setup() {
     OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 }
 
-# In these tests a node is slow only if it has less than a tenth of the others' speed.
+# In these tests, a node is slow only if it has less than a tenth of the others' speed.
 options=(--mib 8 --slow-warning 0.9 --slow-critical 0.9 --deadline 20 --pair-limit 20
   --json net.json --exclude-file exclude.txt)
 
@@ -146,14 +146,14 @@ task() {
   [ "$(cat exclude.txt)" = n1 ]
 }
 
-@test "a node that never connects is named after the deadline; the others are measured" {
+@test "a node that never connects is identified when the deadline expires; the others are measured" {
   run -2 net 4 --inject missing:n2 --deadline 3
   [ "$(cat exclude.txt)" = n2 ]
   [ "$(findings net.missing)" = "n2 CRITICAL" ]
   [ "$(findings tcp.send)" = $'n1 OK\nn3 OK\nn4 OK' ]
 }
 
-@test "if most nodes are silent none of them is named: rank 0's may be the one that is cut off" {
+@test "if most nodes are silent, none of them is named: rank 0's node may be the one that is cut off" {
   run -2 net 4 --inject missing:n2,missing:n3,missing:n4 --deadline 3 --no-mpi
   [ "$(findings net.missing)" = CRITICAL ]
   [[ $output == *"3 of 4 nodes: n2, n3, n4; so many that rank 0's node may be"* ]]
@@ -215,7 +215,7 @@ task() {
   [ "$(findings net.answer)" = "n2 CRITICAL" ]
 }
 
-@test "when the leader is killed every task reports it and fails" {
+@test "when the leader is killed, every task reports it and fails" {
   task 0 3 2> err0.txt &
   local leader=$!
   for _ in $(seq 100); do grep -q 'waiting for 3' err0.txt && break || sleep 0.1; done
@@ -301,7 +301,7 @@ time.sleep(60)" > port.txt &
   echo old > exclude.txt
   run -3 net 2 --json /nonexistent/net.json
   [[ $output == *"ddp-check: cannot write /nonexistent/net.json"* ]]
-  [ ! -s exclude.txt ] # must be newly written without a bad node
+  [ ! -s exclude.txt ] # must be rewritten, without bad nodes
 }
 
 @test "dropped packets, lost data and wrong clocks are reported by kind" {
@@ -353,7 +353,7 @@ PY
   [[ $output == *"ddp-check: cannot write full/verdict.json: writing failed: No space left on device"* ]]
 }
 
-@test "--act without scontrol, or with one that hangs, is UNKNOWN and named" {
+@test "--act with a missing or hanging scontrol is UNKNOWN, and the cause is named" {
   mkdir bin
   PATH=$work/bin run -3 "$check" node --name here --dir /nowhere --act
   [[ $output == *"ddp-check: cannot start scontrol: No such file or directory"* ]]
@@ -369,7 +369,7 @@ PY
   for _ in $(seq 300); do grep -q 'MPI round' err.txt && break || sleep 0.1; done
   local pids rank
   pids=$(for rank in 0 1 2 3; do pid_of_rank $rank $job; done)
-  # shellcheck disable=SC2086  # several
+  # shellcheck disable=SC2086  # several process IDs
   kill -KILL $pids
   wait $job || true
   run ! verdict < out.txt

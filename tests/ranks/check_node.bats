@@ -25,8 +25,8 @@ field() {
     if f['check'] == '$1'], sep='\n')"
 }
 
-# in_own_mounts COMMAND: runs it as root in a separate mount namespace, so that nothing is left
-# behind.
+# in_own_mounts COMMAND: runs the command as root in a separate mount namespace, so that nothing is
+# left behind.
 in_own_mounts() {
   [ "$(id -u)" -eq 0 ] || skip "mounting needs root"
   unshare --mount -- bash -euc "$1" bash "$check" "$work"
@@ -41,7 +41,7 @@ with_faults() {
     "$check" node --name here "$@"
 }
 
-@test "every check reports, findings that are not OK are printed, the exit code is the most severe" {
+@test "every check reports, findings that are not OK are printed, and the most severe sets the exit code" {
   run --separate-stderr node --dir dir
   [ "$status" -le 3 ]
   not_ok=$(python3 -c "import json
@@ -69,7 +69,7 @@ print(sum(f['severity'] != 'OK' for f in json.load(open('node.json'))['findings'
   [[ $(evidence storage.dir) == *"No space left on device" ]]
 }
 
-@test "a file system with little room" {
+@test "a file system with little free space" {
   run -2 in_own_mounts 'mount -t tmpfs -o size=32m small "$2/dir"
     "$1" node --name here --json "$2/node.json" --dir "$2/dir"'
   [ "$(evidence storage.dir)" = "of 32 MiB in total" ]
@@ -106,7 +106,7 @@ change_behind_its_back() {
 }
 
 @test "a device that returns wrong data" {
-  # On a busy machine the change may come too late.
+  # On a busy machine, the change may come too late.
   local status=0
   for _ in 1 2 3 4 5; do
     change_behind_its_back && status=0 || status=$?
@@ -154,7 +154,7 @@ change_behind_its_back() {
   [ ! -e node.json ]
 }
 
-@test "GPUs that a step requested and that are missing are CRITICAL; without a request nothing is reported" {
+@test "missing GPUs that a step requested are CRITICAL; without a request, nothing is reported" {
   [ ! -e /proc/driver/nvidia ] || skip "this machine has GPUs"
   SLURM_GPUS_ON_NODE=2 run -2 node
   [ "$(severity gpu.present)" = CRITICAL ]
@@ -164,7 +164,7 @@ change_behind_its_back() {
   [ -z "$(severity gpu.present)$(severity gpu.health)" ]
 }
 
-@test "only the section of a site's file for the running command applies" {
+@test "of a site's file, only the section of the running command applies" {
   mkdir bin
   printf '#!/bin/sh\ntouch drained\n' > bin/scontrol
   chmod +x bin/scontrol

@@ -35,7 +35,7 @@ stopped_rank_is_named() {
 model=(--model mnist-cnn --epochs 3 --batch 32)
 shared=(--model mnist-cnn --optimizer adam --lr 0.001 --checkpoint-share-mb 0.05)
 
-@test "a signal to any rank: all stop after one step, the checkpoint is complete, the final result is the same" {
+@test "a signal to any rank: all stop after one step, the checkpoint is complete, and the final result is the same" {
   run -0 ranks 2 "${model[@]}"
   whole=$(parameters)
   local number=0 signal stopped=0
@@ -177,7 +177,7 @@ SH
   echo "fault matrix: rank stopped inside a shared save: $points points" >&3
 }
 
-@test "ranks that disagree on the contents of a checkpoint: the rank and the array are named, nothing is left" {
+@test "ranks that disagree on the contents of a checkpoint: the rank and the array are named, and nothing is left behind" {
   local points=0 difference expected
   local differences=(name shape)
   [ -z "${SLURM_DDP_LONG_TESTS:-}" ] || differences+=(less)
@@ -199,7 +199,7 @@ SH
   echo "fault matrix: ranks that disagree on what they save: $points points" >&3
 }
 
-@test "on a disk that is too small for a second checkpoint training continues with warnings and exits with an error" {
+@test "on a disk that is too small for a second checkpoint, training continues with warnings and exits with an error" {
   mkdir disk
   mount -t tmpfs -o size=64m none disk || skip "mounting a tmpfs needs root"
   large=(--model mlp --width 1850 --layers 4 --batch 16 --momentum 0 --checkpoint-dir disk/ck --checkpoint-every 1)
@@ -218,7 +218,7 @@ SH
   [[ $output == *"resumed from "*"/disk/ck/step-00000001"* ]]
 }
 
-@test "after a signal on a full disk the run does not say 'run the same command to continue'" {
+@test "after a signal on a full disk, the run does not say 'run the same command to continue'" {
   mkdir disk
   mount -t tmpfs -o size=64m none disk || skip "mounting a tmpfs needs root"
   fallocate -l 60m disk/full
@@ -250,17 +250,17 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   compgen -G 'ck/.superseded-step-00000025.*'
   run -0 ranks 1 "${digits[@]}" "${back[@]}" --steps 34
   [[ $output == *"resumed from "*"step-00000024 (step 24,"* ]]
-  # By this time keep-last has deleted the starting point.
+  # By this time, keep-last has deleted the starting point.
   [ ! -e ck/step-00000020 ]
   run -0 ranks 1 "${digits[@]}" "${back[@]}" --steps 36
   [[ $output == *"resumed from "*"step-00000034 (step 34,"* ]]
 }
 
-@test "after a rollback, best/ and the directory hold no other branch, and a return to one leaves the rest" {
+@test "after a rollback or a return to an earlier branch, the directory and best/ hold only the current branch" {
   best=(--checkpoint-dir ck --checkpoint-every 30 --keep-last 9 --keep-best)
   run -0 ranks 1 "${digits[@]}" "${best[@]}" --epochs 4
   cp -r ck/step-00000200 copy
-  # The branch learns nothing: its best evaluation is worse than that of the first one.
+  # The branch learns nothing: its best evaluation is worse than that of the first branch.
   run -0 ranks 1 "${digits[@]}" "${best[@]}" --steps 180 --lr 1e-9 --resume ck/step-00000060
   [[ $output == *"best checkpoint: "*"/ck/best/"* ]]
   [ "$(compgen -G 'ck/best/step-*' | wc -l)" -eq 1 ]
@@ -271,11 +271,11 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   [ "$(compgen -G 'ck/.superseded-step-00000150.*' | wc -l)" -eq 2 ]
 }
 
-@test "a run that starts from a checkpoint of other data has its own best evaluation" {
+@test "a run that starts from a checkpoint of different data has its own best evaluation" {
   python3 -c 'import random; open("words", "w").write(" ".join(str(random.random()) for _ in range(999)))'
   gpt=(--model gpt --width 16 --layers 1 --context 16 --batch 4 --keep-best)
   run -0 ranks 1 "${gpt[@]}" --data text:words --epochs 6 --checkpoint-dir first
-  # Nothing can be as good as numbers, of which a model that knows them is sure.
+  # No evaluation on noise can be as good as on decimal numbers, which a model can learn.
   head -c 20000 /dev/urandom > noise
   run -0 ranks 1 "${gpt[@]}" --data text:noise --epochs 8 --patience 1 --checkpoint-dir second \
     --resume "$(compgen -G 'first/step-*' | tail -n 1)" --heads 2
@@ -313,7 +313,7 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
 }
 
 # Steps that have been read after they were written are noted in ck/.verified.
-@test "after a signal the last checkpoint is not read again before the process exits" {
+@test "after a signal, the last checkpoint is not read again before the process exits" {
   rare=("${digits[@]}" --checkpoint-dir ck --checkpoint-every 1000000)
   run -0 ranks 1 "${rare[@]}" --steps 3
   grep '^3 ' ck/.verified

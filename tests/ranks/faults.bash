@@ -25,7 +25,7 @@ fault_text() {
 }
 
 # check_fault FAULT DIRECTORY RANK...: checks that DIRECTORY/out has the expected message once, and
-# that each RANK was notified and exited with 1 by itself.
+# that each RANK was notified and exited with 1 on its own.
 check_fault() {
   local fault=$1 directory=$2 rank
   shift 2

@@ -12,7 +12,8 @@ setup() {
   attack=$BATS_TEST_DIRNAME/attack.py
 }
 
-# alone COMMAND...: runs it in a separate network namespace, so that no other program is attacked.
+# alone COMMAND...: runs the command in a separate network namespace, so that no other program is
+# attacked.
 alone() {
   if [ "$(id -u)" -eq 0 ]; then
     unshare --net -- "$@"

@@ -122,8 +122,8 @@ with h5py.File('images.h5', 'w') as f:
 }
 
 # The runs differ by rounding, 1e-7, as do runs with 1, 2 and 4 micro-batches in one process.
-# Rarely, for example with seed 1, that moves a unit across the kink of ReLU or of the maximum, and
-# from then on the losses differ by one percent.
+# Rarely, for example with seed 1, the rounding moves a unit across the kink of ReLU or of the
+# maximum, and from then on the losses differ by one percent.
 @test "mnist-cnn reaches the same metrics on 1, 2 and 4 ranks with the same global batch" {
   for n in 1 2 4; do
     run -0 ranks $n --model mnist-cnn --data digits --seed 2 --epochs 4 --batch $((64 / n)) --report-dir "r$n"
@@ -166,7 +166,7 @@ with h5py.File('link.h5', 'w') as f:
   refused 2 "'x' in link.h5 is a link, and links are not followed" --data hdf5:link.h5
 }
 
-# From PyTorch 2.x on CPUs have a matrix product in fp16.
+# CPUs have a matrix product in fp16 only from PyTorch 2 on.
 @test "fp16 is refused with libtorch 1.13, and trains with a PyTorch 2.x" {
   if grep -q '^SLURM_DDP_TORCH_ROOT:PATH=.' "$bin/../CMakeCache.txt"; then
     run -0 ranks 2 --precision fp16 --epochs 2

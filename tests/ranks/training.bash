@@ -30,7 +30,7 @@ rank_pids() {
 }
 
 # wait_while_running JOB COMMAND...: waits until the command succeeds. Fails if the background job
-# ends first.
+# exits first.
 wait_while_running() {
   local job=$1
   shift

@@ -43,7 +43,7 @@ void signal_in_backward(const torch::Tensor& output, int signal) {
   if (signal != 0) output.register_hook([signal](const torch::Tensor&) { raise(signal); });
 }
 
-// Two branches, which a fault may register in another order or extend.
+// Two branches, which a fault may register in a different order or extend.
 struct Net : torch::nn::Module {
   Net(bool swapped, bool extra) {
     register_module("first", first);
