@@ -103,7 +103,8 @@ bool made_again_and_clean(const Verdict& verdict, const std::string& node,
   const std::string device = space == std::string::npos ? "" : what.substr(space + 1);
   bool made = false;
   for (const auto& finding : verdict.findings.all()) {
-    // A node that still has a CRITICAL finding stays drained, even if another fault is gone.
+    // A node that still has a CRITICAL finding stays drained, even if the fault it was drained for
+    // is gone.
     if (finding.severity == Severity::critical && finding.node == node) return false;
     if (finding.check != check || finding.node != node || finding.device != device) continue;
     if (finding.severity != Severity::ok && finding.severity != Severity::warning) return false;

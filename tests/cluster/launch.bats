@@ -57,7 +57,8 @@ of_components() {
   [ "$status" -eq 0 ]
   [ -z "$output" ]
   [[ $(head -1 <<<"$stderr") == "ddp: 4 ranks on 2 nodes; MASTER_ADDR="*"MASTER_PORT="*"(reserved by SLURM for this step)"* ]]
-  # In plain mode, a note correctly reports that 127.0.0.1 is a different host on each of several nodes.
+  # In plain mode, a note correctly reports that 127.0.0.1 is a different host on each of several
+  # nodes.
   [ "$cluster_mode" = plain ] || [ "$(wc -l <<<"$stderr")" -eq 1 ]
 }
 

@@ -92,8 +92,8 @@ print(sum(f['severity'] != 'OK' for f in json.load(open('node.json'))['findings'
   [[ $output == *"/tmp storage.tmp: "*": flushing 1 MiB failed: Input/output error; "* ]]
 }
 
-# change_behind_its_back: runs the check with a delayed flush, and changes its unnamed file before
-# the flush. Returns the check's status.
+# change_behind_its_back: runs the check with a delayed flush, and changes the check's unnamed file
+# before the flush. Returns the check's status.
 change_behind_its_back() {
   with_faults fsync:delay_enter=600ms --dir "$work/dir" > out.txt &
   local job=$! file=''

@@ -75,7 +75,7 @@ shared=(--model mnist-cnn --optimizer adam --lr 0.001 --checkpoint-share-mb 0.05
     exec "$train" "$@"' rank "${model[@]}" --checkpoint-dir ck --checkpoint-every 1000 > log 2>&1 3>&- &
   job=$!
   until pid=$(rank_pids "$job") && [ -n "$pid" ]; do sleep 0.1; done
-  # Bit 14 is that of SIGTERM: from here on it does not kill the process.
+  # Bit 14 stands for SIGTERM: once it is set, the signal does not kill the process.
   for _ in $(seq 150); do
     caught=0x$(sed -n 's/^SigCgt:\t//p' "/proc/$pid/status")
     [ $((caught >> 14 & 1)) -eq 0 ] || break

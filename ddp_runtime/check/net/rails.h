@@ -23,8 +23,8 @@ struct DevicePlan {
   std::size_t nodes = 0;  // nodes that can be measured
   std::vector<Finding> findings;
 };
-// Names the nodes without an active RDMA port where most have one, and nodes without the tool. No
-// findings if no node has RDMA.
+// Names the nodes without an active RDMA port if most nodes have one, and the nodes without the
+// tool. No findings if no node has RDMA.
 DevicePlan plan_rdma(const std::map<int, Hello>& present);
 // Does the same for GPUs and for NCCL on them.
 DevicePlan plan_nccl(const std::map<int, Hello>& present);

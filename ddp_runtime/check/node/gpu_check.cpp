@@ -99,7 +99,8 @@ std::vector<Finding> evaluate_throttle(const GpuFacts& gpu) {
   return {finding};
 }
 
-// Connected GPUs all have the same number of links. A single GPU has all of its links up or none.
+// GPUs connected by NVLink all have the same number of links. A single GPU has either all of its
+// links up or none of them.
 std::vector<Finding> evaluate_links(const GpuFacts& gpu, std::uint64_t most) {
   if (!gpu.links_up.value || !gpu.links_down.value) return unknown(gpu, "gpu.nvlink", gpu.links_up);
   if (most == 0) return {};

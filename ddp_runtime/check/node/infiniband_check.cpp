@@ -18,8 +18,8 @@ Finding about(const InfinibandPort& port, const char* check, const char* rule) {
   return {.check = check, .severity = Severity::ok, .device = name_of(port), .rule = rule};
 }
 
-// A port with a link that is not active waits for a subnet manager, which is a fault of the fabric.
-// A port without a link may be a spare, unless no port of the node is active.
+// A port that has a link but is not active waits for a subnet manager, which is a fault of the
+// fabric. A port without a link may be a spare, unless no port of the node is active.
 Finding state_finding(const InfinibandPort& port, bool any_active) {
   Finding finding = about(port, "infiniband.state", "a port is ACTIVE with LinkUp");
   finding.expected = "ACTIVE";

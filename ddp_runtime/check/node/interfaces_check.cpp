@@ -60,7 +60,8 @@ Finding link_finding(const NetworkInterface& interface) {
   return finding;
 }
 
-// The ports of a bond should be equal; the fastest one determines what the others should reach.
+// The ports of a bond should have the same speed, so the fastest port determines the expected
+// speed.
 int fastest_sibling(Interfaces interfaces, const NetworkInterface& interface) {
   int fastest = 0;
   for (const auto& other : interfaces) {

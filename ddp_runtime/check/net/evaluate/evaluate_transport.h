@@ -18,11 +18,11 @@ struct NodeTransport {
 };
 using Transports = std::map<std::string, NodeTransport>;  // by node
 
-// Returns one finding that lists the devices used. Except over TCP, returns one finding instead for
-// each node that used interfaces while most nodes used RDMA ports. If `rail` is not empty, it is
-// the interface that should have carried the data, and nodes on which another interface carried it
-// have a finding, too. UNKNOWN if no node answered. `kind` is the prefix of the check name:
-// "mpi.transport".
+// Returns one finding that lists the devices used or, for transports other than TCP, one finding
+// for each node that used interfaces while most nodes used RDMA ports. If `rail` is not empty, it
+// is the interface that should have carried the data, and nodes on which a different interface
+// carried it have a finding, too. UNKNOWN if no node answered. `kind` is the prefix of the check
+// name: "mpi.transport".
 std::vector<Finding> evaluate_transport(const std::string& kind, const Transports& transports,
                                         const std::string& rail = {});
 

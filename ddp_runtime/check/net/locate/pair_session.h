@@ -5,7 +5,7 @@
 //
 // 1. It plans the rounds of the tournament, and adds rounds as long as the noise could hide a
 //    CRITICAL slowdown.
-// 2. It measures suspect nodes again, each time with another good node, while other good nodes
+// 2. It measures suspect nodes again, each time with a different good node, while other good nodes
 //    exchange data at the same time. Several suspects are measured at once, each with its own
 //    partner.
 // 3. It measures both ends of each bad link in the same way, to distinguish a bad link from a bad
