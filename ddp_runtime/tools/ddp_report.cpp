@@ -218,7 +218,7 @@ constexpr const char* kDescription =
     "      the differences and their sizes";
 
 constexpr const char* kFooter =
-    "\nWithout --html, --json or --markdown the whole report is printed as Markdown.\n"
+    "\nWithout --html, --json or --markdown, the whole report is printed as Markdown.\n"
     "Exit codes: 0 success, 1 the efficiency is too low, 2 usage error, 3 a run cannot be read, a "
     "file cannot be written, or the efficiency is not known.";
 

@@ -284,7 +284,8 @@ std::optional<int> parse_train_command_line(int argc, char** argv, TrainCommandL
   app.footer(kExamples);
   app.set_version_flag("--version", fmt::format("ddp-train {}", kVersion));
   app.set_config("--config", "", "Read options from a file (name=value lines)");
-  // The last of repeated options counts, so that users can override the defaults of a job script.
+  // If an option is repeated, the last value counts, so that users can override the defaults of a
+  // job script.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_model_options(app, c);
   add_training_options(app, c);

@@ -57,7 +57,8 @@ int run(int argc, char** argv) {
       ->type_name("FILE");
   app.require_subcommand(1);
   app.fallthrough();
-  // The last of repeated options counts, so that scripts can append options to those of a site.
+  // If an option is repeated, the last value counts, so that scripts can append options to those of
+  // a site.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   // Each command stores its options separately, because a --config file sets the options of both
   // commands.

@@ -35,7 +35,7 @@ std::string progress_text(const std::string& what, std::uint64_t done, std::uint
 // files.
 std::string json_text(const nlohmann::json& json);
 
-// Shows progress on standard error if that is a terminal; otherwise does nothing.
+// Shows progress on standard error if it is a terminal; otherwise does nothing.
 Progress terminal_progress(const std::string& what);
 
 }  // namespace ddp::ckpt::tool
