@@ -56,7 +56,7 @@ std::vector<double> losses_of(const std::filesystem::path& file) {
   return losses;
 }
 
-// Delays this rank in some of its steps, the same ones in every run, and records each step's start.
+// Delays this rank in the same steps of every run, and records the start of each step.
 class HeldUp {
  public:
   HeldUp(const AsyncBenchOptions& options, int rank)

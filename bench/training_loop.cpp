@@ -30,7 +30,7 @@ torch::Tensor TrainingLoop::loss() {
   return torch::nn::functional::cross_entropy(scores.flatten(0, -2), targets_.flatten());
 }
 
-// Like torch 2's default zero_grad(): undefined gradients are the fastest.
+// Leaves the gradients undefined, as zero_grad() does by default in torch 2: that is the fastest.
 void TrainingLoop::forget_gradients() {
   for (auto& p : model_->parameters()) p.mutable_grad().reset();
 }

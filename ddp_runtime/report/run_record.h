@@ -24,8 +24,8 @@ struct StepSeconds {
   std::array<std::optional<double>, kPhases> parts;  // by Phase
 
   // The part of the mean that no phase accounts for; negative if the phases exceed the whole.
-  // nullopt if the mean is unknown, or if the difference is less than a hundredth of it, which is
-  // rounding.
+  // nullopt if the mean is unknown, or if the difference is less than a hundredth of the mean,
+  // which counts as rounding.
   std::optional<double> unaccounted() const;
   double part(Phase phase) const { return parts[index_of(phase)].value_or(0); }
 };
