@@ -166,8 +166,8 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
   app.add_option(
          "--resume", t.checkpoint.resume,
          "auto: resume from the latest complete checkpoint in --checkpoint-dir, if any; never; or "
-         "the directory of a checkpoint to start from, unless this run has saved a newer one "
-         "since")
+         "the directory of a checkpoint to start from, unless this run has already saved a "
+         "newer one")
       ->capture_default_str();
   app.add_flag("--resume-changed", t.checkpoint.resume_changed,
                "Resume in the middle of an epoch even if the seed or the data changed");
@@ -176,7 +176,7 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
   app.add_flag("--dry-run", t.dry_run,
                "Build everything and run one step and a short evaluation; write nothing");
   app.add_option("--log-every", t.log_every_steps,
-                 "Log every N steps as well; 0 means once per epoch")
+                 "Also log every N steps; 0 means only once per epoch")
       ->check(not_negative())
       ->capture_default_str();
 }
@@ -216,7 +216,7 @@ data::SyntheticShape synthetic_shape(const models::ModelOptions& model) {
   return shape;
 }
 
-// Checks that CLI11 cannot perform.
+// Performs the checks that CLI11 cannot.
 void interpret(TrainCommandLine& c) {
   auto& t = c.train;
   t.precision = amp::parse_precision(c.precision);
