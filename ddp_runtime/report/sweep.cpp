@@ -145,7 +145,7 @@ std::vector<std::string> cautions(const Scaling& scaling) {
   for (const auto& point : scaling.points) {
     if (!std::any_of(point.runs.begin(), point.runs.end(), parts_do_not_sum)) continue;
     texts.push_back(
-        fmt::format("With {} the parts of a step do not sum to the step; the rest is shown as "
+        fmt::format("With {}, the parts of a step do not sum to the step; the rest is shown as "
                     "unaccounted.",
                     ranks(point.world_size)));
   }

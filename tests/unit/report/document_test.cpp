@@ -88,7 +88,7 @@ TEST(SweepDocument, CautionsAgainstComparingDifferentRuns) {
   auto gap = run_json(4, 64, kFourRanks);
   gap["step_seconds"]["mean"] = 0.7;
   EXPECT_THAT(sweep({run_json(1, 64, kOneRank), gap}).cautions,
-              Contains(HasSubstr("With 4 ranks the parts of a step do not sum")));
+              Contains(HasSubstr("With 4 ranks, the parts of a step do not sum")));
 }
 
 TEST(SweepDocument, RunsWithDifferentWorkloadsHaveNoSpeedup) {
