@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 
 // glibc's heap cannot reuse the space of a freed tensor while a small block after it is still in
-// use. So it happens to keep several freed tensors, 0 to 40 MiB here, in either loop. If every
+// use. So by chance it keeps several freed tensors, 0 to 40 MiB here, in either loop. If every
 // tensor is a separate mapping, the kernel counts only memory in use.
 void count_only_what_is_held() {
   constexpr int kLarge = 128 << 10;

@@ -3,7 +3,7 @@
 //
 // The peer rule is median - max(3.5 * 1.4826 * MAD, a fraction of the median). The MAD alone flags
 // a healthy node in one run of twelve, and three standard deviations can never flag anything among
-// fewer than eleven nodes; with a floor of 10 % of the median there were no false alarms in
+// fewer than eleven nodes; with a floor of 10 % of the median, there were no false alarms in
 // simulated clusters of 4 to 128 nodes. A node below a quarter of the median is slow, no matter how
 // noisy the cluster is. A cluster that is slow as a whole passes every peer rule, so a second rule
 // uses the link's rate.

@@ -2,7 +2,7 @@
 // Data for collectives whose sum is exact in float32 for any order of additions, so that every
 // wrong element is detected and rounding cannot cause a false alarm.
 //
-// The values are integers from -64 to 64: with fewer than 2^18 ranks every partial sum is below
+// The values are integers from -64 to 64: with fewer than 2^18 ranks, every partial sum is below
 // 2^24 and therefore exact. Element i of rank r is an entry of one table of random integers, at an
 // offset that depends on r. The expected sum is therefore periodic with the table's length and
 // cheap to compute at any size.
