@@ -15,7 +15,7 @@ export cluster=$project_root/tests/local_cluster/cluster
 export PATH=$build_dir/bin:$project_root/tests/cluster/programs:$PATH
 
 # cluster_up N [options of `cluster up`]: exports the settings for srun, and $work. Plain srun
-# starts MPI programs, as on a site with PMIx as the default; with --mpi-default none SLURM has its
+# starts MPI programs, as on a site with PMIx as the default; with --mpi-default none, SLURM has its
 # own default.
 cluster_up() {
   [[ -n $build_dir ]] || { echo "no build directory; build first, or set SLURM_DDP_BUILD" >&2; return 1; }

@@ -51,9 +51,9 @@ need_torch() {
   /usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || skip "no python3-torch on this machine"
 }
 
-# Prints the command for torchrun, which in Debian's package is only a module. Its PyTorch 1.13
-# fails with its default values of --redirects and --tee under Python 3.11. For ranks below 9, the
-# values here are equivalent.
+# Prints the command for torchrun, which in Debian's package is only a module. The package's
+# PyTorch 1.13 fails with the default values of --redirects and --tee under Python 3.11. For ranks
+# below 9, the values here are equivalent.
 torchrun() {
   echo "/usr/bin/python3 -m torch.distributed.run $(command -v torch-client)"
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# preemptible.sbatch on a real SLURM. However the job loses its nodes, it continues from
-# its last step, and the result is bitwise equal to that of an undisturbed job.
+# preemptible.sbatch on a real SLURM. However the job loses its nodes, it continues from its last
+# step, and the result is bitwise equal to that of an undisturbed job.
 
 bats_require_minimum_version 1.5.0
 load common

@@ -32,7 +32,7 @@ verdict() { grep '^ddp-check net ' <<< "$output"; }
 # json EXPRESSION: evaluates a Python expression over the report `r`.
 json() { python3 -c "import json; r = json.load(open('net.json')); print($1)"; }
 
-# Prints the number of measured pairs of nodes. On a busy machine the check may measure a pair
+# Prints the number of measured pairs of nodes. On a busy machine, the check may measure a pair
 # twice.
 pairs() { json "len({(p['a'], p['b']) for p in r['measurements']['$1']})"; }
 

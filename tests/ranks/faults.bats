@@ -106,7 +106,7 @@ comm_ranks() {
 @test "a stopped rank is named within seconds, by default" {
   comm_ranks 3 barriers 60 --enable-recovery
   kill -STOP "$(cat "$work/pid.1")"
-  wait "$job" || true # with --enable-recovery mpirun may still exit with 0
+  wait "$job" || true # with --enable-recovery, mpirun may still exit with 0
   cat "$work/out"
   grep -qxE 'comm_ranks: rank 1 \(.*, process [0-9]+\) has been silent for 8 s, but the machine answers: it is stopped .*; rank [02] waited 5 s in .*' "$work/out"
   for _ in {1..100}; do # mpirun may exit before rank 0 has written the file
@@ -139,7 +139,7 @@ assert [lost["rank"] for lost in record["lost"]] == [1], record' "$work/failure.
 
 @test "an exception that is not a std::exception is reported, too" {
   comm_ranks 2 throw-42 0 --enable-recovery
-  wait "$job" || true # with --enable-recovery mpirun may still exit with 0
+  wait "$job" || true # with --enable-recovery, mpirun may still exit with 0
   cat "$work/out"
   grep -qxE 'comm_ranks: rank 1 on .*: the program threw a value of type int, which is not a std::exception and has no text' "$work/out"
 }
