@@ -70,7 +70,7 @@ struct Prepared {
   json answer;  // "version" and "port" (of rank 0), or "error"
 };
 
-// A rank without the interpreter or without PyTorch reports that and does not fail.
+// A rank without the interpreter or without PyTorch reports the error instead of failing.
 Prepared prepare(const json& configuration, const std::string& interpreter) {
   Prepared prepared;
   try {

@@ -35,8 +35,8 @@ class PythonPeer {
 struct StartedPythonPeer {
   std::unique_ptr<PythonPeer> peer;  // non-null on all ranks or on none
   std::string missing;               // why there is no peer
-  std::string version;               // of PyTorch
-  std::int64_t parameters = 0;       // of its model
+  std::string version;               // PyTorch version
+  std::int64_t parameters = 0;       // number of parameters of Python's model
 };
 
 // Collective. Starts a process on each rank with the same model, batch and number of compute

@@ -29,7 +29,7 @@ struct Contender {
   std::string name;
   std::function<std::vector<double>(std::int64_t)>
       run;                      // runs this many steps and returns the seconds of each
-  std::vector<double> seconds;  // of every measured step, block by block
+  std::vector<double> seconds;  // time of every measured step, block by block
 };
 
 std::vector<double> time_steps(std::int64_t steps, const std::function<void()>& step) {

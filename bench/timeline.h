@@ -17,7 +17,7 @@ struct TimelineOptions {
   comm::LinkLimits limits;
 };
 
-// Collective; needs MPI and two ranks. Runs one all-reduce as a warm-up and records a second one.
+// Collective; needs MPI and two ranks. Runs one all-reduce as a warm-up and records the second.
 // Rank 0 gets {"messages": [{"from", "to", "bytes", "posted", "arrived"}]} in posting order, with
 // times in seconds since the first message was posted. The ranks' clocks are comparable only within
 // one machine.
