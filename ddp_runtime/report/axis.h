@@ -20,7 +20,8 @@ class Axis {
   bool logarithmic_;
 };
 
-// Round numbers from 0 to the first one that is at least `high`; about five, at most eleven.
+// Round numbers from 0 to the first round number that is at least `high`; about five, at most
+// eleven.
 std::vector<double> linear_ticks(double high);
 
 // Powers of two that enclose [low, high], with a tolerance of 3 %; both ends are positive. Uses

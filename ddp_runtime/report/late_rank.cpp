@@ -49,7 +49,7 @@ std::vector<double> waits_of(const Ranks& ranks) {
   return waits;
 }
 
-// Whether the rank was the last one more often than chance allows: in more than half of the steps,
+// Whether the rank was last more often than chance allows: in more than half of the steps,
 // plus three and a half standard deviations of the same number of coin tosses.
 bool late_throughout(const RankRecord& rank) {
   if (!rank.late_share || !rank.compared_steps) return true;

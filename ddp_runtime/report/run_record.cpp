@@ -248,7 +248,7 @@ std::vector<RankRecord> read_ranks(Reader& reader, int world_size, Problems& pro
 
 // For a run that did not measure waiting: the excess of a rank's exposed communication over that of
 // the rank with the least is assumed to be waiting for that rank. This is exact only if the same
-// rank was the last one in every step.
+// rank was last in every step.
 void estimate_waiting(RunRecord& run) {
   const auto place = index_of(Phase::exposed_comm);
   if (run.step.parts[index_of(Phase::waiting)] || !run.step.parts[place]) return;

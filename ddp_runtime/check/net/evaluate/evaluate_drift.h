@@ -30,7 +30,7 @@ std::vector<Finding> evaluate_clocks(const ClockOffsets& offsets,
 // interface.
 struct PathResult {
   Pair pair;
-  int mtu_a = 0;  // of a's interface
+  int mtu_a = 0;  // MTU of a's interface, in bytes
   int mtu_b = 0;
   int arrived_at_a = 0;  // largest size in bytes; 0 if none arrived
   int arrived_at_b = 0;

@@ -14,8 +14,8 @@
 namespace ddp::check {
 
 // `timeout`: how long the leader waited. `refusals`: why it rejected connecting tasks.
-// If most nodes are silent, none of them is named as bad, here and below: the leader's node may be
-// the one that is cut off, and every good node would be excluded for it.
+// If most nodes are silent, none of them is named as bad, here and in evaluate_lost(): the leader's
+// node may be the one that is cut off, and every good node would be excluded because of it.
 std::vector<Finding> evaluate_roll_call(const JobStep& step, const std::map<int, Hello>& present,
                                         std::chrono::milliseconds timeout,
                                         const std::vector<std::string>& refusals);

@@ -85,7 +85,7 @@ int tries_far_below(const Retest& retest, const PeerRule& rule);
 
 // `noisy`: the noise is too large to decide whether the suspect is slow. `undecided`: slower than
 // good pairs, but possibly not slow enough to be bad. `unsteady`: normal in most tries and far
-// below in others, more often than good pairs.
+// below normal in others, more often than good pairs.
 enum class Outcome : std::uint8_t { untested, cleared, noisy, undecided, unsteady, slow };
 Outcome outcome(const Retest& retest, Direction direction, const PeerRule& rule);
 // The worse of both directions.

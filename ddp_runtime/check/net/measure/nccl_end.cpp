@@ -96,8 +96,8 @@ class Measurement {
     return median(seconds) / 2;
   }
 
-  // Measures bytes per second with an eighth of the memory, on the second transfer: the first one
-  // sets up the connection.
+  // Measures bytes per second with an eighth of the memory, in the second transfer, because the
+  // first transfer sets up the connection.
   double warm_up(bool sends) {
     const std::size_t part = std::max<std::size_t>(end_.bytes / 8, 1);
     double per_second = 0;

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr std::string_view kResult = "nccl-end result: ";
 constexpr const char* kDriver = "/dev/nvidiactl";
-// The listening end's port is this one plus an offset from the unique number of the exchange.
+// The listening end's port is this port plus an offset from the unique number of the exchange.
 constexpr std::uint16_t kFirstNcclPort = 22'700;
 constexpr std::uint16_t kNcclPorts = 4096;
 constexpr std::size_t kMaxNcclWords = 200;

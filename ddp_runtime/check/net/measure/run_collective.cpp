@@ -86,7 +86,7 @@ CollectiveResult run_collective(comm::Group& group, const CollectiveCommand& com
     throw RuntimeError("the leader requested a collective with an invalid size");
   Buffers buffers(group, command);
   CollectiveResult result;
-  for (int i = 0; i <= command.iterations; ++i) {  // the first one is a warm-up
+  for (int i = 0; i <= command.iterations; ++i) {  // the first iteration is a warm-up
     buffers.fill();
     group.barrier(kLabel).wait();
     const auto start = Clock::now();

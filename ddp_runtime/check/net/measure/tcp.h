@@ -34,7 +34,7 @@ struct Origin {
   std::string address = {};  // numeric; empty: chosen by the kernel
 };
 
-// Tries all addresses of `host`. Throws NetError with the error of the last one.
+// Tries all addresses of `host`. Throws NetError with the error of the last address.
 FileDescriptor connect_to(const std::string& host, std::uint16_t port, Deadline deadline,
                           const Origin& origin = {});
 

@@ -22,7 +22,7 @@ constexpr std::size_t kMessage = std::size_t{1} << 20;
 constexpr std::size_t kMaxWords = 200;
 constexpr int kToolNotFound = 127;
 constexpr std::chrono::milliseconds kBetweenCalls{100};
-// The port of the tool's handshake is this one plus an offset from the unique number of the
+// The port of the tool's handshake is this port plus an offset from the unique number of the
 // exchange.
 constexpr std::uint16_t kFirstPort = 18515;
 constexpr std::uint16_t kPorts = 4096;

@@ -80,8 +80,8 @@ void Leader::roll_call(int expected, Deadline deadline, const Progress& progress
   if (present_.size() >= all) listener_.socket.close();
 }
 
-// A task sends as soon as it is connected, so if there are too many connections, the one that has
-// been silent longest is closed.
+// A task sends as soon as it is connected, so if there are too many connections, the connection
+// that has been silent longest is closed.
 void Leader::accept_callers(Callers& callers, std::size_t most) {
   for (std::size_t n = 0; n < kMaxAtOnce; ++n) {
     auto socket = accept_until(listener_, Clock::now());

@@ -47,7 +47,7 @@ class Leader {
   void roll_call(int expected, Deadline deadline, const Progress& progress);
 
   const std::map<int, Hello>& present() const noexcept { return present_; }
-  // Seconds by which each task's clock was ahead of this one when it reported.
+  // Seconds by which each task's clock was ahead of the leader's when the task reported.
   const std::map<int, double>& clock_offsets() const noexcept { return clock_offsets_; }
   // The first few reasons for rejecting tasks. With a secret, only tasks that know it are counted,
   // because a message from an unrelated program is not a finding.
