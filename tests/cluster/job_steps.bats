@@ -7,7 +7,7 @@ bats_require_minimum_version 1.5.0
 load common
 
 setup_file() {
-  [ "$(env -u OMP_NUM_THREADS nproc)" -ge 2 ] || return 0  # setup skips
+  [ "$(env -u OMP_NUM_THREADS nproc)" -ge 2 ] || return 0  # setup skips the tests
   local extra=$BATS_FILE_TMPDIR/extra
   printf '%s\n' TaskPlugin=task/affinity TaskPluginParam=cores > "$extra"
   cluster_up 2 --mpi-default none --cpus-per-node 2 --slurm-conf-extra "$extra"
@@ -36,7 +36,7 @@ submit() { # script
   RUN_DIR=$work/$1 REPEATS=1 RANKS=1 run_job -N1 --ntasks-per-node=1 -c2 -o log "$scripts/$1.sbatch" || { cat log; false; }
 }
 
-@test "sbatch -c 2: each rank has two CPUs and is started by PMIx" {
+@test "sbatch -c 2: each rank has two CPUs and is started with PMIx" {
   local script
   for script in train resume preemptible scaling_sweep checked_train; do submit $script; done
   cat given
@@ -51,7 +51,7 @@ submit() { # script
   [ "$(sort given)" = "$(printf '%s\n' 'resume 2 pmi2' 'train 2 pmi2')" ]
 }
 
-@test "checked_train.sbatch does not train on a bad single node, or on one node if two are required" {
+@test "checked_train.sbatch does not train on a single bad node, or on one node if two are required" {
   stand_in ddp-check '[ "$1" = node ] && echo node1 > "${@: -1}"; exit 2'
   RUN_DIR=$work/bad run ! run_job -N1 -w node1 -o log "$scripts/checked_train.sbatch"
   grep -F 'too few good nodes (bad: node1); not training' log

@@ -64,7 +64,7 @@ assert_loaded() {
   [[ $output == *"taken back" ]]
 }
 
-@test "Environment Modules: one version, with whatis and help; a second one conflicts" {
+@test "Environment Modules: one version, with whatis and help; a second version conflicts" {
   run with_environment_modules "module -t avail slurm-ddp; module whatis slurm-ddp; module help slurm-ddp"
   [ "$(grep -cE "^slurm-ddp/[^ ]+$" <<<"$output")" -eq 1 ]
   [[ $output == *"distributed training job"*"srun --ddp python train.py"* ]]

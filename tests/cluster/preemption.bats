@@ -35,7 +35,7 @@ undisturbed() {
 checkpoint_appears() { compgen -G "run/checkpoints/step-*" > /dev/null; }
 
 @test "scancel --signal: a checkpoint of that step, status 75, a requeue, and a bitwise equal result" {
-  grep -qx '#SBATCH --signal=USR2@[0-9]*' "$script" # the one that SLURM sends at preemption
+  grep -qx '#SBATCH --signal=USR2@[0-9]*' "$script" # the signal that SLURM sends at preemption
   whole=$(undisturbed)
   job=$(RUN_DIR=$work/run sbatch --parsable -o log "$script" "${training[@]}" --epochs 8)
   wait_until 60 checkpoint_appears

@@ -297,7 +297,7 @@ time.sleep(60)" > port.txt &
   [ "$(cat exclude.txt)" = n2 ]
 }
 
-@test "a report that cannot be written is UNKNOWN for all tasks, and no older one is left" {
+@test "a report that cannot be written is UNKNOWN for all tasks, and no older report is left" {
   echo old > exclude.txt
   run -3 net 2 --json /nonexistent/net.json
   [[ $output == *"ddp-check: cannot write /nonexistent/net.json"* ]]
@@ -377,7 +377,7 @@ PY
   [ "$(findings net.finished)" = UNKNOWN ]
 }
 
-@test "the interfaces that carried the data are reported, by the kernel's counters and by the MPI library" {
+@test "the interfaces that carried the data are reported, according to the kernel's counters and the MPI library" {
   run -0 net 3
   [[ $(verdict) == *"; TCP "*" GB/s "*" through lo; MPI "* ]]
   [ "$(json "sorted({p['a_via'] for p in r['measurements']['tcp']})")" = "['lo 127.0.0.1']" ]
@@ -385,7 +385,7 @@ PY
   [ "$(findings net.counters)" = $'n1 OK\nn2 OK\nn3 OK' ]
 }
 
-@test "rails are measured one by one, and a node without one is named" {
+@test "rails are measured one by one, and a node without a rail is named" {
   run -2 net 3 --no-mpi --rails lo,nowhere0
   [ "$(pairs tcp_lo)" = 3 ]
   [ "$(pairs tcp_nowhere0)" = 0 ]
