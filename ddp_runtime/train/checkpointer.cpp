@@ -10,6 +10,7 @@
 
 #include "base/deadline.h"
 #include "base/errors.h"
+#include "ddp_runtime/train/array_views.h"
 #include "ddp_runtime/train/checkpoint_agreement.h"
 #include "ddp_runtime/train/run_difference.h"
 #include "ddp_runtime/train/run_directory.h"
@@ -19,13 +20,6 @@
 
 namespace ddp::train {
 namespace {
-
-std::vector<ckpt::ArrayView> views_of(const std::vector<NamedTensor>& arrays) {
-  std::vector<ckpt::ArrayView> views;
-  views.reserve(arrays.size());
-  for (const auto& array : arrays) views.push_back(array_view(array));
-  return views;
-}
 
 // Fraction of the available memory that a copy may use; training needs the rest.
 constexpr double kUsablePart = 0.9;
@@ -263,7 +257,7 @@ void Checkpointer::save(const Position& position) {
   drain();
   save_began_ = std::chrono::steady_clock::now();
   const auto arrays = state_.collect();
-  require_same_arrays(group_, views_of(arrays));
+  require_same_arrays(group_, array_views(arrays));
   if (longest_save_ == 0) {
     longest_save_ = static_cast<double>(bytes_of(arrays)) / kGuessedBytesPerSecond;
   }
@@ -307,7 +301,7 @@ void Checkpointer::start_writing(const std::vector<NamedTensor>& arrays) {
           job->problem = e.what();
         }
       };
-  const auto views = views_of(part);
+  const auto views = array_views(part);
   try {
     saver_.start(views, write);
   } catch (const std::exception&) {
@@ -470,7 +464,7 @@ std::string Checkpointer::write_best(const std::vector<NamedTensor>& arrays,
     saving.before_publishing = [this] { require_lease(); };
     ckpt::CheckpointDirectory directory(dir, std::move(saving));
     const auto step = static_cast<std::uint64_t>(position.step);
-    const auto saved = directory.save(step, owner_, views_of(arrays), info_of(position));
+    const auto saved = directory.save(step, owner_, array_views(arrays), info_of(position));
     for (const auto& note : saved.notes) fmt::print("checkpoint: {}\n", note);
     best_ = saved.path;
     set_aside_best_after(step);

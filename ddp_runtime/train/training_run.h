@@ -20,6 +20,7 @@
 #include "ddp_runtime/train/run_report.h"
 #include "ddp_runtime/train/step_boundary.h"
 #include "ddp_runtime/train/trainer.h"
+#include "ddp_runtime/train/training_state.h"
 #include "ddp_runtime/train/training_step.h"
 
 namespace ddp::train {

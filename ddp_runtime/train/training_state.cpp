@@ -4,62 +4,19 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <optional>
+#include <mutex>
+#include <span>
+#include <string_view>
 
 #include "base/errors.h"
+#include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
+#include "ddp_runtime/train/array_views.h"
+#include "ddp_runtime/train/optimizer_state.h"
+#include "hdf5_ckpt/checkpoint.h"
 
 namespace ddp::train {
 namespace {
-
-std::optional<ckpt::DType> stored_type(torch::ScalarType type) {
-  switch (type) {
-    case torch::kFloat64:
-      return ckpt::DType::float64;
-    case torch::kFloat32:
-      return ckpt::DType::float32;
-    case torch::kFloat16:
-      return ckpt::DType::float16;
-    case torch::kBFloat16:
-      return ckpt::DType::bfloat16;
-    case torch::kInt64:
-      return ckpt::DType::int64;
-    case torch::kInt32:
-      return ckpt::DType::int32;
-    case torch::kInt16:
-      return ckpt::DType::int16;
-    case torch::kInt8:
-      return ckpt::DType::int8;
-    case torch::kUInt8:
-      return ckpt::DType::uint8;
-    case torch::kBool:
-      return ckpt::DType::boolean;
-    case torch::kComplexFloat:
-      return ckpt::DType::complex64;
-    case torch::kComplexDouble:
-      return ckpt::DType::complex128;
-    default:
-      return std::nullopt;
-  }
-}
-
-ckpt::DType dtype_of(torch::ScalarType type) {
-  if (const auto known = stored_type(type)) return *known;
-  throw RuntimeError(
-      fmt::format("tensors of type {} cannot be stored in a checkpoint", c10::toString(type)));
-}
-
-ckpt::Shape shape_of(const torch::Tensor& tensor) {
-  return {tensor.sizes().begin(), tensor.sizes().end()};
-}
-
-ckpt::MutableArrayView mutable_view(const NamedTensor& t) {
-  return {t.name,
-          dtype_of(t.tensor.scalar_type()),
-          shape_of(t.tensor),
-          {static_cast<std::byte*>(t.tensor.data_ptr()), t.tensor.nbytes()}};
-}
 
 std::string generator_name(int rank) {
   return fmt::format("rng/rank-{}/cpu", rank);
@@ -125,11 +82,6 @@ void set_cpu_generator_state(const torch::Tensor& state) {
   generator.set_state(state);
 }
 
-ckpt::ArrayView array_view(const NamedTensor& t) {
-  const auto view = mutable_view(t);
-  return {view.name, view.dtype, view.shape, view.bytes};
-}
-
 TrainingState::TrainingState(comm::Group& group, torch::nn::Module& module,
                              torch::optim::Optimizer& optimizer, DistributedDataParallel* replica,
                              const UserState& user)
@@ -137,11 +89,13 @@ TrainingState::TrainingState(comm::Group& group, torch::nn::Module& module,
       module_(module),
       replica_(replica),
       user_(user),
-      optimizer_state_(optimizer, named_parameters(module_)) {
+      optimizer_state_(std::make_unique<OptimizerState>(optimizer, named_parameters(module_))) {
   for (const auto& parameter : named_parameters(module_)) {
     parameters_.insert("model/" + parameter.name);
   }
 }
+
+TrainingState::~TrainingState() = default;
 
 bool TrainingState::is_replicated(const std::string& array) const {
   return array.starts_with(kOptimizer) || parameters_.contains(array);
@@ -180,7 +134,7 @@ std::vector<NamedTensor> TrainingState::collect() {
   group_.all_gather(buffer_of(mine), buffer_of(all), "generator states").wait();
   std::vector<NamedTensor> arrays;
   for (const auto& [name, tensor] : plain_tensors()) arrays.push_back({name, tensor.contiguous()});
-  for (const auto& [name, tensor] : optimizer_state_.tensors()) {
+  for (const auto& [name, tensor] : optimizer_state_->tensors()) {
     arrays.push_back({std::string(kOptimizer) + name, tensor.contiguous()});
   }
   for (int rank = 0; rank < group_.size(); ++rank) {
@@ -216,18 +170,15 @@ void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
     order = torch::empty(shape, torch::kInt64);
     targets.push_back({kGradientOrder, order});
   }
-  const auto optimizer_tensors = optimizer_state_.allocate(optimizer_names);
+  const auto optimizer_tensors = optimizer_state_->allocate(optimizer_names);
   for (const auto& [name, tensor] : optimizer_tensors) {
     targets.push_back({std::string(kOptimizer) + name, tensor});
   }
 
-  std::vector<ckpt::MutableArrayView> views;
-  views.reserve(targets.size());
-  for (const auto& target : targets) views.push_back(mutable_view(target));
-  checkpoint.read_into(views);
+  checkpoint.read_into(mutable_views(targets));
 
   for (std::size_t i = 0; i < plain.size(); ++i) plain[i].tensor.copy_(targets[i].tensor);
-  optimizer_state_.commit(optimizer_tensors);
+  optimizer_state_->commit(optimizer_tensors);
   const auto* first = order.data_ptr<std::int64_t>();
   loaded_order_.assign(first, first + order.numel());
 }
@@ -236,14 +187,14 @@ void TrainingState::distribute(std::uint64_t seed) {
   broadcast_from_leader(group_, plain_tensors());
 
   nlohmann::json names = nlohmann::json::array();
-  auto optimizer_tensors = optimizer_state_.tensors();
+  auto optimizer_tensors = optimizer_state_->tensors();
   for (const auto& t : optimizer_tensors) names.push_back(t.name);
   names = nlohmann::json::parse(group_.broadcast_text(names.dump(), 0));
   if (group_.rank() != 0) {
-    optimizer_tensors = optimizer_state_.allocate(names.get<std::vector<std::string>>());
+    optimizer_tensors = optimizer_state_->allocate(names.get<std::vector<std::string>>());
   }
   broadcast_from_leader(group_, optimizer_tensors);
-  if (group_.rank() != 0) optimizer_state_.commit(optimizer_tensors);
+  if (group_.rank() != 0) optimizer_state_->commit(optimizer_tensors);
 
   std::int64_t ranks = group_.rank() == 0 ? loaded_generators_.size(0) : 0;
   group_.broadcast(comm::buffer_of(ranks), 0, "generator count").wait();

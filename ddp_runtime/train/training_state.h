@@ -12,6 +12,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <unordered_set>
@@ -19,15 +20,21 @@
 
 #include "ddp_runtime/amp/grad_scaler.h"
 #include "ddp_runtime/comm/group.h"
-#include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/train/best_evaluation.h"
-#include "ddp_runtime/train/optimizer_state.h"
 #include "ddp_runtime/train/user_state.h"
-#include "hdf5_ckpt/array.h"
-#include "hdf5_ckpt/checkpoint.h"
+
+namespace ddp {
+class DistributedDataParallel;
+}  // namespace ddp
+
+namespace ddp::ckpt {
+class Checkpoint;
+}  // namespace ddp::ckpt
 
 namespace ddp::train {
+
+class OptimizerState;
 
 // The position of a run between two steps.
 struct Position {
@@ -55,6 +62,9 @@ class TrainingState {
   // object.
   TrainingState(comm::Group& group, torch::nn::Module& module, torch::optim::Optimizer& optimizer,
                 DistributedDataParallel* replica, const UserState& user);
+  TrainingState(const TrainingState&) = delete;
+  TrainingState& operator=(const TrainingState&) = delete;
+  ~TrainingState();
 
   // Throws UsageError naming a tensor of the model or of the user whose type cannot be stored in a
   // checkpoint. Call it before training: a failure at the first save would waste the work until
@@ -89,12 +99,10 @@ class TrainingState {
   torch::nn::Module& module_;
   DistributedDataParallel* replica_;
   const UserState& user_;
-  OptimizerState optimizer_state_;
+  std::unique_ptr<OptimizerState> optimizer_state_;
   std::unordered_set<std::string> parameters_;  // by array name
   std::vector<std::int64_t> loaded_order_;      // see DistributedDataParallel::gradient_order
   torch::Tensor loaded_generators_;  // rank 0, between load() and distribute(): [ranks, bytes]
 };
-
-ckpt::ArrayView array_view(const NamedTensor& tensor);
 
 }  // namespace ddp::train

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors as the arrays of a checkpoint: their types, and views of their memory.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <optional>
+#include <vector>
+
+#include "ddp_runtime/parallel/replica.h"
+#include "hdf5_ckpt/array.h"
+
+namespace ddp::train {
+
+// Returns nullopt if a checkpoint cannot hold tensors of this type.
+std::optional<ckpt::DType> stored_type(torch::ScalarType type);
+
+// Views of the memory of contiguous tensors, under their names and in their order. The tensors must
+// outlive the views. Both throw RuntimeError if a checkpoint cannot hold a tensor's type.
+std::vector<ckpt::ArrayView> array_views(const std::vector<NamedTensor>& tensors);
+std::vector<ckpt::MutableArrayView> mutable_views(const std::vector<NamedTensor>& tensors);
+
+}  // namespace ddp::train
