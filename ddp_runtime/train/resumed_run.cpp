@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/train/resumed_run.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/errors.h"
+#include "ddp_runtime/train/run_difference.h"
+#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/resume.h"
+
+namespace ddp::train {
+namespace {
+
+std::optional<ckpt::Resumption> load_checkpoint(const ResumeSource& source, TrainingState& state) {
+  const auto accept = [&state](const ckpt::Checkpoint& checkpoint) {
+    checkpoint.verify_metadata();
+    state.load(checkpoint);
+  };
+  const auto& resume = source.options.resume;
+  if (resume == "auto") return ckpt::resume_newest(*source.directory, accept);
+  return ckpt::resume_path(source.directory, resume, accept);
+}
+
+// Returns the position to continue from. Throws UsageError if the runs differ too much.
+Position position_in(const ckpt::Manifest& manifest, const ResumeSource& source) {
+  auto position = Position::from_json(manifest.state.at("position"));
+  const auto differences = run_differences(manifest.state.value("run", nlohmann::json::object()),
+                                           source.run, position.consumed > 0);
+  if (!differences.refusal.empty() && !source.options.resume_changed) {
+    throw UsageError(differences.refusal);
+  }
+  for (const auto& line : differences.lines) fmt::print("checkpoint: {}\n", line);
+  // A loss on different data says nothing about this run's evaluations.
+  if (differences.other_data) position.best = {};
+  return position;
+}
+
+// Makes the position of this run the newest checkpoint in the directory.
+void leave_branch(const ResumeSource& source, const ckpt::Resumption& resumed) {
+  const auto step = resumed.checkpoint.manifest().step;
+  const auto newest = resumed.in_directory ? std::optional(step) : std::nullopt;
+  const auto names = source.directory->set_aside(resumed.set_aside, newest, source.owner);
+  if (resumed.in_directory) source.retention->remember_verified(resumed.checkpoint);
+  if (names.empty()) return;
+  source.best.set_aside_after(step);
+  fmt::print(
+      "checkpoint: {} not on the way to step {} set aside in {}, and kept until ddp-ckpt clean "
+      "removes {}\n",
+      names.size() == 1 ? "one checkpoint" : fmt::format("{} checkpoints", names.size()), step,
+      source.options.directory.string(), names.size() == 1 ? "it" : "them");
+}
+
+}  // namespace
+
+std::optional<ResumedRun> resume_on_leader(const ResumeSource& source, TrainingState& state) {
+  ResumedRun run;
+  try {
+    auto resumed = load_checkpoint(source, state);
+    if (!resumed) return std::nullopt;
+    const auto& manifest = resumed->checkpoint.manifest();
+    for (const auto& note : resumed->notes) fmt::print("checkpoint: {}\n", note);
+    run.checkpoint = resumed->checkpoint.path();
+    const auto user = manifest.state.value("user", nlohmann::json::object());
+    state.user().require_fit(user);
+    const auto position = position_in(manifest, source);
+    run.text = nlohmann::json{{"position", position.to_json()}, {"user", user}}.dump();
+    if (source.directory != nullptr) leave_branch(source, *resumed);
+    run.lineage = std::move(resumed->lineage);
+    fmt::print("resumed from {} (step {}, made by {} rank{})\n", run.checkpoint.string(),
+               manifest.step, manifest.world_size, manifest.world_size == 1 ? "" : "s");
+    return run;
+  } catch (const ckpt::MismatchError& e) {
+    throw UsageError(e.what());
+  } catch (const nlohmann::json::exception&) {
+    throw UsageError(
+        fmt::format("{} was not made by a training run; choose another one for --resume",
+                    run.checkpoint.string()));
+  }
+}
+
+}  // namespace ddp::train

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rank 0's part of resuming: chooses a checkpoint, loads it, reports how the run differs from the
+// one that saved it, and abandons the checkpoints that are not on the way to it.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "ddp_runtime/train/best_checkpoint.h"
+#include "ddp_runtime/train/options.h"
+#include "ddp_runtime/train/training_state.h"
+#include "hdf5_ckpt/checkpoint_directory.h"
+#include "hdf5_ckpt/lineage.h"
+#include "hdf5_ckpt/owner_tag.h"
+#include "hdf5_ckpt/retention.h"
+
+namespace ddp::train {
+
+// What a run resumes from, and where it saves.
+struct ResumeSource {
+  const CheckpointOptions& options;
+  const nlohmann::json& run;  // describes the run that resumes; see run_differences()
+  const ckpt::OwnerTag& owner;
+  ckpt::CheckpointDirectory* directory;  // null if the run does not save; so is `retention`
+  ckpt::Retention* retention;
+  const BestCheckpoint& best;
+};
+
+struct ResumedRun {
+  std::filesystem::path checkpoint;
+  ckpt::Lineage lineage;  // of the next checkpoint
+  // JSON for the other ranks: the "position", and the values of the "user".
+  std::string text;
+};
+
+// On rank 0: loads the checkpoint that options.resume selects into `state`. Returns nullopt if
+// there is none. All bytes of the checkpoint have been verified. Throws UsageError if the run
+// cannot resume from it.
+std::optional<ResumedRun> resume_on_leader(const ResumeSource& source, TrainingState& state);
+
+}  // namespace ddp::train
