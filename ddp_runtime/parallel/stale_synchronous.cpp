@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/parallel/sync_batch_norm.h"
+#include "ddp_runtime/parameter_server/parameter_server.h"
 
 namespace ddp {
 namespace {
@@ -77,6 +78,8 @@ StaleSynchronous::StaleSynchronous(torch::nn::Module& module, comm::Group& group
   });
 }
 
+StaleSynchronous::~StaleSynchronous() = default;
+
 // Called at the first step and not in the constructor, so that the caller can load parameters and
 // momentum from a checkpoint first.
 void StaleSynchronous::start() {
@@ -84,7 +87,7 @@ void StaleSynchronous::start() {
   for_each_window(parameters_, values_, [](const NamedTensor& p, const torch::Tensor& window) {
     window.copy_(p.tensor);
   });
-  server_.emplace(
+  server_ = std::make_unique<parameter_server::ParameterServer>(
       group_, span_of(values_), span_of(velocity_),
       parameter_server::ServerOptions{options_.staleness, options_.momentum, options_.weight_decay,
                                       static_cast<std::size_t>(decayed_)});
@@ -148,8 +151,10 @@ void StaleSynchronous::close() {
   if (server_) server_->close();
 }
 
-parameter_server::ParameterServer::Lead StaleSynchronous::lead() const {
-  return server_ ? server_->lead() : parameter_server::ParameterServer::Lead{};
+StaleSynchronous::Lead StaleSynchronous::lead() const {
+  if (!server_) return {};
+  const auto lead = server_->lead();
+  return {lead.largest, lead.mean};
 }
 
 std::size_t StaleSynchronous::bytes_per_step() const {

@@ -14,14 +14,18 @@
 
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/parallel/replica.h"
-#include "ddp_runtime/parameter_server/parameter_server.h"
+
+namespace ddp::parameter_server {
+class ParameterServer;
+}  // namespace ddp::parameter_server
 
 namespace ddp {
 
@@ -45,6 +49,9 @@ class StaleSynchronous {
   StaleSynchronous(torch::nn::Module& module, comm::Group& group,
                    const StaleSynchronousOptions& options,
                    std::span<const torch::Tensor> decayed = {});
+  StaleSynchronous(const StaleSynchronous&) = delete;
+  StaleSynchronous& operator=(const StaleSynchronous&) = delete;
+  ~StaleSynchronous();
 
   // Adds the gradients of a loss that is a mean over one of this rank's `micro_batches`.
   void backward(const torch::Tensor& loss, int micro_batches = 1);
@@ -66,7 +73,12 @@ class StaleSynchronous {
   const std::vector<NamedTensor>& momentum() const noexcept { return momentum_; }
 
   comm::Group& group() noexcept { return group_; }
-  parameter_server::ParameterServer::Lead lead() const;
+  // How far this rank was ahead of the slowest rank at the beginning of its steps.
+  struct Lead {
+    std::int64_t largest = 0;
+    double mean = 0;
+  };
+  Lead lead() const;
   // Number of bytes that this rank sends and receives in a step.
   std::size_t bytes_per_step() const;
 
@@ -80,12 +92,12 @@ class StaleSynchronous {
   StaleSynchronousOptions options_;
   std::vector<NamedTensor> parameters_;  // those that require gradients; decayed ones come first
   std::vector<NamedTensor> buffers_;
-  std::vector<NamedTensor> momentum_;                        // windows on velocity_
-  std::int64_t decayed_ = 0;                                 // number of elements
-  torch::Tensor values_;                                     // flat, of all parameters_
-  torch::Tensor gradients_;                                  // flat
-  torch::Tensor velocity_;                                   // flat, as of the last settle()
-  std::optional<parameter_server::ParameterServer> server_;  // from the first step on
+  std::vector<NamedTensor> momentum_;                          // windows on velocity_
+  std::int64_t decayed_ = 0;                                   // number of elements
+  torch::Tensor values_;                                       // flat, of all parameters_
+  torch::Tensor gradients_;                                    // flat
+  torch::Tensor velocity_;                                     // flat, as of the last settle()
+  std::unique_ptr<parameter_server::ParameterServer> server_;  // from the first step on
   bool settled_ = true;
 };
 
