@@ -2,6 +2,7 @@
 #include "ddp_runtime/train/run_report.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "hdf5_ckpt/crc32c.h"
 

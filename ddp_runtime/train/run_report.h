@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of a run's report that needs torch. run_reporter.h has the rest.
+// The part of a run's report that needs torch. run_outcome.h and run_reporter.h have the rest.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "ddp_runtime/parallel/replica.h"
-#include "ddp_runtime/train/evaluation.h"
-#include "ddp_runtime/train/run_reporter.h"
+#include "ddp_runtime/train/run_outcome.h"
 
 namespace ddp::train {
 

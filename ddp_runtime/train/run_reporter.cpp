@@ -217,15 +217,11 @@ std::string text_of(const json& report) {
 }  // namespace
 
 json make_run_report(comm::Group& group, const RunFacts& facts, const RunOutcome& outcome,
-                     const profile::StepSummary& summary, const profile::WaitTotals& waits) {
-  json ranks = gather_ranks(group, rank_entry(group, facts, summary, waits));
-  if (group.rank() != 0) return nullptr;
-  return report_of(group, facts, outcome, summary, waits, std::move(ranks));
-}
-
-json make_run_report(comm::Group& group, const RunFacts& facts, const RunOutcome& outcome,
                      const std::vector<profile::StepRecord>& steps) {
-  return make_run_report(group, facts, outcome, summarize(steps, kWarmupSteps), {});
+  const auto summary = summarize(steps, kWarmupSteps);
+  json ranks = gather_ranks(group, rank_entry(group, facts, summary, {}));
+  if (group.rank() != 0) return nullptr;
+  return report_of(group, facts, outcome, summary, {}, std::move(ranks));
 }
 
 void write_run_files(const std::filesystem::path& directory, const json& report,

@@ -19,54 +19,11 @@
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/profile/step_recorder.h"
 #include "ddp_runtime/profile/step_totals.h"
-#include "ddp_runtime/train/evaluation_result.h"
 #include "ddp_runtime/train/report_file.h"
+#include "ddp_runtime/train/run_outcome.h"
 #include "ddp_runtime/train/step_exchange.h"
 
 namespace ddp::train {
-
-struct RunFacts {
-  std::string program;  // "ddp-train 0.1.0"
-  std::string command;
-  std::string model;
-  std::string data;
-  std::int64_t parameters = 0;
-  std::int64_t global_batch = 0;
-  std::int64_t epochs = 0;
-  double started_unix = 0;
-  int threads = 0;  // threads that this rank computes with; 0: unknown
-};
-
-struct StepLoss {
-  std::int64_t step = 0;
-  std::int64_t epoch = 0;
-  double loss = 0;  // mean over all ranks
-  double learning_rate = 0;
-  double seconds = 0;  // duration on rank 0
-};
-
-struct RunOutcome {
-  std::int64_t steps = 0;  // by this process; a resumed run counts its own
-  double train_loss = 0;   // mean over the last epoch
-  std::optional<Evaluation> evaluation;
-  std::optional<std::uint32_t> parameters_crc32c;  // absent while the run is in progress
-  std::optional<double> best_eval_loss;  // at the end of an epoch, since the beginning of the run
-};
-
-// Collective. Returns the report on rank 0, null on the others. For custom training loops that do
-// not keep a report while they run; see RunReporter. `waits`: result of StepExchange, if it was
-// used.
-nlohmann::json make_run_report(comm::Group& group, const RunFacts& facts, const RunOutcome& outcome,
-                               const std::vector<profile::StepRecord>& steps);
-nlohmann::json make_run_report(comm::Group& group, const RunFacts& facts, const RunOutcome& outcome,
-                               const profile::StepSummary& summary,
-                               const profile::WaitTotals& waits);
-
-// On rank 0: writes run.json, steps.csv and trace.json (the last steps, for chrome://tracing) to
-// `directory`, which is created if it does not exist. Each file is written completely or not at
-// all. Throws RuntimeError on failure.
-void write_run_files(const std::filesystem::path& directory, const nlohmann::json& report,
-                     const std::vector<StepLoss>& losses, const std::string& trace);
 
 // The directory of the report, and the part of the run that this process trains.
 struct ReportTarget {

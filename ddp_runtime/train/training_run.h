@@ -18,6 +18,7 @@
 #include "ddp_runtime/train/learning_rate.h"
 #include "ddp_runtime/train/progress.h"
 #include "ddp_runtime/train/run_report.h"
+#include "ddp_runtime/train/run_reporter.h"
 #include "ddp_runtime/train/step_boundary.h"
 #include "ddp_runtime/train/trainer.h"
 #include "ddp_runtime/train/training_state.h"
