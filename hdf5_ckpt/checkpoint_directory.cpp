@@ -19,6 +19,7 @@
 #include "hdf5_ckpt/detail/layout.h"
 #include "hdf5_ckpt/detail/names.h"
 #include "hdf5_ckpt/detail/publish.h"
+#include "hdf5_ckpt/detail/retry.h"
 #include "hdf5_ckpt/error.h"
 
 namespace ddp::ckpt {
@@ -77,7 +78,7 @@ std::optional<Checkpoint> newest_of(const std::vector<Candidate>& candidates,
                                     std::vector<std::string>& skipped) {
   for (const Candidate& candidate : candidates) {
     try {
-      return with_retries(retry, [&] {
+      return with_retries(retry.unit, [&] {
         Checkpoint checkpoint = Checkpoint::open(candidate.path);
         if (checkpoint.manifest().step != candidate.step)
           throw DamagedError(fmt::format("checkpoint '{}': its manifest says step {}",

@@ -16,6 +16,7 @@
 // An exception means that this checkpoint was not created and that earlier ones are untouched.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -27,7 +28,7 @@
 
 #include "hdf5_ckpt/array.h"
 #include "hdf5_ckpt/checkpoint.h"
-#include "hdf5_ckpt/detail/retry.h"
+#include "hdf5_ckpt/error.h"
 #include "hdf5_ckpt/file_ops.h"
 #include "hdf5_ckpt/manifest.h"
 #include "hdf5_ckpt/owner_tag.h"
@@ -45,6 +46,11 @@ enum class IfExists {
   fail,       // keep a whole one, and commit() throws
   replace,    // exchange a whole one for the new one atomically, then delete it
   set_aside,  // as replace, but keep it as .superseded-step-N.<owner>
+};
+
+// The unit of the delays between retries: 0.5, 1, 2, 4 and 8 times this, then an error.
+struct RetryPolicy {
+  std::chrono::milliseconds unit{1000};
 };
 
 struct SaveOptions {

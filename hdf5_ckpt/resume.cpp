@@ -11,6 +11,7 @@
 
 #include "hdf5_ckpt/detail/directories.h"
 #include "hdf5_ckpt/detail/layout.h"
+#include "hdf5_ckpt/detail/retry.h"
 #include "hdf5_ckpt/error.h"
 
 namespace ddp::ckpt {
@@ -25,7 +26,7 @@ std::vector<Ancestor> ancestors_in(const CheckpointDirectory& directory) {
   std::vector<Ancestor> found;
   for (const Candidate& candidate : directory.candidates()) {
     try {
-      found.push_back({candidate.step, with_retries(directory.retry(), [&] {
+      found.push_back({candidate.step, with_retries(directory.retry().unit, [&] {
                          return Checkpoint::open(candidate.path).manifest().lineage;
                        })});
     } catch (const DamagedError&) {
@@ -71,7 +72,7 @@ StartingPoint look_at(const fs::path& path, const CheckpointDirectory* directory
   if (is_missing(path)) return start;
   refuse_directory_of_checkpoints(path);
   const RetryPolicy retry = directory != nullptr ? directory->retry() : RetryPolicy{};
-  const Checkpoint checkpoint = with_retries(retry, [&] { return Checkpoint::open(path); });
+  const Checkpoint checkpoint = with_retries(retry.unit, [&] { return Checkpoint::open(path); });
   start.step = checkpoint.manifest().step;
   start.crc32c = checkpoint.manifest().crc32c;
   start.lineage = checkpoint.manifest().lineage;

@@ -10,17 +10,12 @@
 
 namespace ddp::ckpt {
 
-// The unit of the delays between retries: 0.5, 1, 2, 4 and 8 times this, then an error.
-struct RetryPolicy {
-  std::chrono::milliseconds unit{1000};
-};
-
-// Retries `work`, with growing delays, while it throws UnreadableError; then rethrows the error
-// with advice on what to do.
+// Retries `work`, after 0.5, 1, 2, 4 and 8 times `unit`, while it throws UnreadableError; then
+// rethrows the error with advice on what to do.
 template <typename Work>
-auto with_retries(const RetryPolicy& retry, const Work& work) {
+auto with_retries(std::chrono::milliseconds unit, const Work& work) {
   constexpr int kTries = 6;
-  auto wait = retry.unit / 2;
+  auto wait = unit / 2;
   for (int tried = 1;; ++tried) {
     try {
       return work();
