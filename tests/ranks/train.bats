@@ -142,7 +142,7 @@ for part in ("train", "t10k"):
     open(f"mnist/{part}-images-idx3-ubyte", "wb").write(struct.pack(">4I", 0x803, 8, 4, 4) + bytes(100))
     open(f"mnist/{part}-labels-idx1-ubyte", "wb").write(struct.pack(">2I", 0x801, 8) + bytes(8))
 PY
-  refused 1 "its header announces 128 elements, but it holds 100" --data mnist:mnist
+  refused 1 "its header announces 8 x 4 x 4 elements, but it holds 100" --data mnist:mnist
 }
 
 @test "ranks that MPI did not connect exit with an error and do not train alone" {
