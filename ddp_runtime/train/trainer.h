@@ -66,8 +66,8 @@ class Trainer {
   ~Trainer();
 
   // Collective. Resumes if there is a checkpoint to resume from, trains to the end, and evaluates.
-  // If the resumed run had already finished, prints that, evaluates, and leaves the report as it
-  // is.
+  // If the resumed run had already finished, prints that, evaluates, saves the state if it is from
+  // a checkpoint outside of the checkpoint directory, and leaves the report as it is.
   RunResult fit();
 
  private:

@@ -425,10 +425,41 @@ RunResult TrainingRun::finish_interrupted() {
   return interrupted;
 }
 
+// Collective. Whether the newest checkpoint is in the directory that this run saves to.
+bool TrainingRun::newest_in_place() {
+  int there = 0;
+  if (group_.rank() == 0) {
+    std::error_code ignored;
+    there = std::filesystem::equivalent(checkpointer_.newest().parent_path(),
+                                        options_.checkpoint.directory, ignored)
+                ? 1
+                : 0;
+  }
+  return group_.all_reduce_value(there, comm::ReduceOp::max) != 0;
+}
+
+// Collective. Saves the state of a run that started from a checkpoint elsewhere and has nothing
+// left to train: the next job of a chain looks for it in the directory of this run.
+void TrainingRun::keep_starting_point() {
+  if (!checkpointing_enabled() || newest_in_place()) return;
+  checkpointer_.save(position_);
+  checkpointer_.drain();
+  if (newest_in_place()) {
+    progress_->log(fmt::format("checkpoint: the starting point was saved as {}",
+                               checkpointer_.newest().string()));
+    return;
+  }
+  throw RuntimeError(fmt::format(
+      "the starting point could not be saved in {}, which holds no checkpoint of it; make room "
+      "there, or give another --checkpoint-dir",
+      options_.checkpoint.directory.string()));
+}
+
 // The resumed run was already finished. Its report is worth more than a report about this process,
 // which trained nothing.
 RunResult TrainingRun::finish_without_steps() {
   evaluate_now();
+  keep_starting_point();
   auto ended = result_so_far();
   ended.stopped_early = position_.best.exhausted(options_.patience);
   ended.parameters_crc32c = parameters_crc32c(named_parameters(task_.module));

@@ -48,6 +48,8 @@ class TrainingRun {
   RunOutcome outcome_so_far() const;
   void keep_report();
   RunResult finish_without_steps();
+  bool newest_in_place();
+  void keep_starting_point();
   RunResult result_so_far() const;
   bool evaluates() const noexcept { return task_.data.evaluation != nullptr; }
   std::int64_t epochs_of_run() const;

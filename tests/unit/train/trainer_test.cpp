@@ -342,6 +342,29 @@ TEST_F(Training, FinishedRunStartedAgainReportsThatAndKeepsItsReport) {
   EXPECT_EQ(contents_of(o.report_directory / "steps.csv"), steps);
 }
 
+// The next job of a chain looks for its checkpoint in the directory of this one.
+TEST_F(Training, FinishedRunIsSavedInTheDirectoryOfTheRunThatStartsFromIt) {
+  auto o = options(2);
+  o.checkpoint.directory = dir_ / "first";
+  const auto first = run(2, o);
+  o.checkpoint.resume = first.checkpoint.string();
+  o.checkpoint.directory = dir_ / "second";
+  const auto second = run(2, o);
+  EXPECT_EQ(second.taken, 0);
+  EXPECT_EQ(second.checkpoint, o.checkpoint.directory / first.checkpoint.filename());
+  EXPECT_EQ(second.parameters_crc32c, first.parameters_crc32c);
+  const auto manifest = contents_of(second.checkpoint / "manifest.json");
+  ASSERT_FALSE(manifest.empty());
+  const auto again = run(2, o);
+  EXPECT_EQ(again.checkpoint, second.checkpoint);
+  EXPECT_EQ(contents_of(second.checkpoint / "manifest.json"), manifest) << "saved once";
+  o.epochs = 3;
+  const auto longer = run(2, o);
+  EXPECT_EQ(longer.taken, 25);
+  o.checkpoint.directory = dir_ / "third";
+  EXPECT_EQ(longer.parameters_crc32c, run(2, o).parameters_crc32c);
+}
+
 // An autoencoder: its output is compared with its input, and there are no classes.
 TEST_F(Training, MinimizesACustomLoss) {
   const auto inputs = torch::arange(64 * 6, torch::kFloat32).view({64, 6}).sin();
