@@ -10,6 +10,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/train/option_limits.h"
 #include "ddp_runtime/train/rank_agreement.h"
 #include "ddp_runtime/train/run_description.h"
 #include "ddp_runtime/train/run_difference.h"
@@ -33,6 +34,7 @@ TrainOptions same_on_all_ranks(comm::Group& group, const nlohmann::json& subject
   auto run = shared_settings(options);
   run.update(subject);
   require_same_run(group, run);
+  require_within_limits(options);
   return options;
 }
 
@@ -43,7 +45,7 @@ double unix_now() {
 LearningRate learning_rate_of(const TrainOptions& options, int ranks) {
   LearningRate rate;
   rate.base = options.optimizer.learning_rate;
-  if (options.scale_learning_rate) rate.scale = static_cast<double>(ranks * options.micro_batches);
+  if (options.scale_learning_rate) rate.scale = ranks * static_cast<double>(options.micro_batches);
   rate.warmup_steps = options.warmup_steps;
   rate.schedule = options.schedule;
   rate.decay_epochs = options.decay_epochs;
@@ -121,27 +123,16 @@ bool TrainingRun::epoch_done() const {
   return position_.consumed + sampler_.layout().global_batch() > task_.data.train->size();
 }
 
-// The requested number, or the number that the requested steps need from the current position.
-std::int64_t TrainingRun::epochs_of_run() const {
-  if (options_.epochs > 0 || options_.steps == 0) return std::max<std::int64_t>(1, options_.epochs);
-  const std::int64_t batch = sampler_.layout().global_batch();
-  const std::int64_t size = task_.data.train->size();
-  const std::int64_t in_an_epoch = size / batch;
-  const std::int64_t in_this_one = (size - position_.consumed) / batch;
-  const std::int64_t beyond =
-      std::max<std::int64_t>(0, options_.steps - position_.step - in_this_one);
-  return position_.epoch + 1 + (beyond + in_an_epoch - 1) / in_an_epoch;
+EpochSize TrainingRun::epoch_size() const {
+  return {task_.data.train->size(), sampler_.layout().global_batch()};
 }
 
-// Counted from the current position, because a resumed run may have another global batch.
+Reached TrainingRun::reached() const {
+  return {position_.epoch, position_.consumed, position_.step};
+}
+
 std::int64_t TrainingRun::planned_steps() const {
-  const std::int64_t batch = sampler_.layout().global_batch();
-  const std::int64_t size = task_.data.train->size();
-  const std::int64_t epochs_left = epochs_ - position_.epoch;
-  if (epochs_left <= 0) return position_.step;
-  const std::int64_t planned =
-      position_.step + (size - position_.consumed) / batch + (epochs_left - 1) * (size / batch);
-  return options_.steps > 0 ? std::min(options_.steps, planned) : planned;
+  return train::planned_steps({epochs_, options_.steps}, epoch_size(), reached());
 }
 
 // A dry run trains one of these steps.
@@ -194,7 +185,7 @@ RunResult TrainingRun::fit() {
     if (group_.rank() == 0) boundary_->set_deadline(job_deadline());
   }
   if (!options_.dry_run) resume();
-  epochs_ = epochs_of_run();
+  epochs_ = epochs_of_run({options_.epochs, options_.steps}, epoch_size(), reached());
   first_step_ = position_.step;
   learning_rate_.total_steps = planned_steps();
   progress_ = std::make_unique<Progress>(group_.rank() == 0, first_step_);
