@@ -33,6 +33,10 @@ struct TrainTask {
   // Settings of model and data, by name, that the shapes of the arrays do not show: a resumed run
   // reports those that differ from the run that saved.
   std::map<std::string, std::string> settings = {};
+  // Settings that only run.json records, beside those of the options: they change how long a step
+  // takes. "comm_hook", the name of options.parallel.hook, and "checkpoint_activations" are
+  // compared by ddp-report sweep.
+  std::map<std::string, std::string> report_settings = {};
 };
 
 struct RunResult {

@@ -209,7 +209,8 @@ std::unique_ptr<RunReporter> TrainingRun::make_reporter() {
                  sampler_.layout().global_batch(),
                  epochs_,
                  started_unix_,
-                 torch::get_num_threads()};
+                 torch::get_num_threads(),
+                 describe_settings(task_, options_)};
   ReportTarget target{options_.dry_run ? std::filesystem::path() : options_.report_directory,
                       first_step_};
   return std::make_unique<RunReporter>(group_, std::move(facts), std::move(target), recorder_,

@@ -293,6 +293,22 @@ TEST_F(Training, StepsAloneRunOverAsManyEpochsAsNeeded) {
   EXPECT_EQ(run(2, o).step, 25) << "one epoch by default";
 }
 
+// ddp-report sweep compares them.
+TEST_F(Training, ReportRecordsTheSettings) {
+  auto o = options(2);
+  o.steps = 2;
+  o.micro_batches = 2;
+  o.precision = amp::Precision::bf16;
+  o.optimizer.name = "adamw";
+  o.report_directory = dir_ / "report";
+  const auto settings = nlohmann::json::parse(run(2, o).report).at("settings");
+  EXPECT_EQ(settings.at("precision"), "bf16");
+  EXPECT_EQ(settings.at("optimizer"), "adamw");
+  EXPECT_EQ(settings.at("accumulate"), 2);
+  EXPECT_EQ(settings.at("comm_hook"), "off");
+  EXPECT_EQ(settings.at("staleness"), "off");
+}
+
 TEST_F(Training, WithoutEvaluationDataThereIsNoEvaluation) {
   data_.evaluation = nullptr;
   auto o = options(2);
