@@ -323,10 +323,10 @@ std::vector<Candidate> CheckpointDirectory::candidates() const {
 }
 
 Found CheckpointDirectory::newest_accepted(const std::function<void(const Checkpoint&)>& accept,
-                                           std::optional<std::uint64_t> after) const {
+                                           std::optional<std::uint64_t> at_least) const {
   const auto listed = [&] {
     std::vector<Candidate> found = candidates();
-    if (after) std::erase_if(found, [&](const Candidate& c) { return c.step <= *after; });
+    if (at_least) std::erase_if(found, [&](const Candidate& c) { return c.step < *at_least; });
     return found;
   };
   std::vector<Candidate> now = listed();

@@ -176,9 +176,9 @@ class CheckpointDirectory {
                                     const ReadOptions& options = {}) const;
 
   // Searches as load_newest() does, but with the caller's reader: `accept` throws DamagedError to
-  // skip a checkpoint. Considers only steps later than `after`.
+  // skip a checkpoint. Considers only the step `at_least` and later ones.
   Found newest_accepted(const std::function<void(const Checkpoint&)>& accept,
-                        std::optional<std::uint64_t> after = std::nullopt) const;
+                        std::optional<std::uint64_t> at_least = std::nullopt) const;
 
   // Searches as load_newest() does, but only verifies every byte of the result instead of keeping
   // it in memory.

@@ -95,6 +95,15 @@ std::string taken_text(const fs::path& root, const std::string& who) {
       root.string(), who);
 }
 
+// A save creates a deleted directory again, so that only the file may be missing by now.
+std::string vanished_text(const fs::path& file) {
+  return fmt::format(
+      "'{}' has vanished: this file, or the checkpoint directory with it, was deleted while this "
+      "process saved there; it stops, because without the file another run could save there, too; "
+      "run the same command to start again",
+      file.string());
+}
+
 }  // namespace
 
 LeaseHolder LeaseHolder::of_this_process(const OwnerTag& owner) {
@@ -154,8 +163,14 @@ void Lease::beat(const std::stop_token& stop, std::chrono::milliseconds interval
 }
 
 void Lease::require() const {
-  const auto text = read_lease(file_);
-  const auto holder = text ? LeaseHolder::parse(*text) : std::nullopt;
+  auto text = read_lease(file_);
+  if (!text) {
+    // A process that takes the lease over removes the file just before it creates its own.
+    std::this_thread::sleep_for(kGlance);
+    text = read_lease(file_);
+  }
+  if (!text) throw LeaseError(vanished_text(file_));
+  const auto holder = LeaseHolder::parse(*text);
   if (holder && holder->token == mine_.token) return;
   throw LeaseError(fmt::format(
       "'{}' was taken over by {}: this process stops, so that the two do not overwrite each other",

@@ -64,7 +64,7 @@ enum class LeaseVerdict : std::uint8_t { take_over, watch, refuse };
 LeaseVerdict judge_lease(const LeaseHolder& mine, const LeaseHolder& other,
                          const std::function<bool(const LeaseHolder&)>& lives);
 
-// Another run saves to the directory.
+// Another run saves to the directory, or nothing shows any more that this one does.
 class LeaseError : public Error {
  public:
   using Error::Error;
@@ -78,7 +78,8 @@ class Lease {
   Lease& operator=(const Lease&) = delete;
   ~Lease();
 
-  // Throws LeaseError if another run has taken the lease over, or if the lease cannot be read.
+  // Throws LeaseError if another run has taken the lease over or if its file is gone, IoError if
+  // the file cannot be read.
   void require() const;
 
  private:

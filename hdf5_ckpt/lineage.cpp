@@ -60,13 +60,13 @@ std::string new_run_name() {
 ResumePlan plan_resume(const StartingPoint& start, std::span<const Ancestor> there,
                        const std::string& directory) {
   ResumePlan plan;
-  const bool ahead = std::any_of(there.begin(), there.end(), [&](const Ancestor& ancestor) {
-    return ancestor.step > start.step.value_or(0) && comes_from(start, ancestor.lineage);
-  });
-  if (ahead) {
+  for (const Ancestor& ancestor : there) {
+    if (ancestor.step < start.step.value_or(0) || !comes_from(start, ancestor.lineage)) continue;
+    const bool first = plan.from != ResumePlan::From::newest;
     plan.from = ResumePlan::From::newest;
-    return plan;
+    plan.oldest = first ? ancestor.step : std::min(plan.oldest, ancestor.step);
   }
+  if (plan.from == ResumePlan::From::newest) return plan;
   // Opening a missing checkpoint reports that it is missing.
   if (!start.step || there.empty() || same_run(start, there)) {
     plan.from = ResumePlan::From::start;

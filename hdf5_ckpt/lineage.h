@@ -9,7 +9,8 @@
 // retention can count steps, and --resume auto needs no other record. --resume PATH names a
 // starting point. A command that is repeated (by a requeue, or by a person after exit status 75)
 // must not start there a second time. Each checkpoint therefore lists the starting points of its
-// run: a checkpoint that lists PATH was reached from PATH and is ahead of it.
+// run: a checkpoint that lists PATH was reached from PATH and is ahead of it, or is a copy of it
+// that a run saved that had nothing left to train.
 #pragma once
 
 #include <cstdint>
@@ -62,11 +63,12 @@ struct StartingPoint {
 
 struct ResumePlan {
   enum class From : std::uint8_t {
-    newest,  // the newest in the directory that is later than the starting point
+    newest,  // the newest in the directory that was reached from the starting point
     start,   // the starting point
     nowhere,
   };
   From from = From::nowhere;
+  std::uint64_t oldest = 0;              // for `newest`: the first step that was reached from it
   std::vector<std::uint64_t> set_aside;  // steps that the run abandons, highest first
   std::string refusal;                   // for `nowhere`: the reason, and what to do
 

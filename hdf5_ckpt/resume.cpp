@@ -133,7 +133,8 @@ Resumption resume_path(const CheckpointDirectory* directory, const fs::path& nam
   std::vector<std::string> notes;
   if (plan.from == ResumePlan::From::nowhere) throw MismatchError(plan.refusal);
   if (plan.from == ResumePlan::From::newest) {
-    auto [checkpoint, skipped] = directory->newest_accepted(accept, start.step);
+    const auto at_least = start.step ? std::optional(plan.oldest) : std::nullopt;
+    auto [checkpoint, skipped] = directory->newest_accepted(accept, at_least);
     notes = std::move(skipped);
     if (checkpoint) {
       notes.push_back(

@@ -2,6 +2,7 @@
 // IDX files: a magic number (two zero bytes, the element type, the number of dimensions), the
 // dimensions as big-endian 32-bit numbers, then the elements.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 
@@ -39,21 +40,27 @@ Idx parse_idx(const fs::path& file, std::size_t dimensions) {
                     "{:02x}{:02x}{:02x}{:02x}",
                     file.string(), dimensions, dimensions == 1 ? "" : "s", b[0], b[1], b[2], b[3]));
   }
+  const std::uint64_t held = b.size() - idx.data;
   std::uint64_t elements = 1;
+  bool fits = true;  // the elements announced so far, in the file
   for (std::size_t d = 0; d < dimensions; ++d) {
     std::uint32_t size = 0;
     for (std::size_t i = 0; i < 4; ++i) size = (size << 8U) | b[4 + 4 * d + i];
-    if (size == 0 || size > kMaxBytes / elements) {
-      throw RuntimeError(
-          fmt::format("{} has an impossible size in dimension {}: {}", file.string(), d, size));
-    }
-    elements *= size;
     idx.dimensions.push_back(size);
+    if (size == 0) {
+      throw RuntimeError(
+          fmt::format("{} is damaged: dimension {} of its {} has the size 0; "
+                      "download it again",
+                      file.string(), d + 1, dimensions));
+    }
+    fits = fits && size <= held / elements;
+    if (fits) elements *= size;
   }
-  if (b.size() - idx.data != elements) {
+  if (!fits || elements != held) {
     throw RuntimeError(fmt::format(
-        "{} is truncated or too long: its header announces {} elements, but it holds {}",
-        file.string(), elements, b.size() - idx.data));
+        "{} is damaged, truncated or too long: its header announces {} elements, but it holds "
+        "{}; download it again",
+        file.string(), fmt::join(idx.dimensions, " x "), held));
   }
   return idx;
 }
@@ -95,6 +102,11 @@ std::shared_ptr<TensorDataset> read_part(const fs::path& directory, const std::s
   return std::make_shared<TensorDataset>(bytes.to(torch::kFloat32).div(255), targets, 10);
 }
 
+// `input`: channels, rows, columns.
+std::string pixels(const std::vector<std::int64_t>& input) {
+  return fmt::format("{} x {}", input[1], input[2]);
+}
+
 }  // namespace
 
 DataPair read_mnist(const fs::path& directory) {
@@ -104,8 +116,17 @@ DataPair read_mnist(const fs::path& directory) {
                     "--data mnist:DIR",
                     directory.string()));
   }
-  return {"mnist:" + directory.string(), read_part(directory, "train"),
-          read_part(directory, "t10k")};
+  DataPair data{"mnist:" + directory.string(), read_part(directory, "train"),
+                read_part(directory, "t10k")};
+  const auto train = data.train->shape().input;
+  const auto evaluation = data.evaluation->shape().input;
+  if (train != evaluation) {
+    throw RuntimeError(fmt::format(
+        "the images in {} have {} pixels in the train files and {} in the t10k files; use files "
+        "of one data set",
+        directory.string(), pixels(train), pixels(evaluation)));
+  }
+  return data;
 }
 
 }  // namespace ddp::data

@@ -1,15 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/data/prefetch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <stdexcept>
+#include <system_error>
+
+#include "base/errors.h"
 
 namespace ddp::data {
 
 Prefetcher::Prefetcher(std::int64_t count, std::function<Batch(std::int64_t)> fetch, int workers,
                        int depth)
     : count_(count), fetch_(std::move(fetch)), depth_(std::max(depth, 1)) {
-  for (int i = 0; i < std::max(workers, 1); ++i) threads_.emplace_back([this] { work(); });
+  // More workers than items in flight would never have work.
+  const std::int64_t useful = std::clamp<std::int64_t>(workers, 1, depth_);
+  try {
+    while (static_cast<std::int64_t>(threads_.size()) < useful) {
+      threads_.emplace_back([this] { work(); });
+    }
+  } catch (const std::system_error& e) {
+    // A smaller number of threads returns the same items.
+    if (threads_.empty()) {
+      throw RuntimeError(fmt::format(
+          "cannot start a data loader thread: {}; raise the limit of processes (ulimit -u, or "
+          "that of the job's cgroup)",
+          e.code().message()));
+    }
+  }
 }
 
 Prefetcher::~Prefetcher() {

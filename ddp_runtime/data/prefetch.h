@@ -17,8 +17,9 @@ namespace ddp::data {
 
 class Prefetcher {
  public:
-  // `fetch(i)` creates item i of `count`; it is called from `workers` threads, for at most `depth`
-  // items ahead of the last one returned.
+  // `fetch(i)` creates item i of `count`; it is called from at most `workers` threads, for at most
+  // `depth` items ahead of the last one returned, so more threads than `depth` are not started.
+  // Throws RuntimeError if no thread can be started.
   Prefetcher(std::int64_t count, std::function<Batch(std::int64_t)> fetch, int workers, int depth);
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;

@@ -19,12 +19,17 @@ DistributedSampler::DistributedSampler(std::int64_t size, std::uint64_t seed, Ba
   if (layout.batch < 1 || layout.micro_batches < 1) {
     throw UsageError("a batch must hold at least one sample, and a step at least one batch");
   }
-  if (layout.global_batch() > size) {
+  // global_batch() may overflow before this check.
+  const std::int64_t most = size / layout.micro_batches / layout.ranks;
+  if (layout.batch > most) {
     throw UsageError(fmt::format(
-        "the global batch of {} samples ({} ranks x {} x {} micro-batches) is larger than the {} "
-        "training samples; use --batch {} or less",
-        layout.global_batch(), layout.ranks, layout.batch, layout.micro_batches, size,
-        size / (layout.ranks * layout.micro_batches)));
+        "the global batch of {:.0f} samples ({} ranks x {} x {} micro-batches) is larger than the "
+        "{} training samples; {}",
+        static_cast<double>(layout.batch) * static_cast<double>(layout.micro_batches) *
+            layout.ranks,
+        layout.ranks, layout.batch, layout.micro_batches, size,
+        most > 0 ? fmt::format("use --batch {} or less", most)
+                 : "use fewer micro-batches or fewer ranks"));
   }
 }
 

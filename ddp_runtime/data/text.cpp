@@ -61,10 +61,10 @@ DataPair read_text(const std::filesystem::path& path, std::int64_t context) {
   auto train = std::make_shared<const TextWindows>(file, 0, border, context);
   auto evaluation = std::make_shared<const TextWindows>(file, border, size, context);
   if (evaluation->size() == 0) {
-    throw UsageError(fmt::format(
-        "{} holds {} bytes; a context of {} needs {} or more, a tenth of which is held out: give a "
-        "longer text or a smaller --context",
-        path.string(), size, context, 10 * (context + 1)));
+    throw UsageError(
+        fmt::format("{} holds {} bytes; a context of {} needs {:.0f} or more, a tenth of which is "
+                    "held out: give a longer text or a smaller --context",
+                    path.string(), size, context, 10 * (static_cast<double>(context) + 1)));
   }
   return {"text:" + path.string(), std::move(train), std::move(evaluation)};
 }

@@ -38,12 +38,14 @@ void add_step(Rows& rows, const StepSeconds& a, const StepSeconds& b) {
   for (auto& [change, row] : phases) rows.push_back(std::move(row));
 }
 
-void add_environment(Rows& rows, const RunRecord& a, const RunRecord& b) {
-  std::map<std::string, std::pair<Cell, Cell>> variables;
-  for (const auto& [name, value] : a.environment) variables[name].first = value;
-  for (const auto& [name, value] : b.environment) variables[name].second = value;
-  for (const auto& [name, values] : variables) {
-    rows.push_back({"environment." + name, values.first, values.second});
+using Texts = std::map<std::string, std::string>;
+
+void add_texts(Rows& rows, const std::string& object, const Texts& a, const Texts& b) {
+  std::map<std::string, std::pair<Cell, Cell>> both;
+  for (const auto& [name, value] : a) both[name].first = value;
+  for (const auto& [name, value] : b) both[name].second = value;
+  for (const auto& [name, values] : both) {
+    rows.push_back({fmt::format("{}.{}", object, name), values.first, values.second});
   }
 }
 
@@ -69,7 +71,8 @@ Rows all_rows(const RunRecord& a, const RunRecord& b) {
   rows.push_back({"comm.bytes_per_step", cell_of(a.bytes_per_step), cell_of(b.bytes_per_step)});
   rows.push_back({"comm.busbw_GBps", cell_of(a.busbw_GBps), cell_of(b.busbw_GBps)});
   rows.push_back({"comm.overlap_ratio", cell_of(a.overlap_ratio), cell_of(b.overlap_ratio)});
-  add_environment(rows, a, b);
+  add_texts(rows, "settings", a.settings, b.settings);
+  add_texts(rows, "environment", a.environment, b.environment);
   return rows;
 }
 

@@ -294,16 +294,23 @@ Coverage read_coverage(const json& run, Problems& problems) {
   return covers;
 }
 
-std::map<std::string, std::string> read_environment(const Reader& reader) {
-  std::map<std::string, std::string> environment;
-  for (const auto& [name, value] : reader.raw().items()) {
+// The values of an object as text. Leaves out nested values.
+std::map<std::string, std::string> read_texts(const json& object) {
+  std::map<std::string, std::string> texts;
+  for (const auto& [name, value] : object.items()) {
     if (value.is_string()) {
-      environment[name.substr(0, kMaxText)] = value.get<std::string>().substr(0, kMaxText);
+      texts[name.substr(0, kMaxText)] = value.get<std::string>().substr(0, kMaxText);
     } else if (value.is_primitive()) {
-      environment[name.substr(0, kMaxText)] = value.dump();  // never nested values
+      texts[name.substr(0, kMaxText)] = value.dump();
     }
   }
-  return environment;
+  return texts;
+}
+
+std::map<std::string, std::string> read_settings(const json& run) {
+  const auto found = run.find("settings");
+  if (found == run.end() || !found->is_object()) return {};
+  return read_texts(*found);
 }
 
 RunRecord read_fields(Reader& reader, Problems& problems) {
@@ -338,7 +345,8 @@ RunRecord read_fields(Reader& reader, Problems& problems) {
   run.outcome_reason = reader.text_if_there("outcome_reason");
   run.wall = read_wall(reader.raw(), problems);
   run.covers = read_coverage(reader.raw(), problems);
-  run.environment = read_environment(reader.object("environment"));
+  run.settings = read_settings(reader.raw());
+  run.environment = read_texts(reader.object("environment").raw());
   return run;
 }
 

@@ -91,6 +91,7 @@ struct RunRecord {
   std::optional<double> busbw_GBps;
   std::optional<double> overlap_ratio;  // fraction of the communication that backward hides, 0 to 1
   std::vector<RankRecord> ranks;
+  std::map<std::string, std::string> settings;  // as text; empty in files of older versions
   std::map<std::string, std::string> environment;
 };
 

@@ -144,6 +144,23 @@ std::vector<std::string> unlike(const Scaling& scaling) {
   differ("number of parameters", [](const RunRecord& run) {
     return run.parameters ? std::to_string(std::llround(*run.parameters)) : std::string();
   });
+  // Runs of older versions have no settings.
+  constexpr std::pair<const char*, const char*> kWork[] = {
+      {"precision", "precision"},
+      {"comm_hook", "comm hook"},
+      {"accumulate", "micro-batches per step"},
+      {"optimizer", "optimizer"},
+      {"staleness", "staleness"},
+      {"deterministic", "deterministic sums"},
+      {"checkpoint_activations", "activation checkpointing"},
+      {"augment", "augmentation"},
+      {"heads", "attention heads"}};
+  for (const auto& [key, name] : kWork) {
+    differ(name, [key = key](const RunRecord& run) {
+      const auto found = run.settings.find(key);
+      return found == run.settings.end() ? std::string() : found->second;
+    });
+  }
   return what;
 }
 

@@ -64,8 +64,8 @@ struct Scaling {
 // `runs` must not be empty.
 Scaling analyze(std::vector<RunRecord> runs);
 
-// The properties in which the runs' work differs ("model", "data", "number of parameters"), so that
-// their speeds cannot be compared; empty if none.
+// The properties in which the runs' work differs ("model", "data", "precision"), so that their
+// speeds cannot be compared; empty if none. A property that a run does not record is not compared.
 std::vector<std::string> unlike(const Scaling& scaling);
 
 // The sum of all losses.

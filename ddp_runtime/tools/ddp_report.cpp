@@ -80,7 +80,7 @@ void add_commands(CLI::App& app, Arguments& arguments) {
         return number && value > 0 && value <= 1 ? "" : "give a fraction, such as 0.8";
       });
   sweep.add_flag("--mixed", arguments.mixed,
-                 "Accept runs of different models or data, without evaluating their scaling");
+                 "Accept runs of different work, without evaluating their scaling");
 
   CLI::App& compare = *app.add_subcommand("compare", "Compare two runs");
   compare.add_option("A", arguments.a, "The --report-dir of the first run")->required();

@@ -52,6 +52,14 @@ std::map<std::string, std::string> settings_of(const CommandLine& c) {
   return settings;
 }
 
+// What changes the time of a step, for the comparison of runs.
+std::map<std::string, std::string> report_settings_of(const CommandLine& c) {
+  const auto yes_or_no = [](bool value) { return value ? "yes" : "no"; };
+  return {{"comm_hook", c.comm_hook.empty() ? "off" : c.comm_hook},
+          {"deterministic", yes_or_no(c.deterministic)},
+          {"checkpoint_activations", yes_or_no(c.model.checkpoint_activations)}};
+}
+
 // Returns the exit code.
 int train(const CommandLine& c, ddp::comm::World& world) {
   if (c.threads > 0) torch::set_num_threads(c.threads);
@@ -71,7 +79,8 @@ int train(const CommandLine& c, ddp::comm::World& world) {
                                .module = *model,
                                .forward = [&](const torch::Tensor& x) { return model->forward(x); },
                                .data = data,
-                               .settings = settings_of(c)},
+                               .settings = settings_of(c),
+                               .report_settings = report_settings_of(c)},
                               c.train);
   if (world.is_leader()) print_start(c, world, *model, data);
   const auto result = trainer.fit();

@@ -9,16 +9,21 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <vector>
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/failure/liveness.h"
 #include "ddp_runtime/parallel/hooks/compression.h"
 #include "ddp_runtime/tools/validators.h"
+#include "ddp_runtime/train/option_limits.h"
 #include "slurm_ddp/version.h"
 
 namespace ddp::tools {
 namespace {
+
+constexpr std::uint64_t kMaxThreads = 4096;
+constexpr std::uint64_t kMaxContext = 1'000'000'000;
 
 constexpr const char* kExamples = R"(Examples:
   ddp-train --model mlp --data digits --epochs 20
@@ -35,16 +40,16 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
   app.option_defaults()->group("Training");
   app.add_option("--epochs", t.epochs,
                  "Epochs to train [with --steps, as many as needed; otherwise 1]")
-      ->check(positive());
+      ->check(whole_number(1, train::kMaxEpochs));
   app.add_option("--steps", t.steps, "Stop after this many optimizer steps; 0 means no limit")
-      ->check(not_negative())
+      ->check(whole_number(0, train::kMaxSteps))
       ->capture_default_str();
   app.add_option("--batch", t.batch, "Samples per rank and micro-batch")
-      ->check(positive())
+      ->check(whole_number(1, train::kMaxBatch))
       ->capture_default_str();
   app.add_option("--accumulate", t.micro_batches,
                  "Micro-batches per optimizer step (gradient accumulation)")
-      ->check(positive())
+      ->check(whole_number(1, train::kMaxBatch))
       ->capture_default_str();
   app.add_option("--lr", t.optimizer.learning_rate, "Learning rate; see --scale-lr")
       ->check(positive())
@@ -60,13 +65,13 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
   app.add_flag("--scale-lr", t.scale_learning_rate,
                "Multiply the learning rate by ranks x --accumulate (linear scaling rule)");
   app.add_option("--warmup", t.warmup_steps, "Steps of linear learning-rate warm-up")
-      ->check(not_negative())
+      ->check(whole_number(0, train::kMaxSteps))
       ->capture_default_str();
   app.add_option("--schedule", c.schedule,
                  "Learning-rate schedule after the warm-up: constant, step or cosine")
       ->capture_default_str();
   app.add_option("--decay-every", t.decay_epochs, "Epochs between decays (--schedule step)")
-      ->check(positive())
+      ->check(whole_number(1, train::kMaxEpochs))
       ->capture_default_str();
   app.add_option("--decay-factor", t.decay_factor, "Decay factor (--schedule step)")
       ->check(fraction())
@@ -88,6 +93,7 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
       ->check(not_negative())
       ->capture_default_str();
   app.add_option("--seed", t.seed, "Random seed for initialization, sample order and dropout")
+      ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str();
 }
 
@@ -97,7 +103,7 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
   app.add_option("--backend", c.backend, "auto or mpi; this build trains on CPUs")
       ->capture_default_str();
   app.add_option("--bucket-mb", c.bucket_mb, "Size of gradient buckets in MiB")
-      ->check(positive())
+      ->check(size_in_mib())
       ->capture_default_str();
   app.add_option("--comm-hook", c.comm_hook,
                  "Gradient compression: off, fp16, bf16, powersgd or powersgd:RANK; noop sends "
@@ -110,7 +116,7 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
   app.add_option("--staleness", t.staleness,
                  "Train asynchronously: a rank may be this many steps ahead of the slowest one "
                  "(sgd only) [synchronous]")
-      ->check(not_negative());
+      ->check(whole_number(0, train::kMaxStaleness));
   app.add_option(
          "--network", c.network,
          "Network model for choosing collective schedules: LATENCY:BANDWIDTH "
@@ -140,10 +146,10 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
       ->check(at_least_one())
       ->capture_default_str();
   app.add_option("--threads", c.threads, "Compute threads per rank; 0 means OMP_NUM_THREADS")
-      ->check(not_negative())
+      ->check(whole_number(0, kMaxThreads))
       ->capture_default_str();
   app.add_option("--workers", t.loader_threads, "Data loader threads per rank")
-      ->check(positive())
+      ->check(whole_number(1, train::kMaxLoaderThreads))
       ->capture_default_str();
   app.add_option("--checkpoint-dir", t.checkpoint.directory,
                  "Directory for checkpoints [no checkpoints]");
@@ -152,11 +158,11 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
   app.add_option("--checkpoint-copy-mb", c.checkpoint_copy_mb,
                  "Limit in MiB per rank for the copy that is saved in the background; a larger "
                  "state is saved before the next step")
-      ->check(not_negative())
+      ->check(size_in_mib_or_zero())
       ->capture_default_str();
   app.add_option("--checkpoint-share-mb", c.checkpoint_share_mb,
                  "Split a checkpoint over several ranks if each writes at least this many MiB")
-      ->check(positive())
+      ->check(size_in_mib())
       ->capture_default_str();
   app.add_option("--keep-last", t.checkpoint.keep_last, "Number of checkpoints to keep")
       ->check(positive())
@@ -202,7 +208,7 @@ void add_model_options(CLI::App& app, TrainCommandLine& c) {
       ->check(not_negative())
       ->capture_default_str();
   app.add_option("--context", c.data_options.context, "Context length of gpt in bytes")
-      ->check(positive())
+      ->check(whole_number(1, kMaxContext))
       ->capture_default_str();
   app.add_flag("--checkpoint-activations", c.model.checkpoint_activations,
                "gpt: recompute the activations of a block in backward instead of storing them");

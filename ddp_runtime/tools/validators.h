@@ -37,6 +37,33 @@ inline CLI::Validator fraction() {
   return number_check("a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; });
 }
 
+// A whole number. Conversions of older CLI11 do not notice an overflow, and take -1 for the largest
+// unsigned number. long double holds all 64-bit numbers exactly.
+inline CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
+  return {[=](std::string& text) -> std::string {
+            long double value = 0;
+            const bool within = CLI::detail::lexical_cast(text, value) &&
+                                value >= static_cast<long double>(least) &&
+                                value <= static_cast<long double>(most);
+            if (within) return {};
+            return "'" + text + "' is not a number from " + std::to_string(least) + " to " +
+                   std::to_string(most);
+          },
+          ""};
+}
+
+// A size in MiB that can be converted to bytes.
+inline constexpr double kMaxMiB = 1e12;
+
+inline CLI::Validator size_in_mib() {
+  return number_check("a number above 0 and at most 1e12",
+                      [](double v) { return v > 0 && v <= kMaxMiB; });
+}
+
+inline CLI::Validator size_in_mib_or_zero() {
+  return number_check("a number from 0 to 1e12", [](double v) { return v >= 0 && v <= kMaxMiB; });
+}
+
 // Replaces CLI::Range, which accepts NaN as a number in any range.
 inline CLI::Validator number_between(double least, double most) {
   const CLI::Range range(least, most);

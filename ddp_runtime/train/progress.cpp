@@ -11,7 +11,9 @@
 namespace ddp::train {
 
 std::string duration_text(double seconds) {
-  const auto total = static_cast<std::int64_t>(std::llround(std::max(0.0, seconds)));
+  constexpr double kMaxSeconds = 1e15;  // fits into an integer
+  const auto total =
+      static_cast<std::int64_t>(std::llround(std::min(std::max(0.0, seconds), kMaxSeconds)));
   const auto hours = total / 3600;
   if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, total / 60 % 60, total % 60);
   return fmt::format("{}:{:02}", total / 60, total % 60);

@@ -43,4 +43,16 @@ nlohmann::json describe_run(const nlohmann::json& subject, const TrainTask& task
   return run;
 }
 
+nlohmann::json describe_settings(const TrainTask& task, const TrainOptions& options) {
+  auto settings = run_settings(options);
+  settings.update({{"batch", options.batch},
+                   {"bucket_bytes", options.parallel.buckets.bytes},
+                   {"comm_hook", options.parallel.hook ? "set" : "off"}});
+  // 0 is asynchronous, too.
+  if (!options.staleness) settings["staleness"] = "off";
+  settings.update(nlohmann::json(task.settings));
+  settings.update(nlohmann::json(task.report_settings));
+  return settings;
+}
+
 }  // namespace ddp::train

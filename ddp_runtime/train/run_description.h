@@ -17,4 +17,7 @@ nlohmann::json describe_subject(const TrainTask& task);
 nlohmann::json describe_run(const nlohmann::json& subject, const TrainTask& task,
                             const TrainOptions& options, const data::BatchLayout& layout);
 
+// All that affects the results or the time of a step, for run.json.
+nlohmann::json describe_settings(const TrainTask& task, const TrainOptions& options);
+
 }  // namespace ddp::train

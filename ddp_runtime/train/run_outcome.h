@@ -26,6 +26,8 @@ struct RunFacts {
   std::int64_t epochs = 0;
   double started_unix = 0;
   int threads = 0;  // threads that this rank computes with; 0: unknown
+  // What the run was asked to do, by name: strings, numbers and booleans. Null: unknown.
+  nlohmann::json settings = nullptr;
 };
 
 struct StepLoss {

@@ -34,6 +34,10 @@ struct TrainTask {
   // Settings of model and data, by name, that the shapes of the arrays do not show: a resumed run
   // reports the settings that differ from those of the run that saved the checkpoint.
   std::map<std::string, std::string> settings = {};
+  // Settings that only run.json records, beside those of the options: they change how long a step
+  // takes. "comm_hook", the name of options.parallel.hook, and "checkpoint_activations" are
+  // compared by ddp-report sweep.
+  std::map<std::string, std::string> report_settings = {};
 };
 
 class TrainingRun;
@@ -47,8 +51,8 @@ class Trainer {
   ~Trainer();
 
   // Collective. Resumes if there is a checkpoint to resume from, trains to the end, and evaluates.
-  // If the resumed run had already finished, prints that, evaluates, and leaves the report as it
-  // is.
+  // If the resumed run had already finished, prints that, evaluates, saves the state if it is from
+  // a checkpoint outside of the checkpoint directory, and leaves the report as it is.
   RunResult fit();
 
  private:

@@ -10,6 +10,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/train/option_limits.h"
 #include "ddp_runtime/train/rank_agreement.h"
 #include "ddp_runtime/train/run_description.h"
 #include "ddp_runtime/train/run_difference.h"
@@ -33,6 +34,7 @@ TrainOptions same_on_all_ranks(comm::Group& group, const nlohmann::json& subject
   auto run = shared_settings(options);
   run.update(subject);
   require_same_run(group, run);
+  require_within_limits(options);
   return options;
 }
 
@@ -43,7 +45,7 @@ double unix_now() {
 LearningRate learning_rate_of(const TrainOptions& options, int ranks) {
   LearningRate rate;
   rate.base = options.optimizer.learning_rate;
-  if (options.scale_learning_rate) rate.scale = static_cast<double>(ranks * options.micro_batches);
+  if (options.scale_learning_rate) rate.scale = ranks * static_cast<double>(options.micro_batches);
   rate.warmup_steps = options.warmup_steps;
   rate.schedule = options.schedule;
   rate.decay_epochs = options.decay_epochs;
@@ -121,28 +123,16 @@ bool TrainingRun::epoch_done() const {
   return position_.consumed + sampler_.layout().global_batch() > task_.data.train->size();
 }
 
-// The requested number of epochs, or the number that the requested steps need from the current
-// position.
-std::int64_t TrainingRun::epochs_of_run() const {
-  if (options_.epochs > 0 || options_.steps == 0) return std::max<std::int64_t>(1, options_.epochs);
-  const std::int64_t batch = sampler_.layout().global_batch();
-  const std::int64_t size = task_.data.train->size();
-  const std::int64_t in_an_epoch = size / batch;
-  const std::int64_t in_this_one = (size - position_.consumed) / batch;
-  const std::int64_t beyond =
-      std::max<std::int64_t>(0, options_.steps - position_.step - in_this_one);
-  return position_.epoch + 1 + (beyond + in_an_epoch - 1) / in_an_epoch;
+EpochSize TrainingRun::epoch_size() const {
+  return {task_.data.train->size(), sampler_.layout().global_batch()};
 }
 
-// Counted from the current position, because a resumed run may have a different global batch.
+Reached TrainingRun::reached() const {
+  return {position_.epoch, position_.consumed, position_.step};
+}
+
 std::int64_t TrainingRun::planned_steps() const {
-  const std::int64_t batch = sampler_.layout().global_batch();
-  const std::int64_t size = task_.data.train->size();
-  const std::int64_t epochs_left = epochs_ - position_.epoch;
-  if (epochs_left <= 0) return position_.step;
-  const std::int64_t planned =
-      position_.step + (size - position_.consumed) / batch + (epochs_left - 1) * (size / batch);
-  return options_.steps > 0 ? std::min(options_.steps, planned) : planned;
+  return train::planned_steps({epochs_, options_.steps}, epoch_size(), reached());
 }
 
 // A dry run trains one of these steps.
@@ -195,7 +185,7 @@ RunResult TrainingRun::fit() {
     if (group_.rank() == 0) boundary_->set_deadline(job_deadline());
   }
   if (!options_.dry_run) resume();
-  epochs_ = epochs_of_run();
+  epochs_ = epochs_of_run({options_.epochs, options_.steps}, epoch_size(), reached());
   first_step_ = position_.step;
   learning_rate_.total_steps = planned_steps();
   progress_ = std::make_unique<Progress>(group_.rank() == 0, first_step_);
@@ -219,7 +209,8 @@ std::unique_ptr<RunReporter> TrainingRun::make_reporter() {
                  sampler_.layout().global_batch(),
                  epochs_,
                  started_unix_,
-                 torch::get_num_threads()};
+                 torch::get_num_threads(),
+                 describe_settings(task_, options_)};
   ReportTarget target{options_.dry_run ? std::filesystem::path() : options_.report_directory,
                       first_step_};
   return std::make_unique<RunReporter>(group_, std::move(facts), std::move(target), recorder_,
@@ -426,10 +417,41 @@ RunResult TrainingRun::finish_interrupted() {
   return interrupted;
 }
 
+// Collective. Whether the newest checkpoint is in the directory that this run saves to.
+bool TrainingRun::newest_in_place() {
+  int there = 0;
+  if (group_.rank() == 0) {
+    std::error_code ignored;
+    there = std::filesystem::equivalent(checkpointer_.newest().parent_path(),
+                                        options_.checkpoint.directory, ignored)
+                ? 1
+                : 0;
+  }
+  return group_.all_reduce_value(there, comm::ReduceOp::max) != 0;
+}
+
+// Collective. Saves the state of a run that started from a checkpoint elsewhere and has nothing
+// left to train: the next job of a chain looks for it in the directory of this run.
+void TrainingRun::keep_starting_point() {
+  if (!checkpointing_enabled() || newest_in_place()) return;
+  checkpointer_.save(position_);
+  checkpointer_.drain();
+  if (newest_in_place()) {
+    progress_->log(fmt::format("checkpoint: the starting point was saved as {}",
+                               checkpointer_.newest().string()));
+    return;
+  }
+  throw RuntimeError(fmt::format(
+      "the starting point could not be saved in {}, which holds no checkpoint of it; make room "
+      "there, or give another --checkpoint-dir",
+      options_.checkpoint.directory.string()));
+}
+
 // The resumed run was already finished. Its report is worth more than a report about this process,
 // which trained nothing.
 RunResult TrainingRun::finish_without_steps() {
   evaluate_now();
+  keep_starting_point();
   auto ended = result_so_far();
   ended.stopped_early = position_.best.exhausted(options_.patience);
   ended.parameters_crc32c = parameters_crc32c(named_parameters(task_.module));

@@ -17,6 +17,7 @@
 #include "ddp_runtime/train/checkpointer.h"
 #include "ddp_runtime/train/learning_rate.h"
 #include "ddp_runtime/train/progress.h"
+#include "ddp_runtime/train/run_length.h"
 #include "ddp_runtime/train/run_report.h"
 #include "ddp_runtime/train/run_reporter.h"
 #include "ddp_runtime/train/step_boundary.h"
@@ -50,9 +51,12 @@ class TrainingRun {
   RunOutcome outcome_so_far() const;
   void keep_report();
   RunResult finish_without_steps();
+  bool newest_in_place();
+  void keep_starting_point();
   RunResult result_so_far() const;
   bool evaluates() const noexcept { return task_.data.evaluation != nullptr; }
-  std::int64_t epochs_of_run() const;
+  EpochSize epoch_size() const;
+  Reached reached() const;
   bool epoch_done() const;
   bool checkpointing_enabled() const;
   void begin_agreement();

@@ -115,9 +115,22 @@ PY
   refused 2 "unknown precision 'fp8'" --precision fp8
   refused 2 "no NCCL backend" --backend nccl
   refused 2 "--checkpoint-every takes" --checkpoint-every never
-  refused 2 "--epochs: '0' is not a number above 0" --epochs 0
+  refused 2 "--epochs: '0' is not a number from 1 to 1000000000" --epochs 0
   refused 2 "--silence: '0.5' is not a number of at least 1" --silence 0.5
   refused 2 "--no-such-option" --no-such-option
+}
+
+@test "numbers that no run can have are refused with one sentence" {
+  refused 2 "--steps: '9223372036854775807' is not a number from 0 to 1000000000000000" --steps 9223372036854775807
+  refused 2 "--steps: '99999999999999999999' is not a number from 0 to" --steps 99999999999999999999
+  refused 2 "--workers: '100000' is not a number from 1 to 1024" --workers 100000
+  refused 2 "--threads: '100000' is not a number from 0 to 4096" --threads 100000
+  refused 2 "--seed: '-1' is not a number from 0 to 18446744073709551615" --seed -1
+  refused 2 "--seed: '18446744073709551616' is not a number from 0 to" --seed 18446744073709551616
+  refused 2 "--bucket-mb: '1e300' is not a number above 0 and at most 1e12" --bucket-mb 1e300
+  refused 2 "use --batch 809 or less" --batch 1000000000
+  refused 2 "use fewer micro-batches or fewer ranks" --batch 1000000000 --accumulate 1000000000
+  run -0 ranks 1 --steps 1 --workers 1024 --seed 18446744073709551615
 }
 
 @test "unusable directories are detected before training" {
@@ -142,7 +155,7 @@ for part in ("train", "t10k"):
     open(f"mnist/{part}-images-idx3-ubyte", "wb").write(struct.pack(">4I", 0x803, 8, 4, 4) + bytes(100))
     open(f"mnist/{part}-labels-idx1-ubyte", "wb").write(struct.pack(">2I", 0x801, 8) + bytes(8))
 PY
-  refused 1 "its header announces 128 elements, but it holds 100" --data mnist:mnist
+  refused 1 "its header announces 8 x 4 x 4 elements, but it holds 100" --data mnist:mnist
 }
 
 @test "ranks that MPI did not connect exit with an error and do not train alone" {

@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <mutex>
+#include <set>
 #include <stdexcept>
 #include <thread>
 
@@ -47,6 +49,23 @@ TEST(Prefetcher, NeverExceedsTheDepth) {
     EXPECT_LT(furthest.load(), i + 4);
     batches.next();
   }
+}
+
+// A hundred thousand threads would exceed the limits of most systems.
+TEST(Prefetcher, StartsOnlyThreadsThatCanHaveWork) {
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  Prefetcher batches(
+      64,
+      [&](std::int64_t i) {
+        const std::lock_guard lock(mutex);
+        threads.insert(std::this_thread::get_id());
+        return numbered(i);
+      },
+      100'000, 4);
+  for (std::int64_t i = 0; i < 64; ++i) batches.next();
+  const std::lock_guard lock(mutex);
+  EXPECT_LE(threads.size(), 4U);
 }
 
 TEST(Prefetcher, ErrorReplacesItsItemAndLaterItemsFollow) {

@@ -2,6 +2,7 @@
 // The readers on the real digits and on IDX files, intact and with every known kind of damage.
 #include "ddp_runtime/data/readers.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>
@@ -39,6 +40,13 @@ std::string big_endian(std::uint32_t value) {
 std::string images(std::uint32_t n) {
   std::string bytes = big_endian(0x00000803) + big_endian(n) + big_endian(2) + big_endian(3);
   for (std::uint32_t i = 0; i < n * 6; ++i) bytes += static_cast<char>(i % 256);
+  return bytes;
+}
+
+// A file of 30 images of 2 x 3 pixels whose header says something else.
+std::string with_sizes(std::uint32_t n, std::uint32_t rows, std::uint32_t columns) {
+  auto bytes = images(30);
+  bytes.replace(4, 12, big_endian(n) + big_endian(rows) + big_endian(columns));
   return bytes;
 }
 
@@ -119,19 +127,18 @@ TEST(Mnist, DamageIsNamed) {
     return error();
   };
   EXPECT_THAT(damage(image_file, images(30).substr(0, 100)),
-              AllOf(HasSubstr("train-images"), HasSubstr("truncated"), HasSubstr("180 elements")));
+              AllOf(HasSubstr("train-images"), HasSubstr("truncated"),
+                    HasSubstr("announces 30 x 2 x 3 elements, but it holds 84")));
   EXPECT_THAT(damage(image_file, images(30) + "x"), HasSubstr("too long"));
   EXPECT_THAT(damage(image_file, images(30).substr(0, 9)), HasSubstr("less than a header"));
   EXPECT_THAT(damage(image_file, labels(30)), HasSubstr("magic number is 00000801"));
   EXPECT_THAT(damage(image_file, "GIF89a" + images(30)), HasSubstr("not an IDX file"));
   EXPECT_THAT(damage(image_file, images(29)),
               AllOf(HasSubstr("29 images"), HasSubstr("30 labels")));
-  auto huge = images(30);
-  huge.replace(4, 12, big_endian(0xffffffff) + big_endian(0xffffffff) + big_endian(0xffffffff));
-  EXPECT_THAT(damage(image_file, huge), HasSubstr("impossible size"));
-  auto zero = images(30);
-  zero.replace(8, 4, big_endian(0));
-  EXPECT_THAT(damage(image_file, zero), HasSubstr("impossible size"));
+  constexpr std::uint32_t kHuge = 0xffffffff;
+  EXPECT_THAT(
+      damage(image_file, with_sizes(kHuge, kHuge, kHuge)),
+      HasSubstr("announces 4294967295 x 4294967295 x 4294967295 elements, but it holds 180"));
   auto wrong = labels(30);
   wrong.back() = 11;
   EXPECT_THAT(damage(label_file, wrong), AllOf(HasSubstr("train-labels"), HasSubstr("label 11")));
@@ -140,6 +147,33 @@ TEST(Mnist, DamageIsNamed) {
   EXPECT_THAT(error(),
               AllOf(HasSubstr("no t10k-labels-idx1-ubyte"), HasSubstr(directory.path().string())));
   EXPECT_THAT(error_of([] { read_mnist("/nonexistent"); }), HasSubstr("is not a directory"));
+}
+
+// Whichever dimension is wrong, the message shows all of them and blames no other.
+TEST(Mnist, WrongDimensionIsNotBlamedOnAnother) {
+  const TemporaryDirectory directory;
+  const auto file = directory.path() / "train-images-idx3-ubyte";
+  const auto error = [&](const std::string& bytes) {
+    write_mnist(directory.path());
+    write(file, bytes);
+    return error_of([&] { read_mnist(directory.path()); });
+  };
+  for (const std::uint32_t wrong : {7U, 0x10000000U, 0xffffffffU}) {
+    const auto holds = [&](const std::string& sizes) {
+      return HasSubstr(
+          fmt::format("{} is damaged, truncated or too long: its header announces {} "
+                      "elements, but it holds 180",
+                      file.string(), sizes));
+    };
+    EXPECT_THAT(error(with_sizes(wrong, 2, 3)), holds(fmt::format("{} x 2 x 3", wrong)));
+    EXPECT_THAT(error(with_sizes(30, wrong, 3)), holds(fmt::format("30 x {} x 3", wrong)));
+    EXPECT_THAT(error(with_sizes(30, 2, wrong)), holds(fmt::format("30 x 2 x {}", wrong)));
+  }
+  EXPECT_THAT(error(with_sizes(0, 2, 3)), HasSubstr("dimension 1 of its 3 has the size 0"));
+  EXPECT_THAT(error(with_sizes(30, 0, 3)), HasSubstr("dimension 2 of its 3 has the size 0"));
+  EXPECT_THAT(error(with_sizes(30, 2, 0)), HasSubstr("dimension 3 of its 3 has the size 0"));
+  EXPECT_THAT(error(with_sizes(30, 3, 2)),
+              HasSubstr("have 3 x 2 pixels in the train files and 2 x 3 in the t10k files"));
 }
 
 TEST(Synthetic, IsReproducibleAndDoesNotAdvanceTheModelsGenerator) {

@@ -4,10 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <set>
 
 #include "base/errors.h"
+#include "tests/unit/error_of.h"
 
 namespace ddp::data {
 namespace {
@@ -82,6 +84,18 @@ TEST(DistributedSampler, BatchLargerThanTheDataIsRefusedWithARemedy) {
     EXPECT_THAT(e.what(), HasSubstr("100 training samples"));
     EXPECT_THAT(e.what(), HasSubstr("--batch 50"));
   }
+}
+
+TEST(DistributedSampler, BatchBeyondAllNumbersIsRefusedToo) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const auto refusal = [](BatchLayout layout) {
+    return error_of([&] { DistributedSampler(100, 1, layout); });
+  };
+  EXPECT_THAT(refusal({kMost, 1, 0, 2}), HasSubstr("use --batch 50 or less"));
+  EXPECT_THAT(refusal({kMost, kMost, 0, 2}), HasSubstr("use fewer micro-batches or fewer ranks"));
+  // The product of these three is 0 in 64 bits.
+  EXPECT_THAT(refusal({1LL << 32, 1LL << 31, 0, 2}), HasSubstr("18446744073709551616 samples"));
+  EXPECT_EQ(refusal({50, 1, 0, 2}), "");
 }
 
 TEST(EvaluationShare, CoversEverySampleOnce) {

@@ -25,6 +25,7 @@ using test::TempDirectory;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 // Long enough that a live owner does not appear silent on a busy machine. Silent owners in these
 // tests stay silent.
@@ -136,6 +137,19 @@ TEST(Lease, EarlierRestartIsReplacedAndFenced) {
               HasSubstr("was taken over by job 17 (restart 1) on"));
   now->require();
   EXPECT_THAT(error_of([&] { hold(root.path(), tag("17", 0)); }), HasSubstr("is in use"));
+}
+
+TEST(Lease, DeletedDirectoryOrFileIsNotATakeover) {
+  const TempDirectory root;
+  for (const bool with_directory : {false, true}) {
+    const fs::path directory = root / "ck";
+    fs::create_directories(directory);
+    const auto lease = hold(directory, tag("17", 0));
+    fs::remove_all(with_directory ? directory : directory / ".owner");
+    const auto error = error_of([&] { lease->require(); });
+    EXPECT_THAT(error, HasSubstr((directory / ".owner").string() + "' has vanished"));
+    EXPECT_THAT(error, Not(HasSubstr("taken over")));
+  }
 }
 
 TEST(Lease, FencedOwnerRemovesNothingWhenItEnds) {

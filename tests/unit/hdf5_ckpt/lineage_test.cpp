@@ -104,6 +104,11 @@ std::vector<PlanCase> plan_cases() {
        {{130, Lineage{"mine", 120, {kAt120}}}},
        From::newest,
        {}},
+      {"start from another directory saved as it was",
+       outside,
+       {{120, Lineage{"mine", 120, {kAt120}}}},
+       From::newest,
+       {}},
       {"another run's directory", outside, {{130, old}}, From::nowhere, {}},
       {"directory of an older version", outside, {{130, {}}}, From::nowhere, {}},
       {"rollback in the directory of an older version",
@@ -258,6 +263,21 @@ TEST_F(Resuming, StartFromAnotherDirectoryHappensOnce) {
   EXPECT_THAT(error_of([&] { fine_tuning.start(run_.path_of(140)); }),
               HasSubstr("holds checkpoints of another run"));
   EXPECT_THAT(fine_tuning.steps(), ElementsAre(134, 133, 132));
+}
+
+// A run that had nothing left to train saves the state it started from.
+TEST_F(Resuming, StartSavedAsItWasIsResumedFrom) {
+  SavedRun chain(root_ / "other");
+  EXPECT_EQ(chain.start(run_.path_of(130)), 130U);
+  chain.save(130);
+  EXPECT_EQ(chain.start(run_.path_of(130)), 130U);
+  EXPECT_THAT(chain.notes(), ElementsAre(HasSubstr("has already started from")));
+  EXPECT_THAT(chain.set_aside(), IsEmpty());
+  EXPECT_EQ(chain.start(), 130U);
+  chain.save(135);
+  EXPECT_EQ(chain.start(run_.path_of(130)), 135U);
+  test::damage(Checkpoint::open(chain.path_of(135)), "model/fc.weight");
+  EXPECT_EQ(chain.start(run_.path_of(130)), 130U);
 }
 
 TEST_F(Resuming, DamagedCheckpointsAheadOfTheStartAreSkipped) {

@@ -178,6 +178,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(RunRecord, NewerKeysAreRead) {
   json run = good();
+  run["settings"] = {{"precision", "bf16"}, {"accumulate", 2}, {"deep", {1, 2}}};
   run["outcome"] = "interrupted";
   run["outcome_reason"] = "SIGTERM";
   run["wall_seconds"] = {{"total", 10},     {"startup", 1},      {"steps", 7},
@@ -191,6 +192,8 @@ TEST(RunRecord, NewerKeysAreRead) {
                           {"involuntary_switches_per_second", 3.5},
                           {"peak_memory_bytes", 1048576}});
   const RunRecord record = test::run_of(run);
+  EXPECT_EQ(record.settings,
+            (std::map<std::string, std::string>{{"accumulate", "2"}, {"precision", "bf16"}}));
   EXPECT_EQ(record.outcome, "interrupted");
   EXPECT_EQ(record.outcome_reason, "SIGTERM");
   EXPECT_EQ(record.wall.total, 10);

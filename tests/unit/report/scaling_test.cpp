@@ -126,6 +126,41 @@ TEST(Scaling, DifferentWorkloadIsDetected) {
   EXPECT_EQ(differ("parameters", 99), std::vector<std::string>{"number of parameters"});
 }
 
+TEST(Scaling, DifferentSettingsAreDifferentWork) {
+  const nlohmann::json settings = {{"precision", "fp32"},
+                                   {"comm_hook", "off"},
+                                   {"accumulate", 1},
+                                   {"optimizer", "sgd"},
+                                   {"staleness", "off"},
+                                   {"deterministic", "no"},
+                                   {"checkpoint_activations", "no"},
+                                   {"learning_rate", 0.1}};
+  const auto differ = [&](const char* key, const nlohmann::json& value) {
+    auto base = run_json(1, 64, kOne);
+    auto other = run_json(2, 64, kOne);
+    base["settings"] = other["settings"] = settings;
+    other["settings"][key] = value;
+    return unlike(analyze({run_of(base), run_of(other)}));
+  };
+  const auto only = [](const char* name) { return std::vector<std::string>{name}; };
+  EXPECT_EQ(differ("precision", "fp32"), std::vector<std::string>{});
+  EXPECT_EQ(differ("precision", "bf16"), only("precision"));
+  EXPECT_EQ(differ("comm_hook", "fp16"), only("comm hook"));
+  EXPECT_EQ(differ("accumulate", 4), only("micro-batches per step"));
+  EXPECT_EQ(differ("optimizer", "adamw"), only("optimizer"));
+  EXPECT_EQ(differ("staleness", 0), only("staleness"));
+  EXPECT_EQ(differ("deterministic", "yes"), only("deterministic sums"));
+  EXPECT_EQ(differ("checkpoint_activations", "yes"), only("activation checkpointing"));
+  EXPECT_EQ(differ("learning_rate", 0.4), std::vector<std::string>{}) << "the same work";
+  auto old = run_json(2, 64, kOne);
+  auto base = run_json(1, 64, kOne);
+  base["settings"] = settings;
+  EXPECT_EQ(unlike(analyze({run_of(base), run_of(old)})), std::vector<std::string>{})
+      << "an older version recorded no settings";
+  old["settings"] = {{"precision", "bf16"}};
+  EXPECT_EQ(unlike(analyze({run_of(base), run_of(old)})), only("precision"));
+}
+
 TEST(Scaling, UsesTheSlowerOfTwoRuns) {
   const Scaling scaling =
       analyze({with_throughput(2, 190, "high"), with_throughput(2, 120, "low")});

@@ -293,6 +293,22 @@ TEST_F(Training, StepsAloneRunOverAsManyEpochsAsNeeded) {
   EXPECT_EQ(run(2, o).step, 25) << "one epoch by default";
 }
 
+// ddp-report sweep compares them.
+TEST_F(Training, ReportRecordsTheSettings) {
+  auto o = options(2);
+  o.steps = 2;
+  o.micro_batches = 2;
+  o.precision = amp::Precision::bf16;
+  o.optimizer.name = "adamw";
+  o.report_directory = dir_ / "report";
+  const auto settings = nlohmann::json::parse(run(2, o).report).at("settings");
+  EXPECT_EQ(settings.at("precision"), "bf16");
+  EXPECT_EQ(settings.at("optimizer"), "adamw");
+  EXPECT_EQ(settings.at("accumulate"), 2);
+  EXPECT_EQ(settings.at("comm_hook"), "off");
+  EXPECT_EQ(settings.at("staleness"), "off");
+}
+
 TEST_F(Training, WithoutEvaluationDataThereIsNoEvaluation) {
   data_.evaluation = nullptr;
   auto o = options(2);
@@ -340,6 +356,29 @@ TEST_F(Training, FinishedRunStartedAgainReportsThatAndKeepsItsReport) {
   EXPECT_TRUE(again.report_file.empty());
   EXPECT_EQ(contents_of(o.report_directory / "run.json"), report);
   EXPECT_EQ(contents_of(o.report_directory / "steps.csv"), steps);
+}
+
+// The next job of a chain looks for its checkpoint in the directory of this one.
+TEST_F(Training, FinishedRunIsSavedInTheDirectoryOfTheRunThatStartsFromIt) {
+  auto o = options(2);
+  o.checkpoint.directory = dir_ / "first";
+  const auto first = run(2, o);
+  o.checkpoint.resume = first.checkpoint.string();
+  o.checkpoint.directory = dir_ / "second";
+  const auto second = run(2, o);
+  EXPECT_EQ(second.taken, 0);
+  EXPECT_EQ(second.checkpoint, o.checkpoint.directory / first.checkpoint.filename());
+  EXPECT_EQ(second.parameters_crc32c, first.parameters_crc32c);
+  const auto manifest = contents_of(second.checkpoint / "manifest.json");
+  ASSERT_FALSE(manifest.empty());
+  const auto again = run(2, o);
+  EXPECT_EQ(again.checkpoint, second.checkpoint);
+  EXPECT_EQ(contents_of(second.checkpoint / "manifest.json"), manifest) << "saved once";
+  o.epochs = 3;
+  const auto longer = run(2, o);
+  EXPECT_EQ(longer.taken, 25);
+  o.checkpoint.directory = dir_ / "third";
+  EXPECT_EQ(longer.parameters_crc32c, run(2, o).parameters_crc32c);
 }
 
 // An autoencoder: its output is compared with its input, and there are no classes.

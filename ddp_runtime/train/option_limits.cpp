@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/train/option_limits.h"
+
+#include <fmt/format.h>
+
+#include "base/errors.h"
+
+namespace ddp::train {
+namespace {
+
+struct Limited {
+  const char* name;
+  std::int64_t value;
+  std::int64_t least;
+  std::int64_t most;
+};
+
+}  // namespace
+
+void require_within_limits(const TrainOptions& options) {
+  const Limited all[] = {{"epochs", options.epochs, 0, kMaxEpochs},
+                         {"steps", options.steps, 0, kMaxSteps},
+                         {"batch", options.batch, 1, kMaxBatch},
+                         {"micro_batches", options.micro_batches, 1, kMaxBatch},
+                         {"warmup_steps", options.warmup_steps, 0, kMaxSteps},
+                         {"decay_epochs", options.decay_epochs,
+                          options.schedule == Schedule::step ? 1 : 0, kMaxEpochs},
+                         {"staleness", options.staleness.value_or(0), 0, kMaxStaleness},
+                         {"loader_threads", options.loader_threads, 0, kMaxLoaderThreads}};
+  for (const auto& [name, value, least, most] : all) {
+    if (value >= least && value <= most) continue;
+    throw UsageError(fmt::format("the option {} of the training is {}; use a number from {} to {}",
+                                 name, value, least, most));
+  }
+}
+
+}  // namespace ddp::train
