@@ -445,6 +445,8 @@ PY
   [[ $output == *"ddp-check: odd.txt does not contain node names, one per line"* ]]
   run -3 net 2 --no-mpi --known-bad nowhere.txt
   [[ $output == *"ddp-check: cannot read node names from nowhere.txt"* ]]
+  run -3 net 2 --no-mpi --known-bad .
+  [[ $output == *"ddp-check: . is a directory; name a file of node names, one per line"* ]]
 }
 
 @test "noise alone is UNKNOWN, or WARNING on request" {

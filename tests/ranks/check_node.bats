@@ -154,6 +154,15 @@ change_behind_its_back() {
   [ ! -e node.json ]
 }
 
+@test "a file of options is bounded" {
+  run -3 timeout 20 "$check" --config /dev/zero node
+  [[ $output == "ddp-check: the file of --config is longer than 1 MiB, so it does not hold options;"* ]]
+  run -3 timeout 20 "$check" --config <(yes '# comment' 2> /dev/null) node
+  [[ $output == *"longer than 1 MiB"* ]]
+  run -3 timeout 20 "$check" --config dir node
+  [[ $output == *"dir was not readable"* ]]
+}
+
 @test "missing GPUs that a step requested are CRITICAL; without a request, nothing is reported" {
   [ ! -e /proc/driver/nvidia ] || skip "this machine has GPUs"
   SLURM_GPUS_ON_NODE=2 run -2 node
