@@ -297,6 +297,15 @@ time.sleep(60)" > port.txt &
   [ "$(cat exclude.txt)" = n2 ]
 }
 
+@test "two outputs cannot be one file" {
+  echo older > both.txt
+  run -3 net 2 --no-mpi --json both.txt --exclude-file both.txt
+  [[ $output == *"--json and --exclude-file both write the file both.txt; give each its own"* ]]
+  [ "$(cat both.txt)" = older ]
+  run -3 net 2 --no-mpi --out out --exclude-file out/exclude.txt
+  [[ $output == *"--exclude-file and --out both write"* ]]
+}
+
 @test "a report that cannot be written is UNKNOWN for all tasks, and no older report is left" {
   echo old > exclude.txt
   run -3 net 2 --json /nonexistent/net.json

@@ -151,6 +151,9 @@ change_behind_its_back() {
   run -3 node --expect-mtu 3
   run -3 node --min-speed fast
   run -3 node --frobnicate
+  run -3 node --exclude-file dir/../node.json
+  [[ $output == *"--json and --exclude-file both write the file dir/../node.json; give each its own"* ]]
+  run -3 node --counters node.json
   [ ! -e node.json ]
 }
 
