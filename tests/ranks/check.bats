@@ -188,6 +188,24 @@ task() {
   [ "$(findings net.answer)" = "n2 CRITICAL" ]
 }
 
+@test "a leader that was suspended blames no other node" {
+  net 4 --no-mpi --rounds 150 --pair-limit 2 > out.txt 2> err.txt &
+  local job=$!
+  for _ in $(seq 200); do grep -q 'TCP round' err.txt && break || sleep 0.05; done
+  local leader
+  leader=$(pid_of_rank 0 $job)
+  kill -STOP "$leader"
+  sleep 8
+  kill -CONT "$leader"
+  local status=0
+  wait $job || status=$?
+  cat out.txt
+  [ "$status" -eq 3 ]
+  [ "$(findings net.suspended)" = UNKNOWN ]
+  [ -z "$(findings tcp.exchange)$(findings net.answer)" ]
+  [ ! -s exclude.txt ]
+}
+
 @test "tasks started by SLURM without MPI find each other, and all exit with the verdict" {
   task 0 3 > out0.txt &
   local leader=$!
