@@ -137,7 +137,7 @@ World::World(const WorldOptions& options) : failures_(std::make_unique<FailureSt
     throw UsageError("this build has no NCCL backend; use --backend mpi");
   }
   const Announced announced = announced_ranks();
-  if (const auto report = missing_process_manager(getenv, mpi_speaks_pmi1())) {
+  if (const auto report = missing_process_manager(getenv, pmi_support_of_mpi())) {
     throw UsageError(*report);
   }
   std::optional<StartDeadline> deadline;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "base/visible_devices.h"
 
 namespace ddp::launch {
 namespace {
@@ -39,12 +40,12 @@ std::optional<std::uint32_t> GpuView::device_of(std::uint32_t local_rank) const 
   return local_rank % *visible;
 }
 
-std::uint32_t count_devices(std::string_view devices) noexcept {
-  if (devices.empty() || devices == "-1" || devices == "NoDevFiles") return 0;
-  const std::size_t slices = count_if(devices, is_slice);
-  const std::size_t others = count_if(devices, [](std::string_view d) { return !is_slice(d); });
-  return static_cast<std::uint32_t>(
-      std::min<std::size_t>(others + std::min<std::size_t>(slices, 1), kMaxDevices));
+std::uint32_t count_devices(std::string_view devices) {
+  const auto visible = visible_devices(devices);
+  const auto slices =
+      static_cast<std::size_t>(std::count_if(visible.begin(), visible.end(), is_slice));
+  return static_cast<std::uint32_t>(std::min<std::size_t>(
+      visible.size() - slices + std::min<std::size_t>(slices, 1), kMaxDevices));
 }
 
 GpuView view_gpus(const TaskFacts& task, const NodeFacts& node) {
@@ -84,7 +85,7 @@ std::optional<std::string> own_gpu(const TaskFacts& task, const NodeFacts& node,
   const auto& lists = is_unmasked ? node.gpus : task.gpus;
   const std::string& numbers = is_unmasked ? node.gpu_numbers : task.gpu_numbers;
   if (lists.empty() || count_devices(lists.front().devices) == 0) return std::nullopt;
-  const auto visible = split(lists.front().devices, ',');
+  const auto visible = visible_devices(lists.front().devices);
   const std::size_t place = is_slice(visible.front()) ? 0 : task.local_rank % visible.size();
   const std::string own(visible[place]);
   const bool counts_what_is_seen = parse_decimal(own, kMaxDevices).has_value();

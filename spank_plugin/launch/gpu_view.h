@@ -26,9 +26,9 @@ struct GpuView {
 };
 
 // Returns the number of devices that a process sees with a list such as "0,1" or
-// "GPU-8f3a...,GPU-...". "" and "-1" select none. CUDA shows a process only the first MIG device (a
-// slice of a GPU) of a list.
-std::uint32_t count_devices(std::string_view devices) noexcept;
+// "GPU-8f3a...,GPU-...". "" and "-1" select none, and an invalid entry hides itself and all after
+// it. CUDA shows a process only the first MIG device (a slice of a GPU) of a list.
+std::uint32_t count_devices(std::string_view devices);
 
 GpuView view_gpus(const TaskFacts& task, const NodeFacts& node);
 

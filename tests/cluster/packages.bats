@@ -74,6 +74,12 @@ PY
   run as_user srun --ddp -N2 -n2 ddp-train --epochs 1
   [ "$status" -ne 0 ]
   [[ $output == *'--mpi=pmix'* && $output != *'OMPI was not built'* ]] || { echo "$output"; false; }
+  run as_user srun --mpi=pmi2 --ddp -N2 -n2 ddp-train --epochs 1
+  [ "$status" -ne 0 ]
+  [[ $output == *'with PMI-2'*'--mpi=pmix'* && $output != *'OMPI was not built'* ]] || { echo "$output"; false; }
+  run as_user srun --mpi=pmi2 --ddp --kill-on-bad-exit=0 -N2 -n2 ddp-check net
+  [ "$status" -eq 2 ]
+  [[ $output == *'mpi.join'*'with PMI-2'*'--mpi=pmix'* && $output != *'OMPI was not built'* ]] || { echo "$output"; false; }
 }
 
 @test "train.sbatch trains" {

@@ -188,6 +188,24 @@ task() {
   [ "$(findings net.answer)" = "n2 CRITICAL" ]
 }
 
+@test "a leader that was suspended blames no other node" {
+  net 4 --no-mpi --rounds 150 --pair-limit 2 > out.txt 2> err.txt &
+  local job=$!
+  for _ in $(seq 200); do grep -q 'TCP round' err.txt && break || sleep 0.05; done
+  local leader
+  leader=$(pid_of_rank 0 $job)
+  kill -STOP "$leader"
+  sleep 8
+  kill -CONT "$leader"
+  local status=0
+  wait $job || status=$?
+  cat out.txt
+  [ "$status" -eq 3 ]
+  [ "$(findings net.suspended)" = UNKNOWN ]
+  [ -z "$(findings tcp.exchange)$(findings net.answer)" ]
+  [ ! -s exclude.txt ]
+}
+
 @test "tasks started by SLURM without MPI find each other, and all exit with the verdict" {
   task 0 3 > out0.txt &
   local leader=$!
@@ -230,7 +248,7 @@ task() {
 }
 
 @test "tasks that MPI does not connect are distinguished from a broken network" {
-  # Starts two tasks of one step, each in its own MPI world, as srun does without PMIx.
+  # Starts two tasks of one step without a process manager, as srun does without PMIx.
   declare -f task | sed 's/--no-mpi//' > with_mpi.bash
   # shellcheck disable=SC1091
   source with_mpi.bash
@@ -240,7 +258,7 @@ task() {
   run -2 task 1 2
   wait $leader || status=$?
   [ "$status" -eq 2 ]
-  grep -q "mpi.join: failed.*MPI connected 1 rank.*srun --mpi=pmix" out.txt
+  grep -q "mpi.join: failed.*srun started 2 tasks without the PMIx server.*add --mpi=pmix" out.txt
   [ "$(findings tcp.send)" = $'n1 OK\nn2 OK' ]
   [ ! -s exclude.txt ]
 }
@@ -295,6 +313,15 @@ time.sleep(60)" > port.txt &
   run -2 timeout 90 mpirun --quiet -n 2 "$check" --config check.ini net --pretend-nodes 'n[1-2]' \
     --exclude-file exclude.txt
   [ "$(cat exclude.txt)" = n2 ]
+}
+
+@test "two outputs cannot be one file" {
+  echo older > both.txt
+  run -3 net 2 --no-mpi --json both.txt --exclude-file both.txt
+  [[ $output == *"--json and --exclude-file both write the file both.txt; give each its own"* ]]
+  [ "$(cat both.txt)" = older ]
+  run -3 net 2 --no-mpi --out out --exclude-file out/exclude.txt
+  [[ $output == *"--exclude-file and --out both write"* ]]
 }
 
 @test "a report that cannot be written is UNKNOWN for all tasks, and no older report is left" {
@@ -445,6 +472,8 @@ PY
   [[ $output == *"ddp-check: odd.txt does not contain node names, one per line"* ]]
   run -3 net 2 --no-mpi --known-bad nowhere.txt
   [[ $output == *"ddp-check: cannot read node names from nowhere.txt"* ]]
+  run -3 net 2 --no-mpi --known-bad .
+  [[ $output == *"ddp-check: . is a directory; name a file of node names, one per line"* ]]
 }
 
 @test "noise alone is UNKNOWN, or WARNING on request" {

@@ -151,7 +151,19 @@ change_behind_its_back() {
   run -3 node --expect-mtu 3
   run -3 node --min-speed fast
   run -3 node --frobnicate
+  run -3 node --exclude-file dir/../node.json
+  [[ $output == *"--json and --exclude-file both write the file dir/../node.json; give each its own"* ]]
+  run -3 node --counters node.json
   [ ! -e node.json ]
+}
+
+@test "a file of options is bounded" {
+  run -3 timeout 20 "$check" --config /dev/zero node
+  [[ $output == "ddp-check: the file of --config is longer than 1 MiB, so it does not hold options;"* ]]
+  run -3 timeout 20 "$check" --config <(yes '# comment' 2> /dev/null) node
+  [[ $output == *"longer than 1 MiB"* ]]
+  run -3 timeout 20 "$check" --config dir node
+  [[ $output == *"dir was not readable"* ]]
 }
 
 @test "missing GPUs that a step requested are CRITICAL; without a request, nothing is reported" {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 
 #include "ddp_runtime/check/byte_units.h"
@@ -143,7 +144,12 @@ void NetCheck::ask_names() {
 
 void NetCheck::probe_paths() {
   options_.progress("probing packet sizes");
-  const auto results = ddp::check::probe_paths(leader_, nodes_, options_.seed);
+  const auto suspended_before = leader_.suspended();
+  auto results = ddp::check::probe_paths(leader_, nodes_, options_.seed);
+  // Datagrams for rank 0 were lost meanwhile.
+  if (leader_.suspended() != suspended_before) {
+    results = ddp::check::probe_paths(leader_, nodes_, options_.seed + 1);
+  }
   if (!results.empty()) verdict_.findings.add(evaluate_paths(verdict_.nodes, results));
 }
 
@@ -165,7 +171,10 @@ void NetCheck::final_checks() {
       verdict_.findings.add(std::move(finding));
     }
   }
-  verdict_.findings.add(evaluate_clocks(offsets, leader_.present()));
+  // A suspended leader reads the tasks' times too late.
+  if (leader_.suspended() == Clock::duration::zero()) {
+    verdict_.findings.add(evaluate_clocks(offsets, leader_.present()));
+  }
 }
 
 // Returns the verdict from the results so far.
@@ -173,6 +182,8 @@ Verdict NetCheck::concluded() const {
   Verdict verdict = verdict_;
   verdict.findings.add(evaluate_drift(leader_.present()));
   verdict.findings.add(evaluate_lost(options_.step, nodes_, leader_.lost()));
+  verdict.findings.add(
+      evaluate_suspension(std::chrono::duration<double>(leader_.suspended()).count()));
   verdict.findings.add(evaluate_leaves(verdict.findings, leaves_of(leader_.present())));
   verdict.summary = summary_line();
   return verdict;

@@ -12,6 +12,8 @@
 namespace ddp::check {
 namespace {
 
+constexpr int kMaxAttempts = 3;  // for one round
+
 std::string title_of(const PairStageOptions& options) {
   const std::string name = title_of(options.stage);
   return options.rail.empty() ? name : fmt::format("{} over {}", name, options.rail);
@@ -88,7 +90,22 @@ ExchangeCommand PairStage::order_for(int node, int partner, bool first, std::uin
   return command;
 }
 
+// While rank 0 is suspended, its own exchange stands still, and its partner gives up. So the round
+// is repeated; if that does not help, it has no results instead of bad ones.
 std::vector<PairResult> PairStage::run_round(const Round& round, const std::string& during) {
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
+    const auto before = leader_.suspended();
+    auto results = run_once(round, during);
+    if (leader_.suspended() == before) return results;
+    if (!broken_.empty()) {
+      broken_ = "rank 0 was suspended during " + during;
+      return {};
+    }
+  }
+  return {};
+}
+
+std::vector<PairResult> PairStage::run_once(const Round& round, const std::string& during) {
   ByRank commands;
   std::vector<Pair> playing;
   for (const Pair& pair : round) {

@@ -51,6 +51,7 @@ class PairStage {
 
  private:
   std::vector<PairResult> run_round(const Round& round, const std::string& during);
+  std::vector<PairResult> run_once(const Round& round, const std::string& during);
   bool can_take_part(int node) const;
   ExchangeCommand order_for(int node, int partner, bool first, std::uint64_t exchange,
                             const std::string& token) const;

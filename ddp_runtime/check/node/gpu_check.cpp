@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/file_descriptor.h"
+#include "base/visible_devices.h"
 #include "ddp_runtime/check/byte_units.h"
 
 namespace ddp::check {
@@ -231,8 +232,8 @@ std::optional<int> gpus_wanted(const Environment& environment) {
   if (!of_node || *of_node <= 0) return std::nullopt;
   const auto visible = environment("CUDA_VISIBLE_DEVICES");
   if (!visible || visible->empty()) return of_node;
-  const auto listed = static_cast<int>(std::count(visible->begin(), visible->end(), ',')) + 1;
-  return std::min(*of_node, listed);
+  const auto listed = static_cast<int>(visible_devices(*visible).size());
+  return listed > 0 ? std::optional(std::min(*of_node, listed)) : std::nullopt;
 }
 
 std::vector<Finding> evaluate_gpus(const NvmlFacts& facts, const GpuExpectations& expected) {

@@ -13,14 +13,21 @@ namespace ddp::comm {
 // The value of an environment variable; nullptr if it is not set.
 using Environment = std::function<const char*(const char* name)>;
 
-// Returns an error message if this is one of several tasks of a SLURM step without a process
-// manager for Open MPI, and nullopt otherwise. `speaks_pmi1`: the MPI library works with the
-// interface that srun offers by default.
-std::optional<std::string> missing_process_manager(const Environment& environment,
-                                                   bool speaks_pmi1);
+// SLURM's interfaces, other than PMIx, through which an MPI library can connect the tasks of a
+// step.
+struct PmiSupport {
+  bool pmi1 = false;  // the one that srun offers by default
+  bool pmi2 = false;  // srun --mpi=pmi2
+};
 
-// Whether this program's MPI library can connect the tasks of a step without PMIx: an Open MPI with
-// the component for SLURM's PMI-1, or an MPI library other than Open MPI.
-bool mpi_speaks_pmi1();
+// Returns an error message if this is one of several tasks of a SLURM step without a process
+// manager for this MPI library, and nullopt otherwise, or if another program than srun may have
+// started the task.
+std::optional<std::string> missing_process_manager(const Environment& environment,
+                                                   const PmiSupport& support);
+
+// The interfaces that this program's MPI library supports: for Open MPI, those with a component;
+// both if that is unknown, or for an MPI library other than Open MPI.
+PmiSupport pmi_support_of_mpi();
 
 }  // namespace ddp::comm

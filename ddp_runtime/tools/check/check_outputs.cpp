@@ -18,6 +18,7 @@
 #include "base/hostlist.h"
 #include "ddp_runtime/check/operations.h"
 #include "ddp_runtime/report/check_page.h"
+#include "ddp_runtime/tools/check/distinct_files.h"
 #include "ddp_runtime/tools/check/drain_nodes.h"
 #include "slurm_ddp/version.h"
 
@@ -51,6 +52,13 @@ std::string text_of(const nlohmann::json& json, int indent) {
 // --nodelist`.
 constexpr std::array kFilesOfDirectory{"verdict.json", "events.jsonl", "report.md",
                                        "report.html",  "exclude.txt",  "good_hostlist.txt"};
+
+std::vector<std::string> files_of_directory(const CheckOutputs& outputs) {
+  std::vector<std::string> files;
+  if (outputs.directory.empty()) return files;
+  for (const char* name : kFilesOfDirectory) files.push_back(outputs.directory + "/" + name);
+  return files;
+}
 
 void write_directory(const check::Verdict& verdict, const nlohmann::json& json, double now,
                      const CheckOutputs& outputs) {
@@ -193,11 +201,19 @@ void keep(const check::Verdict& verdict, const CheckOutputs& outputs) {
   }
 }
 
+void require_distinct_outputs(const CheckOutputs& outputs, const std::string& counters_file) {
+  std::vector<FileOfOption> files{{"--json", outputs.json},
+                                  {"--exclude-file", outputs.exclude},
+                                  {"--state", outputs.state_file},
+                                  {"--counters", counters_file}};
+  for (const auto& file : files_of_directory(outputs)) files.push_back({"--out", file});
+  require_distinct(files);
+}
+
 void remove_outdated(const CheckOutputs& outputs) {
-  std::vector<std::string> files{outputs.json, outputs.exclude};
-  if (!outputs.directory.empty()) {
-    for (const char* name : kFilesOfDirectory) files.push_back(outputs.directory + "/" + name);
-  }
+  auto files = files_of_directory(outputs);
+  files.push_back(outputs.json);
+  files.push_back(outputs.exclude);
   for (const auto& file : files) {
     if (!file.empty() && std::filesystem::is_regular_file(file)) std::filesystem::remove(file);
   }

@@ -35,6 +35,10 @@ void add_resume(CLI::App& command, CheckOutputs& outputs);
 // "ddp-check" and its version, as recorded in the files.
 std::string program_name();
 
+// Throws UsageError if two of the files, or one of them and the file of --counters (empty: not
+// given), are the same.
+void require_distinct_outputs(const CheckOutputs& outputs, const std::string& counters_file = {});
+
 // Prints the findings and the verdict, writes the requested files, and drains the bad nodes or
 // prints the commands that drain them. Throws RuntimeError if a file cannot be written or scontrol
 // cannot be run.

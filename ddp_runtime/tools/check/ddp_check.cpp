@@ -6,10 +6,12 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <string>
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/world.h"
+#include "ddp_runtime/tools/check/bounded_config.h"
 #include "ddp_runtime/tools/check/check_outputs.h"
 #include "ddp_runtime/tools/check/ending.h"
 #include "ddp_runtime/tools/check/nccl_end_command.h"
@@ -53,6 +55,7 @@ int run(int argc, char** argv) {
   CLI::App app(kDescription, "ddp-check");
   app.footer(kFooter);
   app.set_version_flag("--version", tools::program_name());
+  app.config_formatter(std::make_shared<tools::BoundedConfig>());
   app.set_config("--config", "", "Read options from this file (TOML or INI; [net] and [node])")
       ->type_name("FILE");
   app.require_subcommand(1);

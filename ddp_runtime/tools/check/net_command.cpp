@@ -197,6 +197,7 @@ void add_net(CLI::App& app, NetArguments& arguments, CheckOutputs& outputs) {
 }
 
 int run_net(const NetArguments& arguments, const CheckOutputs& outputs) {
+  require_distinct_outputs(outputs);
   check::NetOptions options = net_options(arguments);
   require_key_to_act(options, outputs);
   if (options.step.rank == 0) remove_outdated(outputs);

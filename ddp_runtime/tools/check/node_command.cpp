@@ -32,6 +32,7 @@ void add_node(CLI::App& app, NodeArguments& arguments, CheckOutputs& outputs) {
 }
 
 int run_node(const NodeArguments& arguments, const CheckOutputs& outputs) {
+  require_distinct_outputs(outputs, arguments.counters);
   check::NodeOptions options;
   remove_outdated(outputs);
   options.node = arguments.node.empty() ? check::host_name() : arguments.node;

@@ -22,7 +22,7 @@ struct NodeArguments {
 void add_node(CLI::App& app, NodeArguments& arguments, CheckOutputs& outputs);
 
 // Runs the checks and publishes the verdict. Returns the exit code of the verdict. Exits the
-// process directly if a check hangs.
+// process directly if a check hangs. Throws UsageError if two outputs are the same file.
 int run_node(const NodeArguments& arguments, const CheckOutputs& outputs);
 
 }  // namespace ddp::tools

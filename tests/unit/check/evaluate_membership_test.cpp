@@ -196,5 +196,12 @@ TEST(EvaluateNames, NodeThatCannotResolveItsOwnNameIsReported) {
   EXPECT_EQ(complaints(evaluate_names({{"n1", unknown}, {"n2", unknown}})), "");
 }
 
+TEST(EvaluateSuspension, BlamesNoOtherNode) {
+  EXPECT_TRUE(evaluate_suspension(0).empty());
+  const auto findings = evaluate_suspension(10.2);
+  EXPECT_EQ(complaints(findings), "net.suspended =UNKNOWN");
+  EXPECT_NE(findings[0].evidence.find("rank 0 was suspended for 10 s"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace ddp::check

@@ -283,6 +283,46 @@ TEST(EvaluatePairs, LossBlamesTheLinkOrTheNode) {
   EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.loss n4=CRITICAL");
 }
 
+// On a busy machine, a lossy link and the nodes at its ends are unsteady, too.
+TEST(EvaluatePairs, LossExplainsAnUnsteadyLink) {
+  auto measured = fleet(6);
+  measured.results[0].lost = 0.1;
+  const Pair link = measured.results[0].pair;
+  measured.retests = {retest_of(std::nullopt, link, 1e9), retest_of(link.a, {}, 1e9),
+                      retest_of(link.b, {}, 1e9)};
+  Retest& lossy = measured.retests[0];
+  lossy.lossy = true;
+  for (Try& one : lossy.tries) one.lost = 0.1;
+  for (const std::size_t i : {1U, 4U, 7U}) lossy.tries[i].send = 0.3e9;
+  EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.loss n1/n6=CRITICAL");
+  measured.retests[1].tries[3].receive = 0.3e9;  // once, with another partner
+  EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.loss n1/n6=CRITICAL");
+  for (const std::size_t i : {4U, 6U}) measured.retests[1].tries[i].receive = 0.3e9;
+  EXPECT_EQ(complaints(evaluate_pairs(measured, {})),
+            "tcp.unsteady n1=WARNING, tcp.loss n1/n6=CRITICAL")
+      << "an unsteady node does not hide the loss";
+}
+
+TEST(EvaluatePairs, LossInSlowTriesAloneIsAWarning) {
+  auto measured = fleet(6);
+  measured.results[0].lost = 0.1;
+  const Pair link = measured.results[0].pair;
+  measured.retests = {retest_of(std::nullopt, link, 1e9), retest_of(link.a, {}, 1e9)};
+  measured.retests[1].tries[3].receive = 0.3e9;
+  Retest& lossy = measured.retests[0];
+  lossy.lossy = true;
+  for (const std::size_t i : {1U, 4U, 7U}) {
+    lossy.tries[i].send = 0.3e9;
+    lossy.tries[i].lost = 0.1;
+  }
+  EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.loss n1/n6=WARNING");
+  lossy.tries[4].lost = 0;  // so loss does not explain the speed
+  EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.unsteady n1=WARNING");
+  lossy.tries[4].lost = 0.1;
+  lossy.lossy = false;  // none in the rounds
+  EXPECT_EQ(complaints(evaluate_pairs(measured, {})), "tcp.unsteady n1=WARNING");
+}
+
 TEST(EvaluatePairs, SummaryCoversExchangesThatWorked) {
   auto measured = fleet(4);
   measured.results[0].a_to_b = 0.5e9;

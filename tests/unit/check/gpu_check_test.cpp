@@ -140,6 +140,10 @@ TEST(GpuCheck, ReadsTheRequestOfTheStep) {
   EXPECT_EQ(gpus_wanted(environment), std::nullopt);
   values["SLURM_GPUS_ON_NODE"] = "4";
   EXPECT_EQ(gpus_wanted(environment), 2);  // a task bound to two of them
+  values["CUDA_VISIBLE_DEVICES"] = "0,1,-1,2";
+  EXPECT_EQ(gpus_wanted(environment), 2) << "an invalid entry hides all after it";
+  values["CUDA_VISIBLE_DEVICES"] = "-1";
+  EXPECT_EQ(gpus_wanted(environment), std::nullopt) << "the user wants none";
   values.erase("CUDA_VISIBLE_DEVICES");
   EXPECT_EQ(gpus_wanted(environment), 4);
   values["SLURM_GPUS_ON_NODE"] = "0";

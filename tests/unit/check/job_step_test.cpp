@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/errors.h"
+#include "tests/unit/error_of.h"
 
 namespace ddp::check {
 namespace {
@@ -133,6 +134,8 @@ TEST(JobStep, PretendedNodesAreEqualBlocksOfRanks) {
   }
   EXPECT_THROW(pretended(0, 2, "n[1-3]"), UsageError);
   EXPECT_THROW(pretended(0, 2, "n[1-"), UsageError);
+  EXPECT_EQ(error_of([&] { pretended(0, 4, "n[1-2],n2"); }),
+            "--pretend-nodes names 'n2' twice; give every node its own name");
 }
 
 TEST(JobStep, RejectsInconsistentVariables) {

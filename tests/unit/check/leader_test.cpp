@@ -71,6 +71,18 @@ TEST_F(LeaderOnTheWire, RejectsForeignAndDuplicateTasksWithTheReason) {
               HasSubstr("runs ddp-check 0.0.1"));
 }
 
+TEST(SuspensionWatch, CountsLongGapsBetweenLooks) {
+  const Clock::time_point start{};
+  SuspensionWatch watch;
+  watch.begin(start + std::chrono::seconds(100));  // the time before does not count
+  EXPECT_EQ(watch.look(start + std::chrono::milliseconds(100'500)), Clock::duration::zero());
+  EXPECT_EQ(watch.look(start + std::chrono::milliseconds(103'000)), Clock::duration::zero())
+      << "a busy machine";
+  EXPECT_EQ(watch.look(start + std::chrono::seconds(113)), std::chrono::seconds(10));
+  EXPECT_EQ(watch.look(start + std::chrono::seconds(114)), Clock::duration::zero());
+  EXPECT_EQ(watch.total(), std::chrono::seconds(10));
+}
+
 // A false claim by another program must not make an administrator drain a node.
 TEST_F(LeaderOnTheWire, RanksAndNodesOutsideTheStepAreRejected) {
   step_.size = 3;

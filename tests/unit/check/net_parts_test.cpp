@@ -11,6 +11,7 @@
 #include "ddp_runtime/check/net/measure/exact_sum.h"
 #include "ddp_runtime/check/net/measure/inject.h"
 #include "ddp_runtime/check/net/measure/pattern.h"
+#include "tests/unit/error_of.h"
 
 namespace ddp::check {
 namespace {
@@ -132,6 +133,9 @@ TEST(Inject, RejectsUnknownFaults) {
         "slow:n1+n2+n3:0.5", "corrupt:n1:2", "melt:n1", "slow:n1:0.5,"}) {
     EXPECT_THROW(parse_injections({text}), UsageError) << text;
   }
+  EXPECT_EQ(
+      error_of([] { parse_injections({"slow:n1+n1:0.5"}); }),
+      "--inject 'slow:n1+n1:0.5' names a link from a node to itself; name two different nodes");
 }
 
 }  // namespace

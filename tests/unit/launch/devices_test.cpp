@@ -49,7 +49,11 @@ TEST(CountDevices, CountsAnyList) {
   EXPECT_EQ(count_devices(""), 0U);
   EXPECT_EQ(count_devices("-1"), 0U);
   EXPECT_EQ(count_devices("NoDevFiles"), 0U);
-  EXPECT_EQ(count_devices(std::string(100'000, ',')), 4096U) << "bounded";
+  EXPECT_EQ(count_devices("0,1,-1,2"), 2U) << "an invalid entry hides all after it";
+  EXPECT_EQ(count_devices("0,1,0"), 0U) << "a duplicate hides all";
+  std::string many = "0";
+  for (int i = 1; i < 10'000; ++i) many += "," + std::to_string(i);
+  EXPECT_EQ(count_devices(many), 4096U) << "bounded";
 }
 
 TEST(Gpus, NoNotesIfAllAreVisible) {  // --gpus-per-node=2 -n2
@@ -182,6 +186,7 @@ INSTANTIATE_TEST_SUITE_P(
                     OwnGpu{"by name", "GPU-8f3a,GPU-0b1c", "4,5", 1, "GPU-0b1c"},
                     OwnGpu{"a slice of a GPU", "MIG-8f3a", "0", 0, "MIG-8f3a"},
                     OwnGpu{"the first of several slices", "MIG-8f3a,MIG-1", "0,0", 1, "MIG-8f3a"},
+                    OwnGpu{"behind an invalid entry", "2,3,-1,4", "", 2, "2"},
                     OwnGpu{"fewer than SLURM assigned", "0", "4,5", 0, "unknown"},
                     OwnGpu{"none", "", "", 0, "unknown"},
                     OwnGpu{"none, in NVIDIA's notation", "-1", "", 0, "unknown"},

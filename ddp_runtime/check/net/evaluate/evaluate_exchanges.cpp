@@ -122,15 +122,33 @@ std::optional<double> expected_rate(const PairsMeasured& measured, const Pair& p
   return std::min({*a, *b, kOneStream});
 }
 
+// The worst outcome among the retests of the link's two ends.
+Outcome worst_end(const PairsMeasured& measured, const Pair& link, const PeerRule& rule) {
+  Outcome worst = Outcome::untested;
+  for (const Retest& retest : measured.retests) {
+    if (!retest.node || (*retest.node != link.a && *retest.node != link.b)) continue;
+    worst = std::max(worst, outcome(retest, rule));
+  }
+  return worst;
+}
+
+// Whether the link loses packets all the time or, if `at_times`, whenever it is slow. A node that
+// is only unsteady does not explain packets that one of its links loses all the time.
+bool is_lossy(const PairsMeasured& measured, const PairResult& result, const PeerRule& rule,
+              bool at_times) {
+  if (result.lost < kLossy) return false;
+  const Outcome end = worst_end(measured, result.pair, rule);
+  if (end == Outcome::slow || (at_times && end == Outcome::unsteady)) return false;
+  return std::any_of(measured.retests.begin(), measured.retests.end(), [&](const Retest& r) {
+    if (r.node || r.link != result.pair) return false;
+    return at_times ? loses_at_times(r, rule) : keeps_losing(r);
+  });
+}
+
 }  // namespace
 
-// Whether one end of the link is bad with all partners, so that the link itself is not to blame.
 bool ends_at_bad_node(const PairsMeasured& measured, const Pair& link, const PeerRule& rule) {
-  return std::any_of(measured.retests.begin(), measured.retests.end(), [&](const Retest& r) {
-    if (!r.node || (*r.node != link.a && *r.node != link.b)) return false;
-    const Outcome found = outcome(r, rule);
-    return found == Outcome::slow || found == Outcome::unsteady;
-  });
+  return worst_end(measured, link, rule) >= Outcome::unsteady;
 }
 
 std::vector<Finding> evaluate_failures(const PairsMeasured& measured, const PeerRule& rule) {
@@ -177,23 +195,32 @@ std::vector<Finding> evaluate_link_rates(const PairsMeasured& measured, const Li
 }
 
 std::vector<Finding> evaluate_loss(const PairsMeasured& measured, const PeerRule& rule) {
-  const auto lossy = [&](const PairResult& result) {
-    if (result.lost < kLossy || ends_at_bad_node(measured, result.pair, rule)) return false;
-    return std::any_of(measured.retests.begin(), measured.retests.end(), [&](const Retest& r) {
-      return !r.node && r.link == result.pair && keeps_losing(r);
-    });
-  };
-  double worst = 0;
-  for (const auto& result : measured.results) {
-    if (lossy(result)) worst = std::max(worst, result.lost);
+  std::vector<Finding> findings;
+  for (const bool at_times : {false, true}) {
+    const auto lossy = [&](const PairResult& result) {
+      return is_lossy(measured, result, rule, at_times);
+    };
+    const auto sound = [&](const PairResult& result) {
+      return result.measured() && !is_lossy(measured, result, rule, false) &&
+             !is_lossy(measured, result, rule, true);
+    };
+    double worst = 0;
+    for (const auto& result : measured.results) {
+      if (lossy(result)) worst = std::max(worst, result.lost);
+    }
+    Charge charge{"loss", fmt::format("{:.2g} % of the data lost", 100 * worst),
+                  fmt::format("less than {:g} %", 100 * kLossy),
+                  "TCP retransmissions show repeated packet loss",
+                  "check cables, transceivers and the error counters of the ports on the path"};
+    if (at_times) {
+      charge.rule = "TCP retransmissions show packet loss whenever the link is slow";
+      charge.severity = Severity::warning;
+    }
+    for (auto& finding : charge_pairs(measured, charge, lossy, sound)) {
+      findings.push_back(std::move(finding));
+    }
   }
-  const Charge charge{"loss", fmt::format("{:.2g} % of the data lost", 100 * worst),
-                      fmt::format("less than {:g} %", 100 * kLossy),
-                      "TCP retransmissions show repeated packet loss",
-                      "check cables, transceivers and the error counters of the ports on the path"};
-  return charge_pairs(measured, charge, lossy, [&](const PairResult& result) {
-    return result.measured() && !lossy(result);
-  });
+  return findings;
 }
 
 }  // namespace ddp::check

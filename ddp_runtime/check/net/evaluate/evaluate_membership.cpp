@@ -287,6 +287,21 @@ std::vector<Finding> evaluate_lost(const JobStep& step, const std::vector<NodeEn
   return findings;
 }
 
+std::vector<Finding> evaluate_suspension(double seconds) {
+  if (seconds <= 0) return {};
+  const Finding finding{
+      .check = "net.suspended",
+      .severity = Severity::unknown,
+      .value = seconds,
+      .unit = "s",
+      .expected = "0 s",
+      .rule = "the process of rank 0 runs without interruption",
+      .evidence = fmt::format(
+          "rank 0 was suspended for {:.0f} s; no other node is to blame for waiting", seconds),
+      .action = "rerun the check"};
+  return {finding};
+}
+
 std::vector<Finding> evaluate_reports(const JobStep& step, const std::map<int, Hello>& present) {
   if (present.empty()) return {};
   std::vector<Finding> findings = evaluate_leader_name(step, present);

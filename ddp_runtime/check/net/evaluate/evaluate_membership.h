@@ -28,6 +28,10 @@ Finding evaluate_no_pair(const JobStep& step);
 std::vector<Finding> evaluate_lost(const JobStep& step, const std::vector<NodeEntry>& nodes,
                                    std::span<const LostTask> lost);
 
+// UNKNOWN if the leader's process was suspended for a while: tasks that waited for it were not
+// measured as usual. No findings for 0 seconds.
+std::vector<Finding> evaluate_suspension(double seconds);
+
 // Evaluates the tasks' reports about the path to the leader: the leader's name must resolve to the
 // same address on all nodes, the leader must reach itself by that name, and the MTUs must agree.
 std::vector<Finding> evaluate_reports(const JobStep& step, const std::map<int, Hello>& present);

@@ -141,10 +141,16 @@ const Retest* retest_of(const PairsMeasured& measured, int node) {
   return found == measured.retests.end() ? nullptr : &*found;
 }
 
+// Whether the link loses packets, which explains its speed.
+bool loses(const Retest& link, const PeerRule& rule) {
+  return keeps_losing(link) || loses_at_times(link, rule);
+}
+
 // The end of an unsteady link that was also far below the normal speed with other partners; nullptr
-// unless exactly one end was.
+// unless exactly one end was, or if the link loses packets.
 const Retest* unsteady_end(const PairsMeasured& measured, const Retest& link,
                            const PeerRule& rule) {
+  if (loses(link, rule)) return nullptr;
   const auto failing = [&](int node) -> const Retest* {
     const Retest* retest = retest_of(measured, node);
     return retest != nullptr && tries_far_below(*retest, rule) > 0 ? retest : nullptr;
@@ -258,7 +264,7 @@ std::vector<Finding> evaluate_noise(const PairsMeasured& measured, const PairRul
 std::vector<Finding> evaluate_slow_links(const PairsMeasured& measured, const PairRules& rules) {
   std::vector<Finding> findings;
   for (const Retest& retest : measured.retests) {
-    if (retest.node || keeps_losing(retest)) continue;
+    if (retest.node || loses(retest, rules.peers)) continue;
     const Outcome found = outcome(retest, rules.peers);
     if (found != Outcome::slow && found != Outcome::unsteady) continue;
     if (ends_at_bad_node(measured, retest.link, rules.peers)) continue;

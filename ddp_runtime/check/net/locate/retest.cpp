@@ -184,6 +184,16 @@ bool keeps_losing(const Retest& retest) {
          std::count_if(retest.tries.begin(), retest.tries.end(), clean) <= kCleanTriesByLuck;
 }
 
+bool loses_at_times(const Retest& retest, const PeerRule& rule) {
+  if (!retest.lossy || keeps_losing(retest) || outcome(retest, rule) != Outcome::unsteady) {
+    return false;
+  }
+  const double limit = far_below(retest, rule);
+  return std::all_of(retest.tries.begin(), retest.tries.end(), [limit](const Try& one) {
+    return std::min(one.send, one.receive) >= limit * one.beside || one.lost >= kLossy;
+  });
+}
+
 std::optional<double> late_by(const Retest& retest) {
   std::vector<double> ratios;
   for (const Try& one : retest.tries) {

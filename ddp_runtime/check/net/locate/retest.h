@@ -100,6 +100,10 @@ bool hopeless(const Retest& retest, const PeerRule& rule);
 // Whether the link lost data in the rounds and in nearly all tries since.
 bool keeps_losing(const Retest& retest);
 
+// Whether the link is unsteady, lost data in the rounds, and lost data in every try that was far
+// below, so that the loss explains its speed.
+bool loses_at_times(const Retest& retest, const PeerRule& rule);
+
 // The suspect's latency divided by that of the good pairs at the same moment. Returns nullopt
 // unless nearly all tries agree that it is late.
 std::optional<double> late_by(const Retest& retest);

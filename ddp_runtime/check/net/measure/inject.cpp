@@ -90,6 +90,10 @@ Injection parse_injection(std::string_view text) {
   const bool of_pairs = parts[0] == "slow" || parts[0] == "corrupt" || parts[0] == "drop";
   if (nodes.size() > 2 || nodes.front().empty() || nodes.back().empty() || (pair && !of_pairs))
     refuse(text);
+  if (pair && nodes.front() == nodes.back()) {
+    throw UsageError(fmt::format(
+        "--inject '{}' names a link from a node to itself; name two different nodes", text));
+  }
   return {std::string(nodes.front()), pair ? std::string(nodes.back()) : "",
           parse_faults(text, parts)};
 }

@@ -3,14 +3,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <vector>
 
+#include "base/errors.h"
 #include "ddp_runtime/check/net/measure/pair_links.h"
 #include "ddp_runtime/check/net/measure/run_collective.h"
 #include "ddp_runtime/check/net/measure/traffic.h"
 #include "ddp_runtime/check/resolve.h"
+#include "ddp_runtime/comm/mpi/process_manager.h"
 
 namespace ddp::check {
 namespace {
@@ -93,6 +96,10 @@ json CommandHandler::probe_path(const json& command) const {
 // This is separate from join_world, so that no task sends before MPI has started on all tasks. Open
 // MPI 4.1 over TCP was observed to crash if a message arrives during MPI_Init.
 json CommandHandler::start_mpi() {
+  // Open MPI would terminate the process, and the step with it, before there is a verdict.
+  if (const auto report = comm::missing_process_manager(getenv, comm::pmi_support_of_mpi())) {
+    throw UsageError(*report);
+  }
   in_world_.store(true);
   mpi_ = std::make_unique<comm::MpiEnvironment>();
   return json::object();

@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "base/hostlist.h"
+#include "base/text.h"
 #include "spank_plugin/launch/facts.h"
 #include "spank_plugin/launch/leader.h"
 #include "spank_plugin/launch/master_port.h"
@@ -72,6 +73,13 @@ void pretend(const std::string& list, JobStep& step) {
   if (count > step.size) {
     throw UsageError(
         fmt::format("--pretend-nodes names {} nodes, but there are {} tasks", count, step.size));
+  }
+  auto sorted = names;
+  std::sort(sorted.begin(), sorted.end());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  if (twice != sorted.end()) {
+    throw UsageError(fmt::format("--pretend-nodes names {} twice; give every node its own name",
+                                 quote_for_display(*twice)));
   }
   const auto first_rank_of = [&](std::int64_t node) {
     return (node * step.size + count - 1) / count;

@@ -56,6 +56,7 @@ void Leader::roll_call(int expected, Deadline deadline, const Progress& progress
   Callers callers;
   const auto all = static_cast<std::size_t>(expected);
   std::size_t told = 0;
+  watch_.begin();
   while (present_.size() < all && Clock::now() < deadline) {
     std::vector<pollfd> entries{{listener_.socket.get(), POLLIN, 0}};
     Deadline next = deadline;
@@ -63,7 +64,9 @@ void Leader::roll_call(int expected, Deadline deadline, const Progress& progress
       entries.push_back({caller.channel->fd(), POLLIN, 0});
       next = std::min(next, caller.until);
     }
-    poll(entries.data(), entries.size(), milliseconds_until(next));
+    const auto suspended_before = suspended();
+    wait_until(entries, next);
+    deadline += suspended() - suspended_before;
     std::size_t entry = 0;
     std::erase_if(callers,
                   [&](Caller& caller) { return entries[++entry].revents != 0 && hear(caller); });
@@ -247,6 +250,7 @@ std::uint64_t Leader::send_orders(const ByRank& commands, const std::string& dur
       lose(rank, during, error.what());
     }
   }
+  watch_.begin();
   return id;
 }
 
@@ -268,6 +272,16 @@ void Leader::read_answers(int rank, const std::string& during, Inboxes& inboxes)
   }
 }
 
+int Leader::wait_until(std::vector<pollfd>& entries, Deadline& deadline) {
+  while (true) {
+    const Deadline next_look = in(SuspensionWatch::kLookEvery);
+    const int ready =
+        poll(entries.data(), entries.size(), milliseconds_until(std::min(deadline, next_look)));
+    deadline += watch_.look();
+    if (ready != 0 || Clock::now() >= deadline) return ready;
+  }
+}
+
 void Leader::gather(Inboxes& inboxes, std::uint64_t id, std::vector<int>& waiting,
                     const std::string& during, Deadline deadline, WaitPolicy manner) {
   const std::size_t lost_before = lost_.size();
@@ -281,7 +295,7 @@ void Leader::gather(Inboxes& inboxes, std::uint64_t id, std::vector<int>& waitin
     std::vector<pollfd> entries;
     entries.reserve(waiting.size());
     for (const int rank : waiting) entries.push_back({channels_.at(rank)->fd(), POLLIN, 0});
-    const int ready = poll(entries.data(), entries.size(), milliseconds_until(deadline));
+    const int ready = wait_until(entries, deadline);
     for (std::size_t i = 0; ready > 0 && i < entries.size(); ++i) {
       if (entries[i].revents != 0) read_answers(waiting[i], during, inboxes);
     }
@@ -313,15 +327,19 @@ ByRank Leader::ask(const ByRank& commands, const std::string& during,
   const std::size_t lost_before = lost_.size();
   const std::uint64_t id = send_orders(commands, during);
   Inboxes inboxes{{id, {}}};
-  const Deadline end = in(timeout);
+  const auto suspended_before = suspended();
+  const auto end = [this, suspended_before, planned = in(timeout)] {
+    return planned + (suspended() - suspended_before);
+  };
   const auto is_pointless = [&] {
     return manner == WaitPolicy::together && lost_.size() > lost_before;
   };
   while (!waiting.empty()) {
     gather(inboxes, id, waiting, during,
-           is_pointless() ? Clock::now() : std::min(end, in(kGracesBetweenSigns * grace_)), manner);
+           is_pointless() ? Clock::now() : std::min(end(), in(kGracesBetweenSigns * grace_)),
+           manner);
     if (waiting.empty()) break;
-    if (is_pointless() || Clock::now() >= end) {
+    if (is_pointless() || Clock::now() >= end()) {
       ByRank answers = sound(std::move(inboxes.at(id)), commands, during);
       inboxes.clear();  // ignore later answers
       lose_silent(inboxes, waiting, during);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The leader's side of the connections to all tasks: a roll call with a deadline, then commands and
 // answers. Every wait has a time limit, so the leader reports a task that is missing, dies or hangs
-// instead of waiting for it.
+// instead of waiting for it. Time in which the leader itself was suspended does not count.
 #pragma once
+
+#include <poll.h>
 
 #include <chrono>
 #include <functional>
@@ -18,6 +20,7 @@
 #include "ddp_runtime/check/net/step/control_channel.h"
 #include "ddp_runtime/check/net/step/handshake.h"
 #include "ddp_runtime/check/net/step/job_step.h"
+#include "ddp_runtime/check/net/step/suspension.h"
 #include "ddp_runtime/comm/secret/step_secret.h"
 
 namespace ddp::check {
@@ -55,6 +58,9 @@ class Leader {
   const std::vector<LostTask>& lost() const noexcept { return lost_; }
   bool reachable(int rank) const { return channels_.contains(rank); }
   bool all_reachable() const noexcept { return lost_.empty(); }
+  // How long this process was suspended while it waited for tasks. A task that waited for rank 0
+  // meanwhile may have given up.
+  Clock::duration suspended() const noexcept { return watch_.total(); }
 
   // Sends each rank its command and gathers the answers that arrive within `timeout`. Pings a rank
   // that does not answer, repeatedly and at the end: a rank that responds is slow, and a rank that
@@ -108,6 +114,8 @@ class Leader {
   // Removes invalid answers and marks their senders as lost.
   ByRank sound(ByRank answers, const ByRank& commands, const std::string& during);
   void read_answers(int rank, const std::string& during, Inboxes& inboxes);
+  // Waits like poll(2), and moves the deadline by the time in which this process was suspended.
+  int wait_until(std::vector<pollfd>& entries, Deadline& deadline);
 
   Listener listener_;
   std::string program_;
@@ -125,6 +133,7 @@ class Leader {
   Progress progress_;  // progress output of the roll call
   std::size_t turned_away_ = 0;
   std::vector<LostTask> lost_;
+  SuspensionWatch watch_;
 };
 
 }  // namespace ddp::check
