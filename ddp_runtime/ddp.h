@@ -22,6 +22,7 @@
 #include "ddp_runtime/train/optimizer.h"
 #include "ddp_runtime/train/run_report.h"
 #include "ddp_runtime/train/run_table.h"
+#include "ddp_runtime/train/step_boundary.h"
 #include "ddp_runtime/train/trainer.h"
 #include "ddp_runtime/train/training_state.h"
 #include "ddp_runtime/train/user_state.h"

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "ddp_runtime/comm/failure/failure.h"
 #include "ddp_runtime/comm/failure/liveness_limits.h"
@@ -74,6 +76,17 @@ class World {
 // stderr, as "<program>: rank 3 on node2: <text>".
 int run(const std::string& program, const WorldOptions& options,
         const std::function<void(World&)>& body) noexcept;
+
+// For a body that returns an exit code, such as RunResult::exit_code(): returns that code, unless a
+// failure has one of its own.
+template <class Body>
+requires std::same_as < std::invoke_result_t<Body&, World&>,
+int > int run(const std::string& program, const WorldOptions& options, Body body) noexcept {
+  int code = 0;
+  const std::function<void(World&)> keep_code = [&](World& world) { code = body(world); };
+  const int failure = run(program, options, keep_code);
+  return failure != 0 ? failure : code;
+}
 
 // This process's rank according to its launcher, for use before the world is joined; 0 if the
 // launcher does not set one.

@@ -40,9 +40,6 @@ void print_start(const CommandLine& c, ddp::comm::World& world, const torch::nn:
   std::fflush(stdout);
 }
 
-// EX_TEMPFAIL of sysexits.h, which means try again; jobscripts/preemptible.sbatch does so.
-constexpr int kInterrupted = 75;
-
 // Settings that change a run although the arrays of its checkpoints keep their shapes.
 std::map<std::string, std::string> settings_of(const CommandLine& c) {
   std::map<std::string, std::string> settings = {{"augment", c.augment}};
@@ -85,7 +82,7 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   if (world.is_leader()) print_start(c, world, *model, data);
   const auto result = trainer.fit();
   if (world.is_leader()) ddp::tools::print_result(result, c.train.dry_run);
-  return result.interrupted.empty() ? 0 : kInterrupted;
+  return result.exit_code();
 }
 
 }  // namespace
@@ -97,8 +94,6 @@ int main(int argc, char** argv) {
   // must not kill the process, whose status would not be 75; it is handled after the first step.
   std::optional<ddp::train::StopSignals> signals;
   if (!c.train.checkpoint.directory.empty() && !c.train.dry_run) signals.emplace();
-  int exit_code = 0;
-  const int failure = ddp::comm::run("ddp-train", ddp::tools::world_options_of(c),
-                                     [&](ddp::comm::World& world) { exit_code = train(c, world); });
-  return failure != 0 ? failure : exit_code;
+  return ddp::comm::run("ddp-train", ddp::tools::world_options_of(c),
+                        [&](ddp::comm::World& world) { return train(c, world); });
 }

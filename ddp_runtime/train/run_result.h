@@ -21,6 +21,10 @@ struct RunResult {
   // Why the run saved a checkpoint and stopped early, to be resumed later; there is no evaluation
   // in that case. Empty if the run finished.
   std::string interrupted;
+  // For main(): 75 (EX_TEMPFAIL of sysexits.h: try again) if the run was interrupted, otherwise 0.
+  // jobscripts/preemptible.sbatch requeues a job that exits with 75.
+  int exit_code() const noexcept { return interrupted.empty() ? 0 : 75; }
+
   // On rank 0 only:
   std::filesystem::path checkpoint;       // the newest; empty if none
   std::filesystem::path best_checkpoint;  // with keep_best, if this process found a better one

@@ -38,6 +38,8 @@ int main() {
                           .data = ddp::data::open_data("digits")},
                          options);
     const auto result = trainer.fit();
+    if (result.exit_code() != 0) return result.exit_code();  // interrupted: to be run again
     if (world.is_leader()) std::cout << "accuracy " << result.evaluation.accuracy << "\n";
+    return 0;
   });
 }

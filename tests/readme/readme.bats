@@ -152,6 +152,25 @@ PY
   awk -v a="$accuracy" 'BEGIN { exit !(a > 0.9) }'
 }
 
+@test "an interrupted program of your own exits with 75 and continues when it is run again" {
+  [ -x "$project_root/build/own_model/own-model" ] || skip "built by the test before"
+  cd "$BATS_TEST_TMPDIR"
+  "$project_root/build/own_model/own-model" > first 2>&1 3>&- &
+  job=$!
+  until compgen -G 'own-model-checkpoints/step-*' > /dev/null; do
+    kill -0 "$job"
+    sleep 0.02
+  done
+  kill -USR1 "$job"
+  status=0
+  wait "$job" || status=$?
+  cat first
+  [ "$status" -eq 75 ]
+  run ! grep accuracy first
+  run -0 "$project_root/build/own_model/own-model"
+  [[ $output == *"resumed from"*"accuracy 0.9"* ]]
+}
+
 @test "Is a node bad?" {
   on_cluster
   # The check of a node exits with 1 if, for example, no time service synchronizes the clock.

@@ -28,6 +28,17 @@ TEST(World, ReportsAnyException) {
               HasSubstr("program: no more coffee"));
 }
 
+TEST(World, ReturnsTheExitCodeOfTheBodyUnlessItFails) {
+  EXPECT_EQ(run("program", {}, [](World&) { return 75; }), 75);
+  const auto fails = [](World& world) -> int {
+    if (world.size() == 1) throw std::runtime_error("no more coffee");
+    return 75;
+  };
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run("program", {}, fails), 1);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("no more coffee"));
+}
+
 TEST(World, DescriptorLimitIsRaised) {
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
