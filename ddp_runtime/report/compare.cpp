@@ -98,8 +98,9 @@ Section difference_section(const Rows& rows) {
     }
   }
   section.paragraphs = {
-      "Figures are seconds, counts and fractions, as in run.json; there exposed_comm includes the "
-      "waiting. Phases whose time changed most come first."};
+      "Figures are seconds, counts and fractions, as in run.json, but exposed_comm is shown "
+      "without "
+      "the waiting, which run.json includes in it. Phases whose time changed most come first."};
   if (!same.empty()) section.paragraphs.push_back("Same in both: " + same + ".");
   return section;
 }
