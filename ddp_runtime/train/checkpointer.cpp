@@ -185,6 +185,7 @@ ckpt::CheckpointInfo Checkpointer::Parts::info_of(const Position& position) cons
 
 void Checkpointer::save(const Position& position) {
   auto& p = *parts_;
+  if (!enabled()) return;
   p.claim.claim();
   drain();
   p.save_began = std::chrono::steady_clock::now();
@@ -246,6 +247,7 @@ void Checkpointer::Parts::record(const SaveResult& result) {
 
 void Checkpointer::save_last(const Position& position) {
   auto& p = *parts_;
+  if (!enabled()) return;
   p.failures.begin_last_save();
   drain();
   for (int attempt = 0; attempt < kLastAttempts && p.agreed_step != position.step; ++attempt) {
