@@ -20,7 +20,7 @@ namespace {
 
 using profile::Phase;
 
-constexpr int kPrefetchedBatches = 4;
+constexpr int kPrefetchedBatches = 4;     // or one for each loader thread, if there are more
 constexpr std::size_t kRecentSteps = 20;  // for the displayed rate
 
 data::BatchLayout layout_of(const comm::Group& group, const TrainOptions& options) {
@@ -244,7 +244,7 @@ void TrainingRun::run_epoch() {
               sampler_.indices(number / options_.micro_batches, number % options_.micro_batches),
               sampler_.epoch());
         },
-        options_.loader_threads, kPrefetchedBatches);
+        options_.loader_threads, std::max(kPrefetchedBatches, options_.loader_threads));
     for (std::int64_t step = 0; step < steps && interrupted_.empty(); ++step) {
       recorder_.begin_step();
       begin_agreement();
