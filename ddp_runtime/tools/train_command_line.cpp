@@ -28,11 +28,11 @@ constexpr std::uint64_t kMaxContext = 1'000'000'000;
 constexpr const char* kExamples = R"(Examples:
   ddp-train --model mlp --data digits --epochs 20
       Train on one process with the handwritten digits that are included.
-  srun --ddp -N2 -n4 ddp-train --model mnist-cnn --data mnist:/data/mnist --scale-lr --warmup 100
+  srun --mpi=pmix --ddp -N2 --ntasks-per-node=2 ddp-train --model mnist-cnn --data mnist:/data/mnist --scale-lr --warmup 100
       Train on four ranks of two nodes; --batch is per rank.
-  srun --ddp -N2 -n4 ddp-train --checkpoint-dir ckpt --resume auto --report-dir report
+  srun --mpi=pmix --ddp -N2 --ntasks-per-node=2 ddp-train --checkpoint-dir ckpt --resume auto --report-dir report
       Resume from the latest complete checkpoint in ckpt, if there is one. See also ddp-report.
-  srun --ddp -N2 -n4 ddp-train --config gpt.ini --data text:book.txt --dry-run
+  srun --mpi=pmix --ddp -N2 --ntasks-per-node=2 ddp-train --config gpt.ini --data text:book.txt --dry-run
       Run one step as a smoke test. share/slurm-ddp/configs has a file for each model.)";
 
 void add_training_options(CLI::App& app, TrainCommandLine& c) {

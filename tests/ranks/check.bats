@@ -304,7 +304,7 @@ time.sleep(60)" > port.txt &
 
 @test "--help and --version work, and options can come from a file" {
   run -0 "$check" --help
-  [[ $output == *"srun --ntasks-per-node=1 ddp-check net"*"3 UNKNOWN"* ]]
+  [[ $output == *"srun --mpi=pmix --ddp --ntasks-per-node=1 ddp-check net"*"3 UNKNOWN"* ]]
   run -0 "$check" net --help
   [[ $output == *"slow:NODE:FACTOR"* ]]
   run -0 "$check" --version

@@ -224,8 +224,8 @@ Finding evaluate_no_pair(const JobStep& step) {
                   .rule = "the network is measured between nodes",
                   .evidence = "only one node reported, and a pair needs two",
                   .action =
-                      "run the check on several nodes, for example `srun -N2 --ntasks-per-node=1 "
-                      "ddp-check net`"};
+                      "run the check on several nodes, for example `srun --mpi=pmix --ddp -N2 "
+                      "--ntasks-per-node=1 ddp-check net`"};
   if (step.job_nodes != 1 || step.nodes.size() != 1 || step.pretended) return finding;
   finding.severity = Severity::ok;
   finding.value = "none";
