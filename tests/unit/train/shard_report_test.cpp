@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(
                               {"a.h5"},
                               "rank 1: no space",
                               true}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& test) { return test.param.name; });
 
 TEST(CollectShards, KeepsTheWholeRecord) {
   const auto report = written("a.h5", true);
