@@ -123,8 +123,10 @@ class KeptReport : public testing::Test {
   void run(const Process& process) {
     comm::run_ranks(2, [&](comm::Group& group) {
       profile::StepRecorder recorder;
-      RunReporter reporter(group, {"ddp-train x", "ddp-train", "mlp", "digits", 10, 64, 2, 0, 3},
-                           {directory_, process.first_step, process.interval}, recorder, true);
+      RunReporter reporter(
+          group,
+          {"ddp-train x", "ddp-train", "mlp", "digits", 10, 64, 2, 0, 3, {{"precision", "fp32"}}},
+          {directory_, process.first_step, process.interval}, recorder, true);
       std::vector<StepLoss> rows;
       RunOutcome outcome;
       for (outcome.steps = 1; outcome.steps <= process.steps; ++outcome.steps) {
