@@ -35,7 +35,7 @@ eval_loss() { sed -n 's/^done: .* eval loss \([0-9.]*\),.*/\1/p' <<< "$output"; 
 @test "gpt learns a real text on two ranks, and equally well in bf16" {
   make_text
   options=(--model gpt --data "text:$text" --width 64 --layers 1 --heads 2 --context 16 --batch 32
-    --epochs 20 --steps 400 --optimizer adamw --lr 0.02 --warmup 20 --schedule cosine --clip 1)
+    --epochs 20 --steps 400 --optimizer adamw --lr 0.005 --warmup 20 --schedule cosine --clip 1)
   run -0 ranks 2 "${options[@]}"
   full=$(eval_loss)
   run -0 ranks 2 "${options[@]}" --precision bf16
@@ -51,8 +51,9 @@ counts = collections.Counter(text[:split])
 letters = -sum(math.log((counts[b] + 1) / (split + 256)) for b in text[split:]) / (len(text) - split)
 for loss in (full, half):
     assert loss < letters - 0.2, (loss, letters)
-# This early in training, a change in rounding alone moves the loss by 3 %.
-assert abs(half - full) < 0.06 * full, (half, full)
+# This early in training, a change in rounding alone moves the loss by 1 % (at four times the
+# learning rate, and with PyTorch 2.11, by 8 %).
+assert abs(half - full) < 0.04 * full, (half, full)
 PY
 }
 
