@@ -100,7 +100,7 @@ class Workplace {
     fs::remove_all(path_, ignored);
   }
   const fs::path& path() const { return path_; }
-  // Flushes earlier writes, so that the disk is idle.
+  // Removes all files and flushes earlier writes, so that the disk is idle.
   void clear() const {
     for (const auto& entry : fs::directory_iterator(path_)) fs::remove_all(entry.path());
     ::sync();
@@ -199,7 +199,7 @@ class Bench {
     if (!bare_first) copy_seconds_.push_back(seconds_of([this] { copy_once(); }));
   }
 
-  // Uses as many threads as the snapshot, to measure a lower limit for the time of a copy.
+  // Uses as many threads as the snapshot, to measure a lower bound for the time of a copy.
   void copy_once() {
     std::vector<std::jthread> helpers;
     const std::size_t half = state_.size() / kThreads;

@@ -30,7 +30,7 @@ torch::Tensor TrainingLoop::loss() {
   return torch::nn::functional::cross_entropy(scores.flatten(0, -2), targets_.flatten());
 }
 
-// Leaves the gradients undefined, as zero_grad() does by default in torch 2: that is the fastest.
+// Leaves the gradients undefined, as zero_grad() does by default in torch 2, which is fastest.
 void TrainingLoop::forget_gradients() {
   for (auto& p : model_->parameters()) p.mutable_grad().reset();
 }

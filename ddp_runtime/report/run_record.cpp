@@ -238,7 +238,7 @@ std::vector<RankRecord> read_ranks(Reader& reader, int world_size, Problems& pro
     ranks.push_back(read_rank(rank));
     const int number = ranks.back().rank;
     if (number < 0 || number >= world_size) {
-      rank.wrong("rank", fmt::format("is not a rank of {}", world_size));
+      rank.wrong("rank", fmt::format("is not a rank in a world of {}", world_size));
     } else if (!seen.insert(number).second) {
       rank.wrong("rank", fmt::format("is {}, which another entry already has", number));
     }

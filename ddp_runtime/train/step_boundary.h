@@ -4,10 +4,11 @@
 //
 // Note [Stopping on request]
 // SLURM announces the end of a job (preemption, scancel, the end of its time limit) with a signal
-// to some or all ranks, at any moment. The handler only notes it. In every step a small all_reduce
-// on a separate channel runs alongside forward and backward and informs all ranks whether any rank
-// has received a signal. So all ranks stop after the same step, between two steps, with no messages
-// in flight. The end of the time limit is detected without a signal, early enough for a last save.
+// to some or all ranks, at any moment. The handler only records it. In every step, a small
+// all_reduce on a separate channel runs alongside forward and backward and tells all ranks whether
+// any rank has received a signal. So all ranks stop after the same step, between two steps, with no
+// messages in flight. The end of the time limit is detected without a signal, early enough for a
+// last save.
 #pragma once
 
 #include <array>
@@ -22,8 +23,8 @@
 
 namespace ddp::train {
 
-// While an instance exists, SIGTERM, SIGUSR1 and SIGUSR2 are noted and do not kill the process. One
-// instance per process is enough; several share the noted signal.
+// While an instance exists, SIGTERM, SIGUSR1 and SIGUSR2 are recorded and do not kill the process.
+// One instance per process is enough; several share the recorded signal.
 class StopSignals {
  public:
   StopSignals();

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kSysfs = "/sys/class/infiniband";
 
-// Returns the RoCE ports that NCCL will use. InfiniBand ports need no choice of a GID.
+// Returns the RoCE ports that NCCL will use. On InfiniBand ports, no GID needs to be chosen.
 std::vector<const InfinibandPort*> roce_ports(const Node& node, const PlanBuilder& builder) {
   auto ports = nccl_ports(node, builder.value_of("NCCL_IB_HCA"));
   std::erase_if(ports, [](const auto* port) {
@@ -54,7 +54,7 @@ void set_address_family(const std::vector<const InfinibandPort*>& ports,
     if (!gid) {
       builder.warn(name_of(*port) +
                    " does not have a RoCE v2 address: its interface needs an IP address, or the "
-                   "port must be left out by NCCL_IB_HCA");
+                   "port must be excluded with NCCL_IB_HCA");
       return;
     }
     ++(gid->is_v4 ? with_v4 : with_v6);
@@ -86,7 +86,7 @@ void set_hcas(const Node& node, const ComputePorts& compute, PlanBuilder& builde
     builder.set(kName, exact_port_list(node, compute.ports),
                 "without " + join(compute.left_out, ", "), kSysfs);
   } else if (!compute.ports.empty()) {
-    builder.note(std::string(kName) + " is left alone: all active ports are of one fabric");
+    builder.note(std::string(kName) + " is left alone: all active ports belong to one fabric");
   }
 }
 
@@ -115,7 +115,7 @@ void bind_ucx(const Node& node, const Request& request, const ComputePorts& comp
   const NearestPort& nearest = assigned[*gpu];
   const std::string name = name_of(node.ports[nearest.port]);
   if (nearest.equally_near < 2) {
-    builder.note("UCX_NET_DEVICES is left alone: UCX finds " + name + ", the nearest, by itself");
+    builder.note("UCX_NET_DEVICES is left alone: UCX itself finds " + name + ", the nearest port");
     return;
   }
   builder.set("UCX_NET_DEVICES", name,

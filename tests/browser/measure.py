@@ -5,7 +5,7 @@
 usage: measure.py REPORT.html [--dark] [--width PIXELS] [--screenshot FILE.png]
 
 Prints one problem per line and fails if there are any. Without --screenshot no image is kept. The
-report itself has no script; one is added to a copy of it.
+report itself has no script; the measuring script is added to a copy of it.
 """
 import argparse
 import html
@@ -42,7 +42,7 @@ def measured(report, arguments, directory):
     page.write_text(report.read_text().replace("</body>", f"<script>{script}</script></body>"))
     found = re.search(r'<pre id="measured">(.*?)</pre>', browser(page, arguments, directory, "--dump-dom"), re.S)
     if not found:
-        sys.exit("measure.py: the script did not run to its end")
+        sys.exit("measure.py: the script did not finish")
     return json.loads(html.unescape(found.group(1)))
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The modes and orders of `srun --ddp` on a real SLURM of four nodes with two switches and two fake
-# GPUs each. SLURM assigns device files as if they were GPUs, which is enough to check the variables
-# of the tasks.
+# The modes and orders of `srun --ddp` on a real SLURM cluster of four nodes on two switches. Each
+# node has two fake GPUs: device files that SLURM assigns as if they were GPUs, which is enough to
+# check the variables of the tasks.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -51,13 +51,13 @@ need_torch() {
   /usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || skip "no python3-torch on this machine"
 }
 
-# Prints the command for torchrun, which in Debian's package is only a module. The package's
-# PyTorch 1.13 fails with the default values of --redirects and --tee under Python 3.11. For ranks
-# below 9, the values here are equivalent.
+# Prints the command for torchrun, which in Debian's package is only a module.
 torchrun() {
   echo "/usr/bin/python3 -m torch.distributed.run $(command -v torch-client)"
 }
 
+# The package's PyTorch 1.13 fails with the default values of --redirects and --tee under Python
+# 3.11. For ranks below 9, these values have the same effect as the defaults.
 without_the_bug() {
   export PET_REDIRECTS=9:1 PET_TEE=9:1
 }
@@ -165,7 +165,7 @@ without_the_bug() {
   run ! grep GPU err
 }
 
-@test "GPUs: one per task is noted, and device numbers are right" {
+@test "GPUs: one per task gives a note, and device numbers are right" {
   srun --ddp -N1 -n2 --gpus-per-task=1 record-task 2>err
   [ "$(all_recorded CUDA_VISIBLE_DEVICES)" = "0 1" ]
   [ "$(all_recorded LOCAL_RANK)" = "0 1" ]
@@ -217,7 +217,7 @@ without_the_bug() {
   [ "$(recorded 0 JAX_COORDINATOR_ADDRESS)" = "$(recorded 0 MASTER_ADDR):$(($(recorded 0 MASTER_PORT) + 1))" ]
 }
 
-@test "TF_CONFIG names each worker at the node of its rank" {
+@test "TF_CONFIG lists each worker with the node of its rank" {
   srun --ddp=tf_config -N2 -n4 record-task
   python3 - "$RECORDS" <<'PY'
 import json, pathlib, sys
@@ -237,7 +237,7 @@ PY
   [[ $output == *"add order=packed"* ]]
 }
 
-@test "explain as JSON: the plan of rank 0, or of every task in one file per task; nothing runs" {
+@test "explain=json prints the plan of rank 0, or of every task to one file per task, and runs nothing" {
   srun --ddp=explain=json -N2 -n4 record-task >out
   [ "$(jq -r '"\(.schema) \(.rank)"' out)" = "slurm-ddp/plan/1 0" ]
   srun --ddp=explain=json,verbose -N2 -n4 --output=plan.%t record-task
@@ -255,13 +255,13 @@ PY
   [ "$(grep -c '  GPUs of the node  *CUDA_VISIBLE_DEVICES=0,1' out)" -eq 2 ]
 }
 
-# Inserts lines before the plugin's own in plugstack.conf, or removes them.
+# Inserts LINE before the plugin's line in plugstack.conf; without LINE, removes it.
 plugstack_first() { # [LINE]
   rm -f "$state/plugstack.conf.d/pyxis.conf"
   [[ $# -eq 0 ]] || echo "$1" >"$state/plugstack.conf.d/pyxis.conf"
 }
 
-@test "after a container plugin: no scontrol, ranks and rendezvous are the plan's, the image's variables stay" {
+@test "after a container plugin: works without scontrol; ranks and rendezvous are the plan's, the rest is the image's" {
   gcc -shared -fPIC -Wall -o spank_pyxis.so "$project_root/tests/cluster/programs/pyxis_stand_in.c"
   plugstack_first "required $work/spank_pyxis.so $(command -v scontrol)"
   # The site's file is on the host; the "container" does not have one.

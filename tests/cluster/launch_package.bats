@@ -21,7 +21,7 @@ built_with_sanitizer() { grep -q '^SLURM_DDP_SANITIZE:STRING=.' "$build_dir/CMak
 }
 
 @test "the plugin needs only libc and SLURM's plugin interface" {
-  built_with_sanitizer && skip "a sanitizer's build needs its libraries"
+  built_with_sanitizer && skip "a sanitizer build needs the sanitizer's libraries"
   readelf -d "$plugin" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' >libraries
   grep -qx libc.so.6 libraries
   run ! grep -vE '^(libc\.so\.6|ld-linux.*|libm\.so\.6)$' libraries
@@ -30,7 +30,7 @@ built_with_sanitizer() { grep -q '^SLURM_DDP_SANITIZE:STRING=.' "$build_dir/CMak
 }
 
 @test "the plugin is hardened: RELRO, immediate binding, no executable stack, no text relocations, canaries" {
-  built_with_sanitizer && skip "a sanitizer's build is for tests"
+  built_with_sanitizer && skip "a sanitizer build is only for tests"
   readelf -lW "$plugin" >segments
   grep -q GNU_RELRO segments
   grep GNU_STACK segments | grep -q ' RW '

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# An installed tree is self-contained: programs find their data, and find_package(slurm_ddp) builds
-# a custom program with it. packages.bats does the same from a package.
+# An installed tree is self-contained: programs find their data, and a custom
+# program builds with find_package(slurm_ddp). packages.bats does the same from a package.
 
 bats_require_minimum_version 1.5.0
 

@@ -12,8 +12,8 @@
 
 namespace ddp::check {
 
-// Physical ports that all nodes have under the same name and at the same speed; empty if there is
-// only one.
+// Physical ports that all nodes have under the same name and at the same speed, and of those the
+// fastest; empty if there is only one.
 std::vector<std::string> alike_rails(const std::map<int, Hello>& present);
 
 // Names the nodes without an address on the rail; OK if all have one.
@@ -23,8 +23,8 @@ struct DevicePlan {
   std::size_t nodes = 0;  // nodes that can be measured
   std::vector<Finding> findings;
 };
-// Names the nodes without an active RDMA port if most nodes have one, and the nodes without the
-// tool. No findings if no node has RDMA.
+// Names the nodes without an active RDMA port if most nodes have one, and the nodes without
+// perftest. No findings if no node has RDMA.
 DevicePlan plan_rdma(const std::map<int, Hello>& present);
 // Does the same for GPUs and for NCCL on them.
 DevicePlan plan_nccl(const std::map<int, Hello>& present);

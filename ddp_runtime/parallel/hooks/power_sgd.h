@@ -14,7 +14,7 @@
 // Note [Keeping the error clean]
 // The error lives as long as the run, so one bad step must not get into it. P and Q are sums over
 // all ranks, so all ranks see in them whether any gradient was not finite: then M' is NaN (the step
-// is skipped, or ends the run) and the error and Q stay unchanged. The same applies if no rank used
+// is skipped, or the run fails); the error and Q stay unchanged. The same applies if no rank used
 // the parameter: its M' would be discarded, together with the part of the error that it contains.
 // The error is stored without the loss scale, which may be different in the next step.
 #pragma once

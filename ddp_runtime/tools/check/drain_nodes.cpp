@@ -135,14 +135,13 @@ std::string resume_node(const check::Verdict& verdict, int clean_runs,
   if (runs.count < clean_runs) {
     write_file(state_file, check::text_of(runs));
     if (runs.count == 0) return {};
-    return fmt::format("{}: clean {} of {} times since it was drained, {}\n", node, runs.count,
-                       clean_runs, reason);
+    return fmt::format("{}: {} of the {} clean checks in a row needed to resume it, {}\n", node,
+                       runs.count, clean_runs, reason);
   }
   const std::string complaint = resume(node);
   if (!complaint.empty()) return fmt::format("{}: not resumed: {}", node, complaint);
   std::filesystem::remove(state_file);
-  return fmt::format("{}: resumed, clean {} times since it was drained, {}\n", node, runs.count,
-                     reason);
+  return fmt::format("{}: resumed after {} clean checks in a row, {}\n", node, runs.count, reason);
 }
 
 }  // namespace ddp::tools

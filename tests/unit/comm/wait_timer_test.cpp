@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests waits with a clock that the test controls.
+// Waits, with a clock that the test controls.
 #include "ddp_runtime/comm/wait_timer.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ TEST(WaitTimer, ReportsRepeatedlyAndThenFails) {
   EXPECT_FALSE(rank.wait(2s));
 }
 
-TEST(WaitTimer, SuspendedJobContinuesWhenItIsResumed) {
+TEST(WaitTimer, SuspensionDoesNotCountAsWaiting) {
   Wait rank;
   EXPECT_TRUE(rank.wait(2s));
   rank.stand_still(2h);

@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Counts how often each sample is used when `ranks` ranks run `steps` steps from `consumed`.
+// Counts how often each sample is used when all ranks run `steps` steps from `consumed`.
 void use(std::map<std::int64_t, int>& seen, std::int64_t size, BatchLayout layout,
          std::int64_t consumed, std::int64_t steps) {
   for (layout.rank = 0; layout.rank < layout.ranks; ++layout.rank) {
@@ -86,7 +86,7 @@ TEST(DistributedSampler, BatchLargerThanTheDataIsRefusedWithARemedy) {
   }
 }
 
-TEST(DistributedSampler, BatchBeyondAllNumbersIsRefusedToo) {
+TEST(DistributedSampler, BatchThatOverflowsIsRefusedToo) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const auto refusal = [](BatchLayout layout) {
     return error_of([&] { DistributedSampler(100, 1, layout); });

@@ -35,7 +35,7 @@ TEST(TensorDataset, ReportsInvalidTensors) {
               HasSubstr("at least one sample"));
   EXPECT_EQ(refused(inputs, torch::tensor({0, 1, -100, 0})), "") << "the loss ignores -100";
   EXPECT_EQ(refused(inputs, torch::tensor({7, 8, 9, -7}), 0), "")
-      << "without classes any number is valid";
+      << "without classes, any number is valid";
   EXPECT_EQ(refused(inputs, inputs, 0), "") << "targets of an autoencoder";
 }
 

@@ -11,7 +11,7 @@ IpAddress ip(std::string_view text) {
   return parse_ip_address(text).value();
 }
 
-TEST(IpAddress, IsReadInAllFormats) {
+TEST(IpAddress, IsParsedInAllFormats) {
   EXPECT_EQ(to_string(ip("10.0.0.1")), "10.0.0.1");
   EXPECT_EQ(to_string(ip("fe80:0000:0000:0000:506b:4b03:00c0:ffee")), "fe80::506b:4b03:c0:ffee");
   EXPECT_EQ(to_string(ip("fe80::1%eth0")), "fe80::1");
@@ -32,7 +32,7 @@ TEST(IpAddress, LoopbackAndLinkLocalAreRecognized) {
   EXPECT_FALSE(ip("fec0::1").is_link_local());
 }
 
-TEST(IpAddress, BelongsToANetworkByItsFirstBits) {
+TEST(IpAddress, NetworkIsDecidedByTheLeadingBits) {
   EXPECT_TRUE(is_in(ip("10.1.2.3"), ip("10.1.0.0"), 16));
   EXPECT_FALSE(is_in(ip("10.2.2.3"), ip("10.1.0.0"), 16));
   EXPECT_TRUE(is_in(ip("10.1.2.131"), ip("10.1.2.128"), 25));

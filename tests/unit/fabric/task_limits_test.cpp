@@ -33,7 +33,7 @@ std::vector<std::string> warnings_for(const Node& node, Request request,
   return make_plan(node, request, test::variables(std::move(user))).warnings;
 }
 
-TEST(CpusOfGpu, GiveAWarningIfAllAreFar) {
+TEST(CpusOfGpu, CauseAWarningIfAllAreFar) {
   Node node;
   test::add_gpu(node, {"pci0000:15", "0000:15:01.0", "0000:17:00.0"}, 3);
   node.gpus[0].local_cpus = "48-63,112-127";
@@ -56,7 +56,7 @@ TEST(CpusOfGpu, GiveAWarningIfAllAreFar) {
   EXPECT_THAT(warnings_for(node, request), IsEmpty()) << "sysfs does not report the CPUs";
 }
 
-TEST(LockedMemory, GivesAWarningIfRdmaNeedsMore) {
+TEST(LockedMemory, CausesAWarningIfRdmaNeedsMore) {
   Node node;
   test::add_interface(node, "eth0", "10.0.0.1/24");
   test::add_port(node, "mlx5_0", "InfiniBand", 200);

@@ -101,7 +101,7 @@ TEST_F(RetentionTest, VerifiedCheckpointsAreNotReadAgain) {
   EXPECT_GT(first, 0U);
   retention.apply({4}, counting);
   EXPECT_EQ(read, first);
-  // Another checkpoint of the same step is not verified yet.
+  // A new checkpoint of the same step does not count as verified.
   CheckpointDirectory(root_.path(), {.if_exists = IfExists::replace})
       .save(5, kSaver, small_model(50).views(), test::test_info());
   retention.apply({4}, counting);
@@ -144,7 +144,7 @@ TEST_F(AfterARestart, VerifiedCheckpointsAreNotReadAgain) {
                                                   "step-00000004", "step-00000005"));
 }
 
-TEST_F(AfterARestart, AnotherCheckpointOfTheStepIsRead) {
+TEST_F(AfterARestart, NewCheckpointOfTheSameStepIsRead) {
   Retention before(root_.path(), kSaver);
   before.remember_across_restarts();
   before.apply({5});
@@ -195,7 +195,7 @@ TEST_F(AfterARestart, LinkInPlaceOfTheMarkIsReplacedAndNotFollowed) {
   EXPECT_THAT(read_again(), IsEmpty());
 }
 
-TEST_F(RetentionTest, InterruptedDeletionLeavesNoHalfCheckpoint) {
+TEST_F(RetentionTest, InterruptedDeletionLeavesNoPartialCheckpoint) {
   FaultyOps probe;
   {
     const TempDirectory copy(test::On::memory);

@@ -128,7 +128,7 @@ TEST(Settings, OffOnTheCommandLineTurnsEverythingOff) {
   EXPECT_EQ(settings.explain, std::nullopt);
 }
 
-TEST(Settings, BareOptionKeepsTheSitesMode) {
+TEST(Settings, OptionWithoutAModeKeepsTheSitesMode) {
   Settings settings;
   const std::vector<std::string_view> site = {"default=torchrun"};
   EXPECT_THAT(apply_site_arguments(settings, site), ElementsAre());

@@ -81,7 +81,7 @@ void add_faults(const Faults& faults, Faults& all) {
   all.jump += faults.jump;
 }
 
-// Parses a fault of "NODE" or, for faults between two nodes, of "NODE+NODE".
+// Parses one fault, of "NODE" or, if it affects only two nodes' exchanges, of "NODE+NODE".
 Injection parse_injection(std::string_view text) {
   const auto parts = split(text, ':');
   if (parts.size() < 2) refuse(text);

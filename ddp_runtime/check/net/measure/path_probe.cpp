@@ -22,7 +22,7 @@ constexpr int kHeaders = 28;          // IPv4 and UDP
 constexpr int kHeaders6 = 48;         // IPv6 and UDP
 constexpr int kMaxDatagram = 65'507;  // the largest UDP payload
 constexpr int kCopies = 3;
-// Common MTUs: tunnels, the minimum of IPv6, Ethernet, InfiniBand, jumbo frames.
+// Common MTUs: the IPv6 minimum, tunnels, Ethernet, InfiniBand, jumbo frames.
 constexpr std::array kSizes{1280, 1400, 1500, 2044, 4092, 9000};
 
 std::size_t payload_of(int mtu, int headers) {
