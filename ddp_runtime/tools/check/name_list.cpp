@@ -33,17 +33,19 @@ void read_names_of(const std::string& file, std::vector<std::string>& names) {
   std::ifstream stream(file);
   if (!stream) throw UsageError(fmt::format("cannot read node names from {}", file));
   std::array<char, kMaxNameLength + 1> line{};  // with the terminating zero
-  const UsageError other_content(fmt::format("{} does not contain node names, one per line", file));
+  const auto other_content = [&file] {
+    return UsageError(fmt::format("{} does not contain node names, one per line", file));
+  };
   std::size_t lines = 0;
   while (stream.getline(line.data(), static_cast<std::streamsize>(line.size()))) {
     // The terminating zero stands in place of the line end, which a last line does not have.
     const auto length = static_cast<std::size_t>(stream.gcount()) - (stream.eof() ? 0 : 1);
     const std::string_view name(line.data(), length);
-    if (!is_name(name) || ++lines > kMaxLines) throw other_content;
+    if (!is_name(name) || ++lines > kMaxLines) throw other_content();
     if (!name.empty()) names.emplace_back(name);
   }
   if (stream.bad()) throw UsageError(fmt::format("cannot read node names from {}", file));
-  if (!stream.eof()) throw other_content;  // the line is too long
+  if (!stream.eof()) throw other_content();  // the line is too long
 }
 
 }  // namespace
