@@ -343,9 +343,9 @@ time.sleep(60)" > port.txt &
 @test "the limits of checking two nodes are reported, and a known link rate lifts them" {
   run -0 net 2 --no-mpi
   [[ $(verdict) == *"slow nodes can be found with at least 4 nodes, or with --expect-gbps"* ]]
-  run -2 net 2 --no-mpi --inject slow:n2:0.01 --expect-gbps 8
+  run -2 net 2 --no-mpi --inject slow:n2:0.01 --expect-gbps 3
   [ "$(findings tcp.link_rate)" = "n1 n2 CRITICAL" ]
-  run -2 net 3 --no-mpi --inject slow:n2:0.01 --expect-gbps 8
+  run -2 net 3 --no-mpi --inject slow:n2:0.01 --expect-gbps 3
   [ "$(findings tcp.link_rate)" = "n2 CRITICAL" ]
 }
 
