@@ -9,6 +9,8 @@ endif()
 if(SLURM_DDP_TORCH_ROOT)
   message(STATUS "libtorch ${Torch_VERSION}: ${SLURM_DDP_TORCH_ROOT}")
   set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)  # installed programs find the wheel's libraries, too
+else()
+  message(STATUS "libtorch ${Torch_VERSION}: ${Torch_DIR}")
 endif()
 
 # slurm_ddp_torch is exported empty, so that no paths of this machine are installed: slurm_ddpConfig.cmake gives it the
@@ -16,6 +18,7 @@ endif()
 add_library(slurm_ddp_torch INTERFACE)
 target_link_libraries(slurm_ddp_torch INTERFACE $<BUILD_INTERFACE:slurm_ddp_found_torch>)
 set_target_properties(slurm_ddp_torch PROPERTIES EXPORT_NAME torch)
+target_compile_features(slurm_ddp_torch INTERFACE cxx_std_20)  # for the headers of 2.15
 set_property(GLOBAL APPEND PROPERTY SLURM_DDP_EXPORTED slurm_ddp_torch)
 
 # Parsing Torch's headers takes about ten seconds. All files that include them share one precompiled

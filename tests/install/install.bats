@@ -20,6 +20,11 @@ setup_file() {
   done
 }
 
+@test "the target that has libtorch's headers requires their C++ standard" {
+  run -0 grep -A 1 'set_target_properties(slurm_ddp::torch ' "$prefix/lib/cmake/slurm_ddp/slurm_ddpTargets.cmake"
+  [[ $output == *INTERFACE_COMPILE_FEATURES*cxx_std_20* ]]
+}
+
 @test "every program has --version and --help" {
   for program in ddp-train ddp-launch ddp-check ddp-report ddp-ckpt ddp-bench; do
     run -0 "$prefix/bin/$program" --version
@@ -54,6 +59,12 @@ setup_file() {
   run -0 "$prefix/bin/ddp-ckpt" diff {.,../straight}/own-loop-checkpoints/"$newest"
   run -0 "$prefix/bin/ddp-report" run ../straight/own-loop-report
   [[ $output == *"2 ranks on 1 node"* ]]
+  # The program also has the check of libtorch's release, which it does not call itself.
+  echo '#include <string>
+namespace at { std::string show_config() { return "TORCH_VERSION=9.9.0"; } }' > other.cpp
+  c++ -std=c++20 -shared -fPIC -o libother.so other.cpp
+  LD_PRELOAD=$PWD/libother.so run -1 ../own/own-loop 4
+  [[ $output == *"this program was built with libtorch "*"/libother.so is libtorch 9.9.0; "* ]]
 }
 
 @test "a project that adds this one as a subdirectory keeps its own settings" {
