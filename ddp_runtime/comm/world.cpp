@@ -28,6 +28,7 @@
 #include "ddp_runtime/comm/p2p_group.h"
 #include "ddp_runtime/comm/peer_failure.h"
 #include "ddp_runtime/comm/secret/step_secret.h"
+#include "ddp_runtime/comm/start_check.h"
 
 namespace ddp::comm {
 namespace {
@@ -132,6 +133,7 @@ Backend parse_backend(const std::string& name) {
 }
 
 World::World(const WorldOptions& options) : failures_(std::make_unique<FailureState>()) {
+  make_start_checks();
   raise_descriptor_limit();
   if (options.backend == Backend::nccl) {
     throw UsageError("this build has no NCCL backend; use --backend mpi");

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/parallel/torch_release.h"
+
+#include <ATen/Version.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <torch/version.h>
+
+#include "base/errors.h"
+#include "ddp_runtime/comm/start_check.h"
+
+// Refers to nothing. The linker takes this file from the library because every program that links
+// the library asks for this name (CMakeLists.txt).
+extern "C" {
+extern const char slurm_ddp_checks_torch_release;
+const char slurm_ddp_checks_torch_release = 1;
+}
+
+namespace ddp {
+namespace {
+
+// "2.15" of "2.15.0".
+std::string_view two_numbers(std::string_view release) {
+  return release.substr(0, release.find('.', release.find('.') + 1));
+}
+
+std::string file_of_libtorch() {
+  Dl_info info{};
+  const bool found = dladdr(reinterpret_cast<const void*>(&at::show_config), &info) != 0;
+  return found && info.dli_fname != nullptr ? info.dli_fname : "libtorch_cpu.so";
+}
+
+// at::show_config has the same name and type in all releases, and uses nothing that they changed.
+void require_built_torch() {
+  const auto built =
+      fmt::format("{}.{}.{}", TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH);
+  const auto problem =
+      torch_release_problem(built, torch_release_in(at::show_config()), file_of_libtorch());
+  if (problem) throw RuntimeError(*problem);
+}
+
+[[maybe_unused]] const bool kChecksTorchRelease =
+    (comm::add_start_check(&require_built_torch), true);
+
+}  // namespace
+
+std::string torch_release_in(std::string_view configuration) {
+  constexpr std::string_view kKey = "TORCH_VERSION=";
+  const auto key = configuration.find(kKey);
+  if (key == std::string_view::npos) return {};
+  const auto value = configuration.substr(key + kKey.size());
+  return std::string(value.substr(0, value.find_first_not_of("0123456789.")));
+}
+
+std::optional<std::string> torch_release_problem(std::string_view built, std::string_view loaded,
+                                                 std::string_view path) {
+  if (loaded.empty() || two_numbers(built) == two_numbers(loaded)) return std::nullopt;
+  return fmt::format(
+      "this program was built with libtorch {}, but {} is libtorch {}; remove its directory from "
+      "LD_LIBRARY_PATH, install libtorch {} there, or build slurm-ddp and the program with {}",
+      built, path, loaded, two_numbers(built), two_numbers(loaded));
+}
+
+}  // namespace ddp

@@ -1,0 +1,19 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# A program that starts with another libtorch than that of its build, which would crash without a message.
+
+bats_require_minimum_version 1.5.0
+
+load training
+
+setup() { training_setup; }
+
+# A library that claims, before the real one, to be another release.
+@test "ddp-train names the libtorch of another release, instead of crashing" {
+  echo '#include <string>
+namespace at { std::string show_config() { return "PyTorch built with: TORCH_VERSION=9.9.0, "; } }' > other.cpp
+  c++ -std=c++20 -shared -fPIC -o libother.so other.cpp
+  LD_PRELOAD=$PWD/libother.so run -1 "$train" --steps 1
+  [[ $output == *"this program was built with libtorch "*", but $PWD/libother.so is libtorch 9.9.0; remove its directory from LD_LIBRARY_PATH, "* ]]
+  [ "${#lines[@]}" -eq 1 ]
+}
