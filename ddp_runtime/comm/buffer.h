@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Typed memory that a collective reads and writes. A Buffer does not own its memory. The caller
-// must keep the memory valid and must not touch it until the Work of the collective is done.
+// must keep the memory valid and must not touch it until the Work of the collective is done; for
+// device memory, a stream that has waited for the Work may touch it.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,7 @@
 #include <type_traits>
 
 #include "ddp_runtime/comm/element_type.h"
+#include "ddp_runtime/comm/memory.h"
 
 namespace ddp::comm {
 
@@ -16,12 +18,19 @@ struct Buffer {
   std::byte* data = nullptr;
   std::size_t count = 0;  // elements, not bytes
   ElementType type = ElementType::u8;
+  Memory memory = Memory::host;
+  // The stream on which the caller writes and reads device memory. A collective begins after the
+  // work that is on this stream when it is called. Unused for host memory.
+  DeviceStream stream = nullptr;
 
   std::size_t bytes() const noexcept { return count * size_of(type); }
   std::span<std::byte> span() const noexcept { return {data, bytes()}; }
   // Elements [first, first + n) of this buffer.
   Buffer slice(std::size_t first, std::size_t n) const noexcept {
-    return {data + first * size_of(type), n, type};
+    Buffer part = *this;
+    part.data += first * size_of(type);
+    part.count = n;
+    return part;
   }
 };
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "ddp_runtime/comm/call_record.h"
 #include "ddp_runtime/comm/peer_failure.h"
 #include "ddp_runtime/comm/schedules/chain.h"
 #include "ddp_runtime/comm/schedules/node_all_reduce.h"
@@ -27,14 +28,11 @@ void require(bool condition, const char* what) {
   if (!condition) throw std::invalid_argument(what);
 }
 
-std::string describe(const Buffer& data) {
-  return fmt::format("{} {}", data.count, to_string(data.type));
-}
-
-// Continues an FNV-1a hash.
-std::uint64_t hash_on(std::uint64_t hash, std::string_view text) {
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return (hash ^ 0xffU) * 0x100000001b3U;  // end marker
+void require_host(const Buffer& data) {
+  require(
+      data.memory == Memory::host,
+      "this group communicates host memory, but the buffer is in the memory of a device; choose "
+      "Backend::nccl for tensors on GPUs");
 }
 
 LinkLimits whole_elements(LinkLimits limits) {
@@ -129,6 +127,7 @@ Work P2pGroup::enqueue(std::string name, std::string label, std::string signatur
 
 Work P2pGroup::enqueue_message(Direction direction, Buffer data, int peer,
                                const std::string& label) {
+  require_host(data);
   failures_.throw_if_failed();
   const std::string channel = channel_ == kMainChannel ? "" : channel_ + " ";
   const std::string name = direction == Direction::outgoing ? "send" : "receive";
@@ -288,12 +287,15 @@ void P2pGroup::spread(Buffer data, int root) {
 
 Work P2pGroup::all_reduce(Buffer data, ReduceOp op, std::string label,
                           std::shared_ptr<const void> keep) {
+  require_host(data);
   return enqueue(
       "all_reduce", std::move(label), fmt::format("{} of {}", to_string(op), describe(data)),
       [=, this, place = locate(data), keep = std::move(keep)] { reduce(place, data, op); });
 }
 
 Work P2pGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label) {
+  require_host(input);
+  require_host(output);
   require(
       input.type == output.type && input.count == output.count * static_cast<std::size_t>(size()),
       "reduce_scatter: input must hold size() times the elements of output, of one type");
@@ -305,6 +307,8 @@ Work P2pGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::str
 }
 
 Work P2pGroup::all_gather(Buffer input, Buffer output, std::string label) {
+  require_host(input);
+  require_host(output);
   require(
       input.type == output.type && output.count == input.count * static_cast<std::size_t>(size()),
       "all_gather: output must hold size() times the elements of input, of one type");
@@ -314,6 +318,7 @@ Work P2pGroup::all_gather(Buffer input, Buffer output, std::string label) {
 }
 
 Work P2pGroup::broadcast(Buffer data, int root, std::string label) {
+  require_host(data);
   require(root >= 0 && root < size(), "broadcast: root is not a rank of the group");
   return enqueue("broadcast", std::move(label),
                  fmt::format("{} from rank {}", describe(data), root),

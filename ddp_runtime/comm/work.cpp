@@ -6,52 +6,51 @@
 
 namespace ddp::comm {
 
-struct Work::State {
-  mutable std::mutex mutex;
+struct Work::State final : Work::Completion {
+  void wait() override {
+    std::unique_lock lock(mutex);
+    finished.wait(lock, [this] { return is_done; });
+    if (error) std::rethrow_exception(error);
+  }
+  void wait_on(DeviceStream) override { wait(); }
+  void wait_host() override { wait(); }
+  bool done() override {
+    const std::lock_guard lock(mutex);
+    return is_done;
+  }
+  WorkTimes times() override {
+    const std::lock_guard lock(mutex);
+    return time;
+  }
+
+  std::mutex mutex;
   std::condition_variable finished;
-  bool done = false;
+  bool is_done = false;
   std::exception_ptr error;
-  WorkTimes times;
+  WorkTimes time;
 };
+
+Work::Work(const std::shared_ptr<State>& state) : completion_(state) {}
 
 std::shared_ptr<Work::State> Work::make_state() {
   auto state = std::make_shared<State>();
-  state->times.queued = Clock::now();
+  state->time.queued = Clock::now();
   return state;
 }
 
 void Work::begin(State& state) {
   const std::lock_guard lock(state.mutex);
-  state.times.started = Clock::now();
+  state.time.started = Clock::now();
 }
 
 void Work::finish(State& state, std::exception_ptr error) {
   {
     const std::lock_guard lock(state.mutex);
-    state.times.finished = Clock::now();
+    state.time.finished = Clock::now();
     state.error = std::move(error);
-    state.done = true;
+    state.is_done = true;
   }
   state.finished.notify_all();
-}
-
-void Work::wait() const {
-  if (!state_) return;
-  std::unique_lock lock(state_->mutex);
-  state_->finished.wait(lock, [this] { return state_->done; });
-  if (state_->error) std::rethrow_exception(state_->error);
-}
-
-bool Work::done() const {
-  if (!state_) return true;
-  const std::lock_guard lock(state_->mutex);
-  return state_->done;
-}
-
-WorkTimes Work::times() const {
-  if (!state_) return {};
-  const std::lock_guard lock(state_->mutex);
-  return state_->times;
 }
 
 }  // namespace ddp::comm

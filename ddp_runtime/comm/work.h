@@ -6,6 +6,9 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <utility>
+
+#include "ddp_runtime/comm/memory.h"
 
 namespace ddp::comm {
 
@@ -21,24 +24,61 @@ struct WorkTimes {
 
 class Work {
  public:
+  // The end of one collective, as a backend implements it. Thread-safe.
+  class Completion {
+   public:
+    virtual ~Completion() = default;
+    Completion() = default;
+    Completion(const Completion&) = delete;
+    Completion& operator=(const Completion&) = delete;
+
+    virtual void wait() = 0;
+    virtual void wait_on(DeviceStream stream) = 0;
+    virtual void wait_host() = 0;
+    virtual bool done() = 0;
+    virtual WorkTimes times() = 0;
+  };
+
   Work() = default;  // a finished collective
+  static Work completed_by(std::shared_ptr<Completion> completion) {
+    Work work;
+    work.completion_ = std::move(completion);
+    return work;
+  }
 
-  // Blocks without using the CPU until the collective is done on this rank. Throws the error if it
-  // failed: PeerFailure if another rank failed, RuntimeError otherwise.
-  void wait() const;
-  bool done() const;
-  // Valid after the collective is done.
-  WorkTimes times() const;
+  // All waits throw the error if the collective failed: PeerFailure if another rank failed,
+  // RuntimeError otherwise.
 
-  // The communication thread's side.
+  // Host memory: blocks without using the CPU until the collective is done on this rank. Device
+  // memory: makes the stream of the collective's buffer wait, and blocks only until the collective
+  // is on its way to the device.
+  void wait() const {
+    if (completion_) completion_->wait();
+  }
+  // Makes another stream wait for a collective of device memory. Waits like wait() for one of host
+  // memory.
+  void wait_on(DeviceStream stream) const {
+    if (completion_) completion_->wait_on(stream);
+  }
+  // Blocks until the collective is done on this rank, for any memory.
+  void wait_host() const {
+    if (completion_) completion_->wait_host();
+  }
+  // Whether the collective is done on this rank, successfully or not.
+  bool done() const { return !completion_ || completion_->done(); }
+  // Valid after the collective is done. For device memory, `started` is the time of the launch and
+  // `finished` the time at which this process noticed the end.
+  WorkTimes times() const { return completion_ ? completion_->times() : WorkTimes(); }
+
+  // The communication thread's side of a collective of host memory.
   struct State;
-  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  explicit Work(const std::shared_ptr<State>& state);
   static std::shared_ptr<State> make_state();
   static void begin(State& state);
   static void finish(State& state, std::exception_ptr error);
 
  private:
-  std::shared_ptr<State> state_;
+  std::shared_ptr<Completion> completion_;
 };
 
 }  // namespace ddp::comm

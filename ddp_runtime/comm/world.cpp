@@ -18,6 +18,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/descriptor_limit.h"
+#include "ddp_runtime/comm/device/nccl_group.h"
 #include "ddp_runtime/comm/failure/error_channel.h"
 #include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/in_process/in_process_transport.h"
@@ -135,8 +136,8 @@ Backend parse_backend(const std::string& name) {
 World::World(const WorldOptions& options) : failures_(std::make_unique<FailureState>()) {
   make_start_checks();
   raise_descriptor_limit();
-  if (options.backend == Backend::nccl) {
-    throw UsageError("this build has no NCCL backend; use --backend mpi");
+  if (options.backend == Backend::nccl && options.group.in_rank_order) {
+    throw UsageError("the NCCL backend does not add in rank order; use --backend mpi");
   }
   const Announced announced = announced_ranks();
   if (const auto report = missing_process_manager(getenv, pmi_support_of_mpi())) {
@@ -163,6 +164,11 @@ World::World(const WorldOptions& options) : failures_(std::make_unique<FailureSt
                        [is_leader, several, limit = options.liveness.exit] {
                          end_stuck_process(limit, is_leader && several);
                        }});
+    if (options.backend == Backend::nccl) {
+      NcclOptions nccl = options.nccl;
+      nccl.limits = options.group.limits;
+      gpus_ = std::make_unique<NcclGroup>(*group_, *failures_, nccl);
+    }
   } catch (...) {
     if (failures_->failed() && mpi_) mpi_->abandon();
     throw;
@@ -177,9 +183,19 @@ World::~World() {
       // The rank that failed reports the error, and the destructors below check failures_.
     }
   }
+  gpus_.reset();
   errors_.reset();
   group_.reset();
   if (failures_->failed() && mpi_) mpi_->abandon();
+}
+
+Group& World::group() noexcept {
+  if (gpus_) return *gpus_;
+  return *group_;
+}
+
+std::optional<int> World::device() const noexcept {
+  return gpus_ ? std::optional(gpus_->device()) : std::nullopt;
 }
 
 Failure World::fail(const Failure& failure) {

@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 
+#include "ddp_runtime/comm/device/nccl_options.h"
 #include "ddp_runtime/comm/failure/failure.h"
 #include "ddp_runtime/comm/failure/liveness_limits.h"
 #include "ddp_runtime/comm/group.h"
@@ -20,7 +22,10 @@ namespace ddp::comm {
 class ErrorChannel;
 class FailureState;
 class MpiEnvironment;
+class NcclGroup;
 
+// nccl: collectives of GPU memory run on the GPUs, and those of host memory by MPI. automatic: mpi;
+// a program that trains on GPUs chooses nccl.
 enum class Backend : std::uint8_t { automatic, mpi, nccl };
 
 // Throws UsageError with the list of available backends.
@@ -29,6 +34,7 @@ Backend parse_backend(const std::string& name);
 struct WorldOptions {
   Backend backend = Backend::automatic;
   GroupOptions group;
+  NcclOptions nccl;  // `limits` are those of `group`
   // File in which rank 0 records what all ranks were doing when one failed (JSON); empty: no file.
   std::string failure_dump;
   // Limits for detecting ranks that are stopped or whose machine is gone.
@@ -42,7 +48,7 @@ class World {
  public:
   // Collective over the job. A process started without mpirun or srun is a world of one rank.
   // Throws UsageError if the launcher and MPI disagree on the number of processes, and PeerFailure
-  // if a rank cannot connect to rank 0 or is lost meanwhile.
+  // if a rank cannot connect to rank 0 or is lost meanwhile. See start_nccl() for errors of GPUs.
   explicit World(const WorldOptions& options = {});
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -52,7 +58,9 @@ class World {
   int size() const noexcept { return group_->size(); }
   // Whether this is the rank that prints on behalf of all of them.
   bool is_leader() const noexcept { return rank() == 0; }
-  Group& group() noexcept { return *group_; }
+  Group& group() noexcept;
+  // The number of this rank's GPU among those that this process sees; nullopt with the backend mpi.
+  std::optional<int> device() const noexcept;
 
   // Reports a failure to the other ranks, unless they already know it: a failure of this rank, or
   // one that this rank was notified of. Returns the failure that all ranks report: this one, or an
@@ -69,6 +77,7 @@ class World {
   std::unique_ptr<MpiEnvironment> mpi_;
   std::unique_ptr<Group> group_;
   std::unique_ptr<ErrorChannel> errors_;
+  std::unique_ptr<NcclGroup> gpus_;
 };
 
 // Runs `body` in the world and turns the outcome into an exit code: 0, 1 after a failure, 2 after a

@@ -241,6 +241,35 @@ TEST(P2pGroup, RejectsWrongArgumentsAtTheCall) {
   });
 }
 
+TEST(P2pGroup, RejectsDeviceMemory) {
+  run_ranks(2, [](Group& group) {
+    std::vector<float> values(4);
+    std::vector<float> all(8);
+    Buffer here = buffer_of(std::span(values));
+    Buffer there = here;
+    there.memory = Memory::device;
+    Buffer both = buffer_of(std::span(all));
+    const auto text = HasSubstr("the buffer is in the memory of a device");
+    EXPECT_THAT(error_of([&] { group.all_reduce(there, ReduceOp::sum); }), text);
+    EXPECT_THAT(error_of([&] { group.reduce_scatter(both, there, ReduceOp::sum); }), text);
+    EXPECT_THAT(error_of([&] { group.all_gather(there, both); }), text);
+    EXPECT_THAT(error_of([&] { group.broadcast(there.slice(1, 2), 0); }), text);
+    EXPECT_THAT(error_of([&] { group.send(there, 1 - group.rank()); }), text);
+    EXPECT_THAT(error_of([&] { group.receive(there, 1 - group.rank()); }), text);
+  });
+}
+
+// Every wait of a collective of host memory blocks until it is done.
+TEST(P2pGroup, AllWaitsBlock) {
+  run_ranks(2, [](Group& group) {
+    std::int64_t one = 1;
+    const Work work = group.all_reduce(buffer_of(one), ReduceOp::sum);
+    group.rank() == 0 ? work.wait_on(nullptr) : work.wait_host();
+    EXPECT_TRUE(work.done());
+    EXPECT_EQ(one, 2);
+  });
+}
+
 // Ranks call two collectives in different orders, which would deadlock on one channel.
 TEST(P2pGroup, ChannelHasItsOwnOrder) {
   for (const int ranks : {1, 2, 4}) {

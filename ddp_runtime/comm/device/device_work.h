@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of a collective on a device: an event on the stream of the launches.
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "ddp_runtime/comm/device/event_pool.h"
+#include "ddp_runtime/comm/failure/failure_state.h"
+#include "ddp_runtime/comm/work.h"
+
+namespace ddp::comm {
+
+class DeviceWork final : public Work::Completion {
+ public:
+  struct Settings {
+    DeviceStream stream = nullptr;  // of the caller
+    bool blocks = false;            // wait() waits like wait_host()
+    std::function<void()> start;    // called before each wait; see LaunchQueue::message
+  };
+  // `failures` must live until the work is done or has failed.
+  DeviceWork(std::shared_ptr<EventPool> events, const FailureState& failures, Settings settings);
+
+  void wait() override;
+  void wait_on(DeviceStream stream) override;
+  void wait_host() override;
+  bool done() override;
+  WorkTimes times() override;
+
+  // The queue's side. `end` is recorded behind the collective.
+  void launched(EventPool::Event end);
+  void finished();
+  void failed(std::exception_ptr error);
+
+ private:
+  enum class Phase { queued, launched, finished, failed };
+  // Waits until the collective is launched. Throws the error if it failed.
+  Phase await_launch();
+  void await_verdict();
+  void note_end();
+
+  std::shared_ptr<EventPool> events_;
+  const FailureState& failures_;
+  Settings settings_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Phase phase_ = Phase::queued;
+  EventPool::Event end_;
+  std::exception_ptr error_;
+  WorkTimes times_;
+};
+
+}  // namespace ddp::comm

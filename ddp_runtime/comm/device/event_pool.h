@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Events of one device that are used again and again, because creating one takes microseconds.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "ddp_runtime/comm/device/device_calls.h"
+
+namespace ddp::comm {
+
+// Thread-safe.
+class EventPool : public std::enable_shared_from_this<EventPool> {
+ public:
+  // Returns to the pool, which it keeps alive, when the last copy is destroyed.
+  using Event = std::shared_ptr<void>;
+
+  EventPool(const DeviceCalls& calls, int device) : calls_(calls), device_(device) {}
+  EventPool(const EventPool&) = delete;
+  EventPool& operator=(const EventPool&) = delete;
+  ~EventPool();
+
+  const DeviceCalls& calls() const noexcept { return calls_; }
+  // An event that stands for the work that is on `stream` now. Throws RuntimeError.
+  Event record(DeviceStream stream);
+  // Whether that work is done. Does not block. Throws RuntimeError with the device's error.
+  bool reached(const Event& event) const;
+  // Makes `stream` wait for that work. Throws RuntimeError.
+  void make_wait(DeviceStream stream, const Event& event) const;
+
+ private:
+  Event take();
+
+  DeviceCalls calls_;
+  int device_;
+  std::mutex mutex_;
+  std::vector<DeviceEvent> free_;
+};
+
+}  // namespace ddp::comm

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/comm/device/nccl_group.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <stdexcept>
+#include <utility>
+
+#include "ddp_runtime/comm/call_record.h"
+
+namespace ddp::comm {
+namespace {
+
+void require_valid(bool condition, const char* what) {
+  if (!condition) throw std::invalid_argument(what);
+}
+
+bool on_device(const Buffer& a) {
+  return a.memory == Memory::device;
+}
+
+// Whether both are in device memory, on one stream.
+bool on_device(const Buffer& a, const Buffer& b) {
+  require_valid(a.memory == b.memory && a.stream == b.stream,
+                "both buffers of a collective must be in the same memory, on the same stream");
+  return on_device(a);
+}
+
+}  // namespace
+
+NcclGroup::NcclGroup(Group& host, FailureState& failures, const NcclOptions& options)
+    : NcclGroup(host, open(host, failures, options), kMainChannel) {
+  is_channel_ = false;
+}
+
+NcclGroup::NcclGroup(Group& host, Device device, std::string channel)
+    : host_(host), device_(std::move(device)), channel_(std::move(channel)), is_channel_(true) {}
+
+NcclGroup::Device NcclGroup::open(Group& host, FailureState& failures, const NcclOptions& options) {
+  StartedNccl started = start_nccl(host, failures, options);
+  const DeviceLibraries libraries = started.communicator->libraries();
+  const int number = started.device;
+  Device device{.number = number};
+  device.queue = std::make_shared<LaunchQueue>(
+      std::move(started), host, failures,
+      LaunchQueue::Settings{number, options.limits, options.watch_interval});
+  device.arena = std::make_shared<Arena>(libraries, number, options.arena_bytes);
+  device.word = allocate(1, device, host);
+  return device;
+}
+
+NcclGroup::~NcclGroup() {
+  if (is_channel_) return;
+  channels_.clear();
+  // Other ranks may wait on their GPUs for this one until the error is reported, so this one may
+  // not wait for them.
+  if (std::uncaught_exceptions() > exceptions_) device_.queue->give_up();
+  device_.queue->finish(
+      [this](Communicator& communicator) { device_.arena->release(communicator); });
+}
+
+Group& NcclGroup::channel(const std::string& name) {
+  const auto found = channels_.find(name);
+  if (found != channels_.end()) return *found->second;
+  std::unique_ptr<NcclGroup> opened(new NcclGroup(host_.channel(name), device_, name));
+  return *channels_.emplace(name, std::move(opened)).first->second;
+}
+
+PointToPointChannel& NcclGroup::point_to_point_channel(const std::string& name) {
+  return host_.point_to_point_channel(name);
+}
+
+std::uint64_t NcclGroup::call_history() const {
+  return hash_on(host_.call_history(), fmt::format("{:x}", device_.queue->history()));
+}
+
+std::shared_ptr<std::byte> NcclGroup::allocate(std::size_t bytes) {
+  return allocate(bytes, device_, host_);
+}
+
+std::shared_ptr<std::byte> NcclGroup::allocate(std::size_t bytes, const Device& device,
+                                               Group& host) {
+  device.queue->wait_until_idle();  // so that memory which was released before is free
+  return device.arena->allocate(bytes, host, [&](const char* what, LaunchQueue::Call call) {
+    device.queue
+        ->launch({.channel = kMainChannel,
+                  .name = what,
+                  .label = {},
+                  .signature = fmt::format("{} bytes", bytes),
+                  .call = std::move(call),
+                  .after = {},
+                  .keep = {}})
+        .wait_host();
+  });
+}
+
+Work NcclGroup::launch(std::string name, const Buffer& buffer, std::string signature,
+                       std::string label, LaunchQueue::Call call,
+                       std::shared_ptr<const void> keep) {
+  return device_.queue->launch({.channel = channel_,
+                                .name = std::move(name),
+                                .label = std::move(label),
+                                .signature = std::move(signature),
+                                .call = std::move(call),
+                                .after = buffer.stream,
+                                .keep = std::move(keep)});
+}
+
+Work NcclGroup::all_reduce(Buffer data, ReduceOp op, std::string label,
+                           std::shared_ptr<const void> keep) {
+  if (!on_device(data)) {
+    return host_.all_reduce(data, op, std::move(label), std::move(keep));
+  }
+  return launch(
+      "all_reduce", data, fmt::format("{} of {}", to_string(op), describe(data)), std::move(label),
+      [=](Communicator& nccl, DeviceStream stream) { nccl.all_reduce(data, op, stream); },
+      std::move(keep));
+}
+
+Work NcclGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label) {
+  if (!on_device(input, output)) {
+    return host_.reduce_scatter(input, output, op, std::move(label));
+  }
+  require_valid(
+      input.type == output.type && input.count == output.count * static_cast<std::size_t>(size()),
+      "reduce_scatter: input must hold size() times the elements of output, of one type");
+  return launch("reduce_scatter", input, fmt::format("{} of {}", to_string(op), describe(input)),
+                std::move(label), [=](Communicator& nccl, DeviceStream stream) {
+                  nccl.reduce_scatter(input, output, op, stream);
+                });
+}
+
+Work NcclGroup::all_gather(Buffer input, Buffer output, std::string label) {
+  if (!on_device(input, output)) return host_.all_gather(input, output, std::move(label));
+  require_valid(
+      input.type == output.type && output.count == input.count * static_cast<std::size_t>(size()),
+      "all_gather: output must hold size() times the elements of input, of one type");
+  return launch(
+      "all_gather", input, describe(input), std::move(label),
+      [=](Communicator& nccl, DeviceStream stream) { nccl.all_gather(input, output, stream); });
+}
+
+Work NcclGroup::broadcast(Buffer data, int root, std::string label) {
+  if (!on_device(data)) return host_.broadcast(data, root, std::move(label));
+  require_valid(root >= 0 && root < size(), "broadcast: root is not a rank of the group");
+  return launch(
+      "broadcast", data, fmt::format("{} from rank {}", describe(data), root), std::move(label),
+      [=](Communicator& nccl, DeviceStream stream) { nccl.broadcast(data, root, stream); });
+}
+
+Work NcclGroup::send(Buffer data, int peer, std::string label) {
+  if (!on_device(data)) return host_.send(data, peer, std::move(label));
+  require_valid(peer >= 0 && peer < size() && peer != rank(), "send: peer is not another rank");
+  return device_.queue->message(channel_, {true, data, peer}, label);
+}
+
+Work NcclGroup::receive(Buffer data, int peer, std::string label) {
+  if (!on_device(data)) return host_.receive(data, peer, std::move(label));
+  require_valid(peer >= 0 && peer < size() && peer != rank(), "receive: peer is not another rank");
+  return device_.queue->message(channel_, {false, data, peer}, label);
+}
+
+Work NcclGroup::barrier(std::string label) {
+  return device_.queue->launch(
+      {.channel = channel_,
+       .name = "barrier",
+       .label = std::move(label),
+       .signature = "nothing",
+       .call =
+           [word = device_.word](Communicator& nccl, DeviceStream stream) {
+             nccl.all_reduce({word.get(), 1, ElementType::u8}, ReduceOp::max, stream);
+           },
+       .after = {},
+       .blocks = true,
+       .keep = {}});
+}
+
+}  // namespace ddp::comm

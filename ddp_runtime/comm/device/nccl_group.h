@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// A group whose collectives of device memory run on the GPUs by NCCL. Host memory, such as flags,
+// counts and texts, goes by the group of hosts on which it is built.
+#pragma once
+
+#include <exception>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "ddp_runtime/comm/device/arena.h"
+#include "ddp_runtime/comm/device/launch_queue.h"
+#include "ddp_runtime/comm/device/nccl_start.h"
+#include "ddp_runtime/comm/group.h"
+
+namespace ddp::comm {
+
+// Differences from a group of hosts, for device memory:
+// - A collective begins after the work that is on the stream of its buffer when it is called.
+// - Work::wait() makes that stream wait; Work::wait_host() makes the caller wait.
+// - Collectives of all channels must be called in one order on all ranks. Ranks that differ fail
+//   with both orders.
+// - A message starts when a Work of a message is waited for or asked whether it is done.
+// - allocate() returns device memory, after all collectives before it are done.
+// barrier() waits on the host, until all ranks have called it and their GPUs have finished the
+// collectives before it.
+class NcclGroup final : public Group {
+ public:
+  // Collective; see start_nccl() for errors. `host` and `failures` must outlive the group and all
+  // Works. No other thread may use `host` meanwhile.
+  NcclGroup(Group& host, FailureState& failures, const NcclOptions& options);
+  // Collective, unless a rank has failed or an exception destroys the group. Finishes the queued
+  // collectives. Memory of allocate() remains usable.
+  ~NcclGroup() override;
+
+  int rank() const noexcept override { return host_.rank(); }
+  int size() const noexcept override { return host_.size(); }
+  std::string_view backend() const noexcept override { return "nccl"; }
+  // The number of this rank's GPU among those that this process sees.
+  int device() const noexcept { return device_.number; }
+  FlightRecorder& flight_recorder() noexcept override { return host_.flight_recorder(); }
+
+  Group& channel(const std::string& name) override;
+  PointToPointChannel& point_to_point_channel(const std::string& name) override;
+  std::uint64_t call_history() const override;
+
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
+  Work all_reduce(Buffer data, ReduceOp op, std::string label,
+                  std::shared_ptr<const void> keep) override;
+  Work reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label) override;
+  Work all_gather(Buffer input, Buffer output, std::string label) override;
+  Work broadcast(Buffer data, int root, std::string label) override;
+  Work send(Buffer data, int peer, std::string label) override;
+  Work receive(Buffer data, int peer, std::string label) override;
+  Work barrier(std::string label) override;
+
+ private:
+  // What all channels of a group share.
+  struct Device {
+    int number = 0;
+    std::shared_ptr<Arena> arena = {};  // outlives the launches that use it
+    std::shared_ptr<LaunchQueue> queue = {};
+    std::shared_ptr<std::byte> word = {};  // for barriers
+  };
+  // A channel of `parent`, or the group itself.
+  NcclGroup(Group& host, Device device, std::string channel);
+
+  static Device open(Group& host, FailureState& failures, const NcclOptions& options);
+  static std::shared_ptr<std::byte> allocate(std::size_t bytes, const Device& device, Group& host);
+  Work launch(std::string name, const Buffer& buffer, std::string signature, std::string label,
+              LaunchQueue::Call call, std::shared_ptr<const void> keep = {});
+
+  Group& host_;
+  Device device_;
+  std::string channel_;
+  bool is_channel_;
+  int exceptions_ = std::uncaught_exceptions();  // when the group was created
+  std::map<std::string, std::unique_ptr<NcclGroup>> channels_;
+};
+
+}  // namespace ddp::comm

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connects the GPUs of all ranks. Every rank learns why it failed, on whichever rank it did.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "ddp_runtime/comm/device/communicator.h"
+#include "ddp_runtime/comm/device/event_pool.h"
+#include "ddp_runtime/comm/device/nccl_options.h"
+#include "ddp_runtime/comm/failure/failure_state.h"
+#include "ddp_runtime/comm/group.h"
+
+namespace ddp::comm {
+
+// What each rank tells the others before they connect.
+struct RankFacts {
+  std::string error = {};       // why this rank cannot start; empty if it can
+  bool is_usage_error = false;  // whether the user can change that
+  int nccl_version = 0;
+  std::string node = {};
+  std::string gpu = {};      // its PCI address
+  bool shares_gpus = false;  // NCCL_MULTI_RANK_GPU_ENABLE=1
+};
+
+struct StartProblem {
+  std::string text = {};
+  bool is_usage_error = true;
+};
+
+// The reason why these ranks cannot connect, in one sentence for all of them; nullopt if there is
+// none. Pure.
+std::optional<StartProblem> find_start_problem(std::span<const RankFacts> ranks);
+
+struct StartedNccl {
+  int device = 0;
+  std::shared_ptr<EventPool> events;
+  std::shared_ptr<void> stream;  // a DeviceStream of high priority, for all launches
+  std::unique_ptr<Communicator> communicator;
+};
+
+// Collective. Loads the libraries, compares the ranks, connects them, and proves with one small
+// all-reduce that the GPUs reach each other. Throws on all ranks if it fails on one: UsageError if
+// the user can change the cause, PeerFailure if another rank failed meanwhile, RuntimeError
+// otherwise. `host` may not be used by another thread meanwhile.
+StartedNccl start_nccl(Group& host, FailureState& failures, const NcclOptions& options);
+
+}  // namespace ddp::comm

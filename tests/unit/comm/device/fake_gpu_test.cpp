@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fake itself: it must notice what real GPUs punish.
+#include "tests/unit/comm/fake_gpu/fake_gpu.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+#include <thread>
+
+#include "base/errors.h"
+#include "ddp_runtime/comm/device/communicator.h"
+#include "ddp_runtime/comm/device/event_pool.h"
+#include "tests/unit/comm/device/gpu_kernels.h"
+
+namespace ddp::comm::test {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Both ranks are in this thread.
+class FakeGpuTest : public GpuTest {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    libraries_ = {device_calls(), load_nccl_calls(SLURM_DDP_FAKE_GPU)};
+  }
+
+  const NcclCalls& nccl() const { return libraries_.nccl; }
+  NcclId id() const {
+    NcclId id{};
+    nccl().get_unique_id(&id);
+    return id;
+  }
+  // Rank `rank` of two on device `rank`.
+  std::unique_ptr<Communicator> connect(const NcclId& id, int rank) const {
+    device_calls().set_device(rank);
+    return std::make_unique<Communicator>(libraries_, id, Communicator::Rank{rank, 2, 0});
+  }
+  static void settle(Communicator& c) {
+    while (!c.settled()) {
+    }
+  }
+  static void settle_both(Communicator& a, Communicator& b) {
+    while (!a.settled() || !b.settled()) {
+    }
+  }
+
+  DeviceLibraries libraries_;
+};
+
+struct OnDevice {
+  explicit OnDevice(int device) { device_calls().set_device(device); }
+};
+
+// A rank with its memory and its stream on its device.
+struct Place : OnDevice {
+  explicit Place(int device) : OnDevice(device) {}
+  std::shared_ptr<std::byte> memory = device_memory(4096);
+  TestStream stream;
+  TestStream other;
+  Buffer data = on_stream(memory.get(), 4, ElementType::f32, stream);
+};
+
+TEST_F(FakeGpuTest, EventBeforeTheLaunchMissesTheCollective) {
+  const NcclId one = id();
+  const auto a = connect(one, 0);
+  const auto b = connect(one, 1);
+  settle_both(*a, *b);
+  {
+    Place p0(0);
+    Place p1(1);
+    const auto events = std::make_shared<EventPool>(device_calls(), 0);
+    a->all_reduce(p0.data, ReduceOp::sum, p0.stream.get());
+    const auto too_early = events->record(p0.stream.get());
+    b->all_reduce(p1.data, ReduceOp::sum, p1.stream.get());
+    settle_both(*a, *b);
+    events->make_wait(p0.other.get(), too_early);
+    device_calls().set_device(0);
+    read<float>(p0.data, p0.other);
+    p0.stream.finish();
+    p1.stream.finish();
+  }
+  EXPECT_THAT(expected_problems(),
+              ElementsAre(AllOf(HasSubstr("without waiting for"), HasSubstr("ncclAllReduce"))));
+}
+
+TEST_F(FakeGpuTest, RefusesACallWhileTheLastIsInProgress) {
+  const NcclId one = id();
+  const auto a = connect(one, 0);
+  const auto b = connect(one, 1);
+  settle_both(*a, *b);
+  {
+    Place p0(0);
+    a->all_reduce(p0.data, ReduceOp::sum, p0.stream.get());
+    EXPECT_THROW(a->all_reduce(p0.data, ReduceOp::sum, p0.stream.get()), RuntimeError);
+    while (!a->settled()) {
+    }
+    a->abort();
+    EXPECT_THROW(a->settled(), RuntimeError);
+    p0.stream.finish();
+  }
+  EXPECT_THAT(expected_problems(),
+              ElementsAre("ncclAllReduce while the previous call is in progress"));
+}
+
+// Two communicators on the same two GPUs, each with its own stream.
+TEST_F(FakeGpuTest, ReportsADeadlockWithBothOrders) {
+  const NcclId one = id();
+  const NcclId two = id();
+  const auto a0 = connect(one, 0);
+  const auto b0 = connect(two, 0);
+  const auto a1 = connect(one, 1);
+  const auto b1 = connect(two, 1);
+  settle_both(*a0, *a1);
+  settle_both(*b0, *b1);
+  {
+    Place p0(0);
+    Place p1(1);
+    const auto launch = [](Communicator& c, const Place& p, const TestStream& stream,
+                           std::size_t at) {
+      Buffer data = p.data;
+      data.data += at;
+      c.all_reduce(data, ReduceOp::sum, stream.get());
+      while (!c.settled()) {
+      }
+    };
+    launch(*a0, p0, p0.stream, 0);
+    launch(*b1, p1, p1.other, 64);
+    EXPECT_TRUE(fake::problems().empty());
+    launch(*b0, p0, p0.other, 64);
+    launch(*a1, p1, p1.stream, 0);
+    EXPECT_THAT(expected_problems(),
+                ElementsAre(AllOf(HasSubstr("deadlock: device "),
+                                  HasSubstr("collective 0 of communicator 1) before"),
+                                  HasSubstr("collective 0 of communicator 0) before"))));
+    for (auto* c : {a0.get(), b0.get(), a1.get(), b1.get()}) c->abort();
+    for (const auto* p : {&p0, &p1}) {
+      p->stream.finish();
+      p->other.finish();
+    }
+  }
+}
+
+TEST_F(FakeGpuTest, RefusesMemoryThatIsFreedTooEarly) {
+  device_calls().set_device(0);
+  const TestStream stream;
+  fake::hold(0);
+  {
+    const auto memory = device_memory(16);
+    write(on_stream(memory.get(), 4, ElementType::f32, stream), std::vector<float>(4));
+  }
+  EXPECT_THAT(expected_problems(),
+              ElementsAre("memory is freed before a kernel that writes has run"));
+  fake::reset();  // the kernel would write to freed memory
+}
+
+TEST_F(FakeGpuTest, RefusesToMixWindowsAndOtherMemory) {
+  const NcclId one = id();
+  const auto a = connect(one, 0);
+  const auto b = connect(one, 1);
+  settle_both(*a, *b);
+  {
+    Place p0(0);
+    Place p1(1);
+    NcclWindow window = nullptr;
+    a->register_window(p0.memory.get(), 4096, &window);
+    settle_both(*a, *b);
+    a->all_reduce(p0.data, ReduceOp::sum, p0.stream.get());
+    b->all_reduce(p1.data, ReduceOp::sum, p1.stream.get());
+    settle_both(*a, *b);
+    p0.stream.finish();
+    p1.stream.finish();
+    EXPECT_THAT(expected_problems(),
+                ElementsAre(HasSubstr("mixes memory in a window with other memory")));
+    a->deregister_window(window);
+    settle_both(*a, *b);
+  }
+}
+
+TEST_F(FakeGpuTest, NoticesAnAbortDuringACall) {
+  fake::reset({.call_milliseconds = 100});
+  NcclComm comm = nullptr;
+  NcclConfig config;
+  config.blocking = 0;
+  device_calls().set_device(0);
+  nccl().init_rank_config(&comm, 1, id(), 0, &config);
+  std::thread caller([&] {
+    int state = 0;
+    nccl().get_async_error(comm, &state);
+  });
+  while (fake::threads_in_calls() == 0) std::this_thread::yield();
+  nccl().abort(comm);
+  caller.join();
+  EXPECT_THAT(expected_problems(), Contains("ncclCommAbort while another thread is in a call"));
+}
+
+// Rank 1 comes when the memory of rank 0 is freed.
+TEST_F(FakeGpuTest, RanksMeetNoneThatHasAborted) {
+  const auto sum = [](Communicator& c, const Place& p, int /*rank*/) {
+    c.all_reduce(p.data, ReduceOp::sum, p.stream.get());
+  };
+  const auto message = [](Communicator& c, const Place& p, int rank) {
+    c.exchange(std::array{Communicator::Message{rank == 0, p.data, 1 - rank}}, p.stream.get());
+  };
+  for (const auto& launch : {std::function(sum), std::function(message)}) {
+    const NcclId one = id();
+    const auto a = connect(one, 0);
+    const auto b = connect(one, 1);
+    settle_both(*a, *b);
+    {
+      const Place p0(0);
+      launch(*a, p0, 0);
+      settle(*a);
+      a->abort();
+      p0.stream.finish();
+    }
+    const Place p1(1);
+    launch(*b, p1, 1);
+    settle(*b);
+    EXPECT_EQ(device_calls().stream_query(p1.stream.get()), cuda::kNotReady);
+    device_calls().take_last_error();
+    b->abort();
+    p1.stream.finish();
+  }
+}
+
+TEST_F(FakeGpuTest, HostMustWaitToo) {
+  device_calls().set_device(0);
+  const TestStream stream;
+  const auto memory = device_memory(16);
+  const Buffer data = on_stream(memory.get(), 4, ElementType::f32, stream);
+  write(data, std::vector<float>(4));
+  fake::touch("the host", range_of(data), false);
+  EXPECT_THAT(expected_problems(), ElementsAre("the host reads memory without waiting for a kernel "
+                                               "that writes, which writes it"));
+  stream.finish();
+}
+
+}  // namespace
+}  // namespace ddp::comm::test

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of the CUDA runtime. Names, types and error codes match it.
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "tests/unit/comm/fake_gpu/machine.h"
+
+namespace ddp::fake {
+namespace {
+
+constexpr int kCudaSuccess = 0;
+constexpr int kInvalidValue = 1;
+constexpr int kOutOfMemory = 2;
+constexpr int kInsufficientDriver = 35;
+constexpr int kNoDevice = 100;
+constexpr int kInvalidDevice = 101;
+constexpr int kNotReady = 600;
+
+thread_local int current_device = 0;
+// Keeps errors until the program asks for them, also the answer "not ready".
+thread_local int last_error = 0;
+
+int remember(int code) {
+  if (code != kCudaSuccess) last_error = code;
+  return code;
+}
+
+// The error of a device whose context is broken by a failed kernel, or 0.
+int error_of_device(const Machine& machine, int device) {
+  const auto found = machine.broken.find(device);
+  return found == machine.broken.end() ? kCudaSuccess : found->second;
+}
+
+}  // namespace
+
+int device_of_this_thread() {
+  return current_device;
+}
+
+Stream& Machine::stream_of(void* handle) {
+  if (handle == nullptr) return *defaults[static_cast<std::size_t>(current_device)];
+  const auto found = streams.find(handle);
+  if (found == streams.end() || found->second->destroyed) {
+    report("a stream is used that does not exist");
+    return *defaults.front();
+  }
+  return *found->second;
+}
+
+int allocate(Machine& machine, void** memory, std::size_t bytes, bool by_nccl) {
+  const auto device = static_cast<std::size_t>(current_device);
+  if (machine.used.at(device) + bytes > machine.knobs.memory) return kOutOfMemory;
+  constexpr std::size_t kPage = 4096;
+  auto owned = std::make_unique<std::byte[]>(bytes + kPage);
+  std::memset(owned.get(), 0xcd, bytes + kPage);
+  const auto begin = (reinterpret_cast<std::uintptr_t>(owned.get()) + kPage - 1) / kPage * kPage;
+  machine.used[device] += bytes;
+  machine.allocations[begin] = {bytes, current_device, by_nccl, std::move(owned)};
+  *memory = reinterpret_cast<void*>(begin);
+  return kCudaSuccess;
+}
+
+int release(Machine& machine, void* memory, bool by_nccl) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+  const auto found = machine.allocations.find(begin);
+  if (found == machine.allocations.end()) {
+    machine.report("memory is freed that is not allocated");
+    return kInvalidValue;
+  }
+  const auto end = begin + found->second.bytes;
+  if (found->second.by_nccl != by_nccl) machine.report("memory is freed by the wrong library");
+  std::vector<const Stream*> all;
+  for (const auto& [handle, stream] : machine.streams) all.push_back(stream.get());
+  for (const auto& stream : machine.defaults) all.push_back(stream.get());
+  for (const Stream* stream : all) {
+    for (const auto& item : stream->items) {
+      for (const auto& range : item->touches) {
+        const auto first = reinterpret_cast<std::uintptr_t>(range.data);
+        if (range.bytes > 0 && first < end && begin < first + range.bytes) {
+          machine.report("memory is freed before " + item->name + " has run");
+        }
+      }
+    }
+  }
+  for (const auto& communicator : machine.communicators) {
+    for (const auto& registration : communicator->registrations) {
+      if (registration.begin < end && begin < registration.end) {
+        machine.report("memory is freed while it is registered");
+      }
+    }
+  }
+  machine.used[static_cast<std::size_t>(found->second.device)] -= found->second.bytes;
+  machine.forget(begin, end);
+  machine.allocations.erase(found);
+  return kCudaSuccess;
+}
+
+}  // namespace ddp::fake
+
+using ddp::fake::Event;
+using ddp::fake::Item;
+using ddp::fake::Machine;
+using ddp::fake::Position;
+using ddp::fake::Stream;
+
+extern "C" {
+
+const char* cudaGetErrorString(int code) {
+  if (code == 2) return "out of memory";
+  if (code == 35) return "CUDA driver version is insufficient for CUDA runtime version";
+  if (code == 700) return "an illegal memory access was encountered";
+  if (code == 100) return "no CUDA-capable device is detected";
+  return "fake trouble";
+}
+int cudaRuntimeGetVersion(int* version) {
+  *version = Machine::get().knobs.runtime_version;
+  return 0;
+}
+int cudaDriverGetVersion(int* version) {
+  *version = Machine::get().knobs.driver_version;
+  return 0;
+}
+int cudaGetLastError() {
+  return std::exchange(ddp::fake::last_error, 0);
+}
+int cudaGetDeviceCount(int* count) {
+  const auto& knobs = Machine::get().knobs;
+  *count = knobs.devices;
+  if (knobs.driver_version < knobs.runtime_version) return ddp::fake::kInsufficientDriver;
+  return knobs.devices == 0 ? ddp::fake::kNoDevice : 0;
+}
+int cudaSetDevice(int device) {
+  if (device < 0 || device >= Machine::get().knobs.devices) return ddp::fake::kInvalidDevice;
+  ddp::fake::current_device = device;
+  return 0;
+}
+int cudaGetDevice(int* device) {
+  *device = ddp::fake::current_device;
+  return 0;
+}
+int cudaDeviceGetPCIBusId(char* text, int length, int device) {
+  std::snprintf(text, static_cast<std::size_t>(length), "0000:%02X:00.0", device + 1);
+  return 0;
+}
+int cudaThreadExchangeStreamCaptureMode(int* mode) {
+  thread_local int current = 0;
+  std::swap(current, *mode);
+  return 0;
+}
+int cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
+  *lowest = 0;
+  *highest = -5;
+  return 0;
+}
+
+int cudaStreamCreateWithPriority(void** handle, unsigned, int) {
+  auto& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  auto stream = std::make_unique<Stream>(
+      Stream{ddp::fake::current_device, machine.new_timeline(), {}, {}, false});
+  *handle = stream.get();
+  machine.streams[*handle] = std::move(stream);
+  return 0;
+}
+int cudaStreamDestroy(void* handle) {
+  auto& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  const auto found = machine.streams.find(handle);
+  if (found == machine.streams.end() || found->second->destroyed) {
+    machine.report("a stream is destroyed that does not exist");
+    return ddp::fake::kInvalidValue;
+  }
+  found->second->destroyed = true;  // its work continues
+  machine.advance();
+  return 0;
+}
+int cudaStreamQuery(void* handle) {
+  auto& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  machine.advance();
+  const Stream& stream = machine.stream_of(handle);
+  if (!stream.items.empty()) return ddp::fake::remember(ddp::fake::kNotReady);
+  ddp::fake::join(machine.here(), stream.moment);
+  ddp::fake::join(machine.known[static_cast<std::size_t>(stream.device)], stream.moment);
+  return 0;
+}
+int cudaStreamWaitEvent(void* handle, void* event, unsigned) {
+  auto& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  if (!machine.events.contains(event)) {
+    machine.report("a stream waits for an event that does not exist");
+    return ddp::fake::kInvalidValue;
+  }
+  const int error = ddp::fake::error_of_device(machine, ddp::fake::current_device);
+  if (error != 0) return ddp::fake::remember(error);
+  const auto position = static_cast<Event*>(event)->latest;
+  if (!position) return 0;  // never recorded
+  auto item = std::make_shared<Item>();
+  item->name = "a wait for an event";
+  item->awaits = position;
+  Stream& stream = machine.stream_of(handle);
+  ddp::fake::join(stream.moment, position->moment);
+  machine.append(stream, item, machine.here());
+  machine.advance();
+  return 0;
+}
+
+int cudaEventCreateWithFlags(void** handle, unsigned) {
+  auto& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  auto event = std::make_unique<Event>();
+  *handle = event.get();
+  machine.events[*handle] = std::move(event);
+  return 0;
+}
+int cudaEventDestroy(void* handle) {
+  auto& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  if (machine.events.erase(handle) == 0) {
+    machine.report("an event is destroyed that does not exist");
+    return ddp::fake::kInvalidValue;
+  }
+  return 0;
+}
+int cudaEventRecord(void* handle, void* on) {
+  auto& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  if (!machine.events.contains(handle)) {
+    machine.report("an event is recorded that does not exist");
+    return ddp::fake::kInvalidValue;
+  }
+  auto item = std::make_shared<Item>();
+  item->name = "an event";
+  item->records = std::make_shared<Position>();
+  Stream& stream = machine.stream_of(on);
+  machine.append(stream, item, machine.here());
+  item->records->moment = stream.moment;
+  static_cast<Event*>(handle)->latest = item->records;
+  machine.advance();
+  return 0;
+}
+int cudaEventQuery(void* handle) {
+  auto& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  machine.advance();
+  if (!machine.events.contains(handle)) {
+    machine.report("an event is queried that does not exist");
+    return ddp::fake::kInvalidValue;
+  }
+  const int error = ddp::fake::error_of_device(machine, ddp::fake::current_device);
+  if (error != 0) return ddp::fake::remember(error);
+  const auto position = static_cast<Event*>(handle)->latest;
+  if (!position) return 0;
+  if (!position->reached) return ddp::fake::remember(ddp::fake::kNotReady);
+  ddp::fake::join(machine.here(), position->moment);
+  return 0;
+}
+
+int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, void* stream) {
+  ddp::fake::launch(stream, "a copy", {{from, bytes}}, {{to, bytes}},
+                    [=] { std::memcpy(to, from, bytes); });
+  return 0;
+}
+int cudaMemsetAsync(void* memory, int value, std::size_t bytes, void* stream) {
+  ddp::fake::launch(stream, "a fill", {}, {{memory, bytes}},
+                    [=] { std::memset(memory, value, bytes); });
+  return 0;
+}
+int cudaMalloc(void** memory, std::size_t bytes) {
+  auto& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  return ddp::fake::allocate(machine, memory, bytes, false);
+}
+int cudaFree(void* memory) {
+  auto& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  return ddp::fake::release(machine, memory, false);
+}
+
+}  // extern "C"

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// A fake of the CUDA runtime and of NCCL for machines without a GPU, as one library that exports
+// the functions of both under their names. Ranks are threads of one process, each with its own
+// device, whose memory is process memory.
+//
+// The fake can be wrong in the ways in which GPUs are. A stream is a queue, an event is a position
+// in it, and a collective completes when the streams of all ranks have reached it, so an order that
+// would deadlock on GPUs deadlocks here, and is reported with both orders. Each device runs one
+// collective at a time. For each byte range, the fake keeps who read and wrote it, and reports an
+// access whose stream or thread has not waited for an earlier one. This is a question of logical
+// time, so the report does not depend on luck. It also reports calls that the libraries forbid.
+//
+// Nothing runs by itself: each call advances all streams as far as possible.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace ddp::fake {
+
+struct Knobs {
+  int devices = 4;
+  int driver_version = 13000;  // 0: no driver
+  int runtime_version = 13000;
+  int nccl_version = 22809;
+  std::size_t memory = std::size_t{64} << 20;  // per device
+  // Number of polls for which a call on a communicator is in progress. Only afterwards is its
+  // kernel on the stream.
+  int polls_in_progress = 3;
+  int call_milliseconds = 0;            // for which a call on a communicator does not return
+  std::map<int, int> init_error = {};   // by rank: result of ncclCommInitRankConfig
+  int init_never_completes = 0;         // 1: all ranks stay in progress
+  std::map<int, int> async_error = {};  // by rank: found after collective `fail_after`
+  int fail_after = 0;                   // number of collectives
+  int never_completes = -1;             // collectives of this number and later; -1: all complete
+  bool corrupts = false;                // reductions give wrong sums
+  bool windows = true;                  // ncclCommWindowRegister gives windows
+};
+
+// Forgets all devices and problems. No thread may use the fake meanwhile.
+void reset(const Knobs& knobs = {});
+
+// Misuse and races so far, one sentence each.
+std::vector<std::string> problems();
+// Objects that were created and not destroyed: "2 streams, 1 event"; empty if there are none.
+std::string leaks();
+// Number of ncclCommAbort calls.
+int aborts();
+// Number of threads that are in a call on a communicator.
+int threads_in_calls();
+
+// Stops all streams of a device, and lets them continue.
+void hold(int device);
+void release(int device);
+// A kernel of the program fails: later calls of this device return `code`.
+void break_device(int device, int code);
+
+struct Range {
+  const void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+// A kernel of the program on a stream of this thread's device.
+void launch(void* stream, const std::string& name, const std::vector<Range>& reads,
+            const std::vector<Range>& writes, const std::function<void()>& run);
+// This thread reads or writes device memory itself.
+void touch(const std::string& who, Range range, bool writes);
+
+}  // namespace ddp::fake
