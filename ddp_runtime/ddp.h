@@ -13,6 +13,7 @@
 #include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/parallel/activation_checkpoint.h"
+#include "ddp_runtime/parallel/cuda.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/parallel/hooks/compression.h"
 #include "ddp_runtime/parallel/hooks/power_sgd.h"

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <ATen/autocast_mode.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/torch.h>
 #include <torch/version.h>
@@ -11,10 +13,13 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
 #define SLURM_DDP_TORCH_2 (TORCH_VERSION_MAJOR >= 2)
+#define SLURM_DDP_TORCH_2_11 \
+  (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11))
 #define SLURM_DDP_TORCH_2_4 \
   (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4))
 
@@ -101,6 +106,52 @@ inline auto state_key(const torch::Tensor& parameter) {
   return static_cast<void*>(parameter.unsafeGetTensorImpl());
 #else
   return c10::guts::to_string(parameter.unsafeGetTensorImpl());
+#endif
+}
+
+// Whether tensors on a device can be communicated.
+#if SLURM_DDP_TORCH_2_11
+inline constexpr bool kSupportsDevices = true;
+#else
+inline constexpr bool kSupportsDevices = false;
+#endif
+
+// This thread's current stream of a device, as the device's own library knows it: a cudaStream_t
+// for CUDA. Throws c10::Error if the device has no driver in this process. Devices need 2.11.
+inline void* current_stream(torch::Device device) {
+#if SLURM_DDP_TORCH_2_11
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  return guard.getStreamNativeHandle(guard.getStream(device));
+#else
+  throw std::runtime_error("tensors on " + device.str() + " need PyTorch 2.11 or newer");
+#endif
+}
+
+// Waits until the work before the event has run. Devices need 2.11.
+inline void synchronize(const c10::Event& event) {
+#if SLURM_DDP_TORCH_2_11
+  event.synchronize();
+#else
+  static_cast<void>(event);
+#endif
+}
+
+// Copies each tensor of `from` into the tensor of `to` with the same index, all of one shape and
+// device. On a GPU, that is one kernel.
+inline void copy_each(at::TensorList to, at::TensorList from) {
+#if SLURM_DDP_TORCH_2
+  at::_foreach_copy_(to, from);
+#else
+  for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+#endif
+}
+
+// Multiplies each tensor by a factor on the same device. On a GPU, that is one kernel.
+inline void multiply_each(at::TensorList tensors, const torch::Tensor& factor) {
+#if SLURM_DDP_TORCH_2_4
+  at::_foreach_mul_(tensors, factor);
+#else
+  for (const auto& tensor : tensors) tensor.mul_(factor);
 #endif
 }
 

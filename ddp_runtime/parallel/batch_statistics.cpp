@@ -21,14 +21,14 @@ torch::ScalarType summation_type(const torch::Tensor& batch) {
 
 torch::Tensor pack_statistics(const torch::Tensor& part) {
   const auto channels = part.size(1);
-  auto packed = torch::zeros({2 * channels + 1}, torch::kFloat64);
+  auto packed = torch::zeros({2 * channels + 1}, part.options().dtype(torch::kFloat64));
   if (part.numel() == 0) return packed;
   const auto count = static_cast<double>(part.numel() / channels);
   const auto [variance, mean] = torch::var_mean(
       part.to(summation_type(part)), dimensions_within_channel(part), /*unbiased=*/false);
   packed.narrow(0, 0, channels).copy_(mean);
   packed.narrow(0, channels, channels).copy_(variance.to(torch::kFloat64) * count);
-  packed[2 * channels] = count;
+  packed[2 * channels].fill_(count);
   return packed;
 }
 
@@ -40,7 +40,7 @@ BatchStatistics combine_statistics(const torch::Tensor& packed) {
   const auto count = counts.sum();
   const auto mean = (means * counts).sum(0) / count;
   const auto moved = counts * (means - mean).square();
-  return {mean, (deviations + moved).sum(0), count.item<double>()};
+  return {mean, (deviations + moved).sum(0), count};
 }
 
 }  // namespace ddp

@@ -18,7 +18,7 @@ namespace ddp {
 struct BatchStatistics {
   torch::Tensor mean;        // [channels], double
   torch::Tensor deviations;  // [channels], double: sum of (x - mean)^2
-  double count = 0;          // values per channel
+  torch::Tensor count;       // scalar, double: values per channel
 
   torch::Tensor variance() const {
     return deviations / count;
@@ -35,7 +35,7 @@ torch::Tensor per_channel(const torch::Tensor& values, const torch::Tensor& batc
 torch::ScalarType summation_type(const torch::Tensor& batch);
 
 // Statistics of this rank's part, which may have no samples: [2 * channels + 1] doubles, on the
-// CPU.
+// device of the part.
 torch::Tensor pack_statistics(const torch::Tensor& part);
 // Statistics of all parts, given the result of pack_statistics() for each: [parts, 2 * channels +
 // 1]. Bitwise the same on every rank that has the same rows.

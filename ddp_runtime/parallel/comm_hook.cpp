@@ -20,6 +20,7 @@ Sent GradientBucket::all_reduce(const torch::Tensor& data) {
 profile::Interval GradientBucket::communication() const {
   profile::Interval interval;
   for (const auto& work : works_) {
+    if (!work.done()) continue;
     const auto times = work.times();
     if (interval.begin == interval.end) interval = {times.started, times.finished};
     interval.begin = std::min(interval.begin, times.started);

@@ -91,8 +91,7 @@ class GradientBucket {
 
   // Number of bytes reduced so far.
   std::size_t bytes() const noexcept { return bytes_; }
-  // The time from the start of the first collective to the end of the last one. Valid once all of
-  // them are done.
+  // The time from the start of the first collective to the end of the last one that is done.
   profile::Interval communication() const;
 
  private:

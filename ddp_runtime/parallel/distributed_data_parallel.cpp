@@ -3,9 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "base/errors.h"
+#include "ddp_runtime/parallel/loss_check.h"
 #include "ddp_runtime/parallel/reducer.h"
 #include "ddp_runtime/parallel/same_parameters.h"
 #include "ddp_runtime/parallel/step_agreement.h"
@@ -24,6 +23,11 @@ std::vector<NamedTensor> agreed_parameters(const torch::nn::Module& module, comm
   return parameters;
 }
 
+bool on_a_device(const WrappedParameters& parameters) {
+  const auto all = parameters.all();
+  return !all.empty() && !all.front().tensor.is_cpu();
+}
+
 }  // namespace
 
 DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, comm::Group& group,
@@ -37,6 +41,7 @@ DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, comm
       reducer_(std::make_unique<Reducer>(
           group, std::vector<NamedTensor>(parameters_->all().begin(), parameters_->all().end()),
           options)),
+      losses_(std::make_unique<LossCheck>(on_a_device(*parameters_))),
       agreement_(std::make_unique<StepAgreement>(group)) {}
 
 DistributedDataParallel::~DistributedDataParallel() = default;
@@ -53,6 +58,7 @@ GradientStep DistributedDataParallel::begin(int micro_batches, int ranks, std::i
   if (steps_ == 1 || compares_parameters()) parameters_->require_same_list();
   if (options_.broadcast_buffers) broadcast_from_leader(group_, buffers_);
   reducer_->begin_step();
+  losses_->begin_step();
   return {*this, micro_batches, ranks, tag, has_data};
 }
 
@@ -68,8 +74,19 @@ void DistributedDataParallel::require_same_parameters() {
   ddp::require_same_parameters(group_, parameters_->all(), fmt::format("after step {}", steps_));
 }
 
+void DistributedDataParallel::require_finite_loss() {
+  if (!options_.check_loss || !losses_->late()) return;
+  const auto loss = losses_->last();
+  agreement_->require_finite_loss(loss.step, loss.finite);
+}
+
 void DistributedDataParallel::ask(const GradientStep& step) {
-  StepFacts facts{steps_, step.micro_batches_, step.tag_, step.finite_, 0};
+  const auto loss = losses_->end_step(steps_);
+  StepFacts facts{.step = steps_,
+                  .micro_batches = step.micro_batches_,
+                  .tag = step.tag_,
+                  .loss_is_finite = loss.finite,
+                  .loss_step = loss.step};
   if (compares_parameters() && group_.size() > 1)
     facts.parameters = checksum_of(parameters_->all());
   agreement_->ask(facts);
@@ -128,7 +145,7 @@ void GradientStep::backward(const torch::Tensor& loss) {
   if (!has_data_) throw RuntimeError("this rank has no data in this step; call without_data()");
   ++done_;
   auto& replica = *replica_;
-  if (replica.options_.check_loss) finite_ = finite_ && std::isfinite(loss.item<double>());
+  if (replica.options_.check_loss) replica.losses_->add(loss);
   if (complete()) {
     replica.ask(*this);
     replica.reducer_->arm(loss);

@@ -31,6 +31,7 @@ namespace ddp {
 
 class DistributedDataParallel;
 class Reducer;
+class LossCheck;
 class StepAgreement;
 class WrappedParameters;
 
@@ -67,7 +68,6 @@ class GradientStep {
   int ranks_;  // number of ranks over which gradients are averaged
   std::int64_t tag_;
   bool has_data_;
-  bool finite_ = true;  // whether all losses of this step so far were finite
   int done_ = 0;
 };
 
@@ -116,6 +116,12 @@ class DistributedDataParallel {
   // checkpoint is saved.
   void require_same_parameters();
 
+  // Collective, between two steps. On a device, a loss that is not finite is found in the step
+  // after it, so that no step waits for the device; this waits, and throws the same error for the
+  // last step. Call it before the model is saved or evaluated. Does nothing on CPUs, and without
+  // options.check_loss.
+  void require_finite_loss();
+
   comm::Group& group() noexcept { return group_; }
   torch::nn::Module& module() noexcept { return module_; }
   std::size_t bucket_count() const noexcept;
@@ -149,6 +155,7 @@ class DistributedDataParallel {
   std::vector<NamedTensor> buffers_;
   std::unique_ptr<WrappedParameters> parameters_;
   std::unique_ptr<Reducer> reducer_;
+  std::unique_ptr<LossCheck> losses_;
   std::unique_ptr<StepAgreement> agreement_;
   std::int64_t steps_ = 0;  // steps begun
   StepTimes times_;

@@ -31,8 +31,8 @@ struct DataParallelOptions {
   // Before each step, buffers (such as running means) take rank 0's values.
   bool broadcast_buffers = true;
 
-  // If a loss is not finite, the run stops on all ranks with an error that names the rank. Reading
-  // the loss waits for the device.
+  // If a loss is not finite, the run stops on all ranks with an error that names the rank: before
+  // the update on CPUs; on a device in the next step, because reading the loss would wait for it.
   bool check_loss = true;
 
   // Every check_parameters_every steps and before every checkpoint, the ranks compare a checksum of

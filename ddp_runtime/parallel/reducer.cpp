@@ -37,6 +37,19 @@ std::vector<torch::Tensor> tensors_of(const std::vector<NamedTensor>& parameters
   return tensors;
 }
 
+std::optional<torch::Device> device_of(const std::vector<NamedTensor>& parameters) {
+  std::optional<torch::Device> device;
+  for (const auto& p : parameters) {
+    if (!device) device = p.tensor.device();
+    if (p.tensor.device() == *device) continue;
+    throw UsageError(fmt::format(
+        "parameter '{}' is on {}, but '{}' is on {}; a model that is trained data-parallel must "
+        "be on one device in each process",
+        p.name, p.tensor.device().str(), parameters.front().name, device->str()));
+  }
+  return device && !device->is_cpu() ? device : std::nullopt;
+}
+
 }  // namespace
 
 Reducer::Reducer(comm::Group& group, std::vector<NamedTensor> parameters,
@@ -46,8 +59,10 @@ Reducer::Reducer(comm::Group& group, std::vector<NamedTensor> parameters,
       parameters_(trainable(std::move(parameters))),
       plan_(plan_for(parameters_, reverse_order(parameters_.size()), options.buckets)),
       order_(plan_),
+      device_(device_of(parameters_)),
       used_(parameters_.size()) {
   if (group_.size() == 1) return;
+  if (device_) stream_ = torch_compat::current_stream(*device_);
   store_ = std::make_unique<BucketStore>(group_, tensors_of(parameters_), plan_);
   if (options_.hook) hook_.emplace(options_.hook);
   hooks_.resize(parameters_.size());
@@ -82,8 +97,18 @@ void Reducer::begin_pass() {
   armed_ = true;
 }
 
+// See Note [Gradients on a device].
+void Reducer::require_stream() const {
+  if (!device_ || torch_compat::current_stream(*device_) == stream_) return;
+  throw UsageError(fmt::format(
+      "backward runs on another stream of {} than the one on which DistributedDataParallel was "
+      "constructed; make the same stream current for both",
+      device_->str()));
+}
+
 void Reducer::arm(const torch::Tensor& loss) {
   if (!store_) return;
+  require_stream();
   const std::lock_guard lock(mutex_);
   begin_pass();
   if (options_.static_graph) {
@@ -124,9 +149,25 @@ void Reducer::take_gradient(std::size_t index) {
         "build its layer without sparse gradients (torch::nn::EmbeddingOptions::sparse)",
         parameters_[index].name));
   }
+  if (device_) return;
   const torch::NoGradGuard no_grad;
   window.copy_(gradient);
   gradient = window;
+}
+
+// See Note [Gradients on a device].
+void Reducer::pack(std::size_t bucket) {
+  std::vector<torch::Tensor> windows;
+  std::vector<torch::Tensor> gradients;
+  const torch::NoGradGuard no_grad;
+  for (const std::size_t index : plan_.buckets[bucket]) {
+    torch::Tensor& gradient = parameters_[index].tensor.mutable_grad();
+    const torch::Tensor& window = store_->gradient(index);
+    if (!gradient.defined() || gradient.is_same(window)) continue;
+    windows.push_back(window);
+    gradients.push_back(std::exchange(gradient, window));
+  }
+  if (!windows.empty()) torch_compat::copy_each(windows, gradients);
 }
 
 // Whether this is the last gradient that the parameter gets in this pass.
@@ -175,6 +216,7 @@ void Reducer::settle_missing() {
 }
 
 void Reducer::launch(std::size_t bucket) {
+  if (device_) pack(bucket);
   if (hook_) return hook_->start(bucket_for_hook(bucket));
   works_.push_back(group_.all_reduce(buffer_of(store_->bucket(bucket)), comm::ReduceOp::sum,
                                      label(bucket), store_->memory(bucket)));
@@ -196,6 +238,7 @@ void Reducer::wait_for_buckets() {
   }
   for (std::size_t bucket = 0; bucket < works_.size(); ++bucket) {
     works_[bucket].wait();
+    if (!works_[bucket].done()) continue;
     const auto times = works_[bucket].times();
     spans_.push_back(
         {label(bucket), store_->bucket(bucket).nbytes(), {times.started, times.finished}});

@@ -36,6 +36,15 @@ namespace ddp {
 // micro-batches) instead of 1. That costs nothing, it keeps half-precision sums in range, and it
 // makes N ranks and N accumulated micro-batches compute the same numbers.
 //
+// Note [Gradients on a device]
+// A copy per parameter would be a kernel per parameter. So a fresh gradient stays where autograd
+// put it, accumulates there, and one kernel copies all gradients of a bucket when the last one is
+// ready. Nothing waits on the host: the reduction follows that kernel on the same stream, and the
+// stream waits for the reduction.
+// A gradient accumulator runs on the stream that was current when it was made, which is when the
+// Reducer is constructed. On another stream, the bucket would be packed before its gradients are
+// there.
+//
 // Note [Unused parameters]
 // A loss on this rank may leave a parameter unused. Its window then counts as ready without a
 // hook: before backward if the graph does not reach it, at the end of backward otherwise (a
@@ -45,7 +54,8 @@ namespace ddp {
 // decay leaves their parameters alone, as it would in one process.
 class Reducer {
  public:
-  // Only parameters that require gradients take part.
+  // Only parameters that require gradients take part. If they are on a device, its stream that is
+  // current for this thread must be current in every step.
   Reducer(comm::Group& group, std::vector<NamedTensor> parameters,
           const DataParallelOptions& options);
   Reducer(const Reducer&) = delete;
@@ -72,7 +82,7 @@ class Reducer {
   // Call on all ranks, before the first step. Does nothing if it does not fit the model.
   void expect_gradient_order(std::span<const std::int64_t> order);
 
-  // The collectives of the last finished step.
+  // The collectives of the last finished step; those of a device, as far as they have ended.
   const std::vector<profile::CommunicationSpan>& communication() const noexcept { return spans_; }
   std::size_t bucket_count() const noexcept { return store_ ? store_->size() : 0; }
   const BucketPlan& plan() const noexcept { return plan_; }
@@ -83,6 +93,7 @@ class Reducer {
   void take_gradient(std::size_t index);
   bool is_last_gradient(std::size_t index);
   void mark_ready(std::size_t index);
+  void pack(std::size_t bucket);
   void settle_without_gradient(std::size_t index);
   void settle_missing();
   bool may_miss_gradients() const noexcept;
@@ -90,6 +101,7 @@ class Reducer {
   GradientBucket bucket_for_hook(std::size_t bucket) const;
   void wait_for_buckets();
   void begin_pass();
+  void require_stream() const;
   void learn_order();
   bool agree_on_order();
   bool follows_order() const noexcept;
@@ -107,6 +119,9 @@ class Reducer {
   BucketPlan plan_;
   LaunchOrder order_;
   std::unique_ptr<BucketStore> store_;  // null with a single rank: nothing is sent
+
+  std::optional<torch::Device> device_;  // nullopt: the CPU
+  void* stream_ = nullptr;               // of the device, in every step
 
   struct Hook {
     torch_compat::NodePointer accumulator;  // the tensor holds it weakly

@@ -40,10 +40,10 @@ std::uint64_t absorb_bytes(std::uint64_t hash, std::span<const std::byte> bytes)
   return absorb(hash, bytes.size());
 }
 
-// The memory layout of a dense tensor is the same on all ranks.
+// The memory layout of a dense tensor is the same on all ranks. Waits for a tensor on a device.
 std::uint64_t absorb_tensor(std::uint64_t hash, const torch::Tensor& tensor) {
-  const auto values =
-      tensor.is_non_overlapping_and_dense() ? tensor.detach() : tensor.detach().contiguous();
+  const auto here = tensor.detach().to(torch::kCPU);
+  const auto values = here.is_non_overlapping_and_dense() ? here : here.contiguous();
   return absorb_bytes(hash, {static_cast<const std::byte*>(values.data_ptr()), values.nbytes()});
 }
 

@@ -32,6 +32,21 @@ std::string describe(const StepFacts& facts) {
                      facts.micro_batches == 1 ? "" : "es", facts.tag);
 }
 
+// `texts` begin with this mark on ranks whose loss is not finite.
+constexpr char kInfinite = '!';
+
+void throw_if_infinite(const std::vector<std::string>& texts, std::int64_t step) {
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    if (texts[rank].front() == kInfinite) ranks.push_back(static_cast<int>(rank));
+  }
+  if (ranks.empty()) return;
+  throw RuntimeError(fmt::format(
+      "the loss is not finite on rank{} {} in step {}: look at that rank's data, lower the "
+      "learning rate, or clip the gradients",
+      ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), step));
+}
+
 }  // namespace
 
 void StepAgreement::ask(const StepFacts& facts) {
@@ -56,19 +71,15 @@ bool StepAgreement::check() {
   return checksum == -negative_of_smallest_checksum;
 }
 
+void StepAgreement::require_finite_loss(std::int64_t step, bool finite) {
+  if (group_.all_reduce_value<std::int32_t>(finite ? 0 : 1, comm::ReduceOp::max) == 0) return;
+  throw_if_infinite(group_.all_gather_text(finite ? "." : std::string(1, kInfinite)), step);
+}
+
 void StepAgreement::explain() {
-  const auto all = group_.all_gather_text(
-      fmt::format("{}{}", facts_.loss_is_finite ? "" : "!", describe(facts_)));
-  std::vector<int> infinite;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].front() == '!') infinite.push_back(static_cast<int>(rank));
-  }
-  if (!infinite.empty()) {
-    throw RuntimeError(fmt::format(
-        "the loss is not finite on rank{} {} in step {}: look at that rank's data, lower the "
-        "learning rate, or clip the gradients",
-        infinite.size() == 1 ? "" : "s", fmt::join(infinite, ", "), facts_.step));
-  }
+  const auto all = group_.all_gather_text((facts_.loss_is_finite ? "" : std::string(1, kInfinite)) +
+                                          describe(facts_));
+  throw_if_infinite(all, facts_.loss_step);
   if (std::all_of(all.begin(), all.end(), [&](const auto& text) { return text == all[0]; })) {
     explain_histories();
   }

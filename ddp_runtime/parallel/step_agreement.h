@@ -19,6 +19,7 @@ struct StepFacts {
   std::int64_t micro_batches = 1;
   std::int64_t tag = 0;  // set by the program, such as the position in the data
   bool loss_is_finite = true;
+  std::int64_t loss_step = 0;   // the step of that loss: this one or, on a device, the previous one
   std::int64_t parameters = 0;  // checksum, in steps that compare parameters
 };
 
@@ -32,6 +33,9 @@ class StepAgreement {
   // 0 or whose loss is not finite, or the different collectives that they called. Returns false, on
   // all ranks, if only their parameters differ.
   [[nodiscard]] bool check();
+  // Collective, between two steps. Throws RuntimeError, on all ranks, naming the ranks whose loss
+  // of this step is not finite.
+  void require_finite_loss(std::int64_t step, bool finite);
 
  private:
   [[noreturn]] void explain();

@@ -30,7 +30,7 @@ struct Normalization : torch::CustomClassHolder {
   std::string name;
   torch::Tensor mean;  // over all ranks' batches, like the other fields: [channels], double
   torch::Tensor variance;
-  double count;
+  torch::Tensor count;  // scalar
   torch::Tensor inverse_deviation;
   double epsilon;
 };
@@ -51,8 +51,7 @@ std::pair<ChannelSums, ChannelSums> sums(const Normalization& n, const torch::Te
                                          const torch::Tensor& deviation) {
   const auto within = dimensions_within_channel(gradient);
   const auto mine = torch::stack({gradient.sum(within), (gradient * deviation).sum(within)});
-  auto all =
-      mine.to(torch::kCPU, torch::kFloat64, /*non_blocking=*/false, /*copy=*/true).contiguous();
+  auto all = mine.to(torch::kFloat64, /*non_blocking=*/false, /*copy=*/true).contiguous();
   n.channel.all_reduce(buffer_of(all), comm::ReduceOp::sum, n.name + ", backward").wait();
   return {{mine[0], mine[1]}, {all[0], all[1]}};
 }
@@ -139,17 +138,24 @@ torch::Tensor SyncBatchNormImpl::normalize_alone(const torch::Tensor& input, dou
                                                    of_batch, momentum, options.eps());
 }
 
+// Asks for the sum over the ranks, which is on the device, only if this rank's part is not enough.
+void SyncBatchNormImpl::require_variance(const torch::Tensor& input,
+                                         const BatchStatistics& batch) const {
+  if (input.numel() / input.size(1) >= 2) return;
+  const double count = batch.count.item<double>();
+  if (count >= 2) return;
+  throw UsageError(fmt::format(
+      "SyncBatchNorm ({}) got too few values per channel, {:.0f} from all {} ranks together; a "
+      "variance needs two; use a larger batch, or eval()",
+      name_, count, channel_->size()));
+}
+
 torch::Tensor SyncBatchNormImpl::normalize_together(const torch::Tensor& input, double momentum) {
   BatchStatistics batch;
   {
     const torch::NoGradGuard no_grad;
     batch = combine_statistics(gather(*channel_, pack_statistics(input), name_ + ", forward"));
-    if (batch.count < 2) {
-      throw UsageError(fmt::format(
-          "SyncBatchNorm ({}) got too few values per channel, {:.0f} from all {} ranks together; a "
-          "variance needs two; use a larger batch, or eval()",
-          name_, batch.count, channel_->size()));
-    }
+    require_variance(input, batch);
     if (options.track_running_stats()) {
       const auto type = running_mean.options();
       running_mean.mul_(1 - momentum).add_(batch.mean.to(type), momentum);

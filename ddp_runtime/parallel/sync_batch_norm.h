@@ -28,6 +28,8 @@
 
 namespace ddp {
 
+struct BatchStatistics;
+
 class SyncBatchNormImpl
     : public torch::nn::NormImplBase<2, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:
@@ -58,6 +60,7 @@ class SyncBatchNormImpl
  private:
   // Counts the batch and returns how much of the running statistics it replaces.
   double begin_batch();
+  void require_variance(const torch::Tensor& input, const BatchStatistics& batch) const;
   torch::Tensor normalize_alone(const torch::Tensor& input, double momentum);
   torch::Tensor normalize_together(const torch::Tensor& input, double momentum);
 

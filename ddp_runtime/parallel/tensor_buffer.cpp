@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/errors.h"
+#include "ddp_runtime/torch_compat.h"
 
 namespace ddp {
 namespace {
@@ -31,25 +32,25 @@ comm::ElementType element_type(torch::ScalarType type) {
   }
 }
 
-void require_host_memory(const torch::Tensor& tensor) {
-  if (!tensor.device().is_cpu()) {
-    throw RuntimeError(
-        fmt::format("this backend communicates host memory, not {}", tensor.device().str()));
-  }
+comm::Buffer memory_of(const torch::Tensor& tensor, std::size_t count, comm::ElementType type) {
   if (!tensor.is_contiguous()) throw RuntimeError("only contiguous tensors can be communicated");
+  comm::Buffer buffer{static_cast<std::byte*>(tensor.data_ptr()), count, type};
+  if (!tensor.device().is_cpu()) {
+    buffer.memory = comm::Memory::device;
+    buffer.stream = torch_compat::current_stream(tensor.device());
+  }
+  return buffer;
 }
 
 }  // namespace
 
 comm::Buffer buffer_of(const torch::Tensor& tensor) {
-  require_host_memory(tensor);
-  return {static_cast<std::byte*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.numel()),
-          element_type(tensor.scalar_type())};
+  return memory_of(tensor, static_cast<std::size_t>(tensor.numel()),
+                   element_type(tensor.scalar_type()));
 }
 
 comm::Buffer bytes_of(const torch::Tensor& tensor) {
-  require_host_memory(tensor);
-  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes(), comm::ElementType::u8};
+  return memory_of(tensor, tensor.nbytes(), comm::ElementType::u8);
 }
 
 }  // namespace ddp

@@ -8,8 +8,9 @@
 
 namespace ddp {
 
-// The memory of a contiguous host tensor. Throws RuntimeError for an element type or a device that
-// the collectives do not support.
+// The memory of a contiguous tensor. For a tensor on a device, a collective begins after the work
+// that is on this thread's current stream of that device now. Throws RuntimeError for an element
+// type that the collectives do not support.
 comm::Buffer buffer_of(const torch::Tensor& tensor);
 
 // The same memory as bytes, for data of any element type that is only moved.

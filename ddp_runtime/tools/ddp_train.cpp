@@ -10,6 +10,7 @@
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/parallel/cuda.h"
 #include "ddp_runtime/tools/train_command_line.h"
 #include "ddp_runtime/tools/train_result.h"
 #include "ddp_runtime/train/run_table.h"
@@ -68,6 +69,7 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   model_options.tokens = shape.tokens;
   torch::manual_seed(c.train.seed);
   const auto model = ddp::models::make_model(model_options);
+  if (const auto gpu = world.device()) model->to(ddp::cuda_device(*gpu));
 
   ddp::train::Trainer trainer(world.group(),
                               {.program = program(),

@@ -14,6 +14,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/failure/liveness.h"
+#include "ddp_runtime/parallel/cuda.h"
 #include "ddp_runtime/parallel/hooks/compression.h"
 #include "ddp_runtime/tools/validators.h"
 #include "ddp_runtime/train/option_limits.h"
@@ -100,7 +101,10 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
 void add_run_options(CLI::App& app, TrainCommandLine& c) {
   auto& t = c.train;
   app.option_defaults()->group("Run");
-  app.add_option("--backend", c.backend, "auto or mpi; this build trains on CPUs")
+  app.add_option("--device", c.device, "cpu or cuda: where the model is trained")
+      ->capture_default_str();
+  app.add_option("--backend", c.backend,
+                 "How gradients travel: mpi for CPUs, nccl for GPUs; auto chooses by --device")
       ->capture_default_str();
   app.add_option("--bucket-mb", c.bucket_mb, "Size of gradient buckets in MiB")
       ->check(size_in_mib())
@@ -222,9 +226,32 @@ data::SyntheticShape synthetic_shape(const models::ModelOptions& model) {
   return shape;
 }
 
+comm::Backend backend_of(const TrainCommandLine& c) {
+  const auto backend = comm::parse_backend(c.backend);
+  if (c.device != "cpu" && c.device != "cuda") {
+    throw UsageError(fmt::format("unknown device '{}'; use cpu or cuda", c.device));
+  }
+  const bool on_gpus = c.device == "cuda";
+  if (on_gpus && backend == comm::Backend::mpi) {
+    throw UsageError("--device cuda needs --backend nccl: this version sends no GPU memory by MPI");
+  }
+  if (!on_gpus && backend == comm::Backend::nccl) {
+    throw UsageError("--backend nccl is for GPUs; add --device cuda, or use --backend mpi");
+  }
+  return on_gpus ? comm::Backend::nccl : backend;
+}
+
 // Performs the checks that CLI11 cannot.
 void interpret(TrainCommandLine& c) {
   auto& t = c.train;
+  const auto backend = backend_of(c);
+  if (c.deterministic && backend == comm::Backend::nccl) {
+    throw UsageError("--deterministic needs --device cpu: NCCL does not add in rank order");
+  }
+  if (t.staleness && backend == comm::Backend::nccl) {
+    throw UsageError(
+        "--staleness needs --device cpu: asynchronous training keeps its shards there");
+  }
   t.precision = amp::parse_precision(c.precision);
   t.schedule = train::parse_schedule(c.schedule);
   t.on_nan = train::parse_on_nan(c.on_nan);
@@ -267,7 +294,8 @@ void make_report_directory(const std::filesystem::path& directory) {
 
 comm::WorldOptions world_options_of(const TrainCommandLine& c) {
   comm::WorldOptions options;
-  options.backend = comm::parse_backend(c.backend);
+  options.backend = backend_of(c);
+  if (options.backend == comm::Backend::nccl) options.nccl.prepare = load_cuda;
   options.group.limits.timeout = milliseconds(c.timeout_seconds);
   options.start_timeout = milliseconds(c.start_timeout_seconds);
   options.liveness = comm::limits_for(milliseconds(c.silence_seconds));

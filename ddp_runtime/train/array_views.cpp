@@ -60,6 +60,11 @@ std::optional<ckpt::DType> stored_type(torch::ScalarType type) {
   }
 }
 
+std::vector<NamedTensor> on_host(std::vector<NamedTensor> tensors) {
+  for (auto& t : tensors) t.tensor = t.tensor.to(torch::kCPU);
+  return tensors;
+}
+
 std::vector<ckpt::ArrayView> array_views(const std::vector<NamedTensor>& tensors) {
   std::vector<ckpt::ArrayView> views;
   views.reserve(tensors.size());

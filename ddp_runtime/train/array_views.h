@@ -15,6 +15,9 @@ namespace ddp::train {
 // Returns nullopt if a checkpoint cannot hold tensors of this type.
 std::optional<ckpt::DType> stored_type(torch::ScalarType type);
 
+// The same values in host memory. Waits for tensors that are on a device.
+std::vector<NamedTensor> on_host(std::vector<NamedTensor> tensors);
+
 // Views of the memory of contiguous tensors, under their names and in their order. The tensors must
 // outlive the views. Both throw RuntimeError if a checkpoint cannot hold a tensor's type.
 std::vector<ckpt::ArrayView> array_views(const std::vector<NamedTensor>& tensors);

@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/train/forward_pass.h"
+#include "ddp_runtime/train/module_device.h"
 #include "ddp_runtime/train/optimizer.h"
 
 namespace ddp::train {
@@ -53,11 +54,12 @@ AsynchronousStep::AsynchronousStep(comm::Group& group, torch::nn::Module& module
       module_(module),
       objective_(objective),
       options_(require_possible(options)),
+      device_(device_of(module)),
       recorder_(recorder),
       optimizer_(make_optimizer(module, options.optimizer)),
       optimizer_state_(*optimizer_, named_parameters(module)),
       replica_(module, group, stale_options(options), decay_groups(module).decayed) {
-  amp::require_precision(torch::kCPU, options_.precision);
+  amp::require_precision(device_.type(), options_.precision);
 }
 
 // Restores the momentum from the checkpoint, if there is one.
@@ -75,9 +77,9 @@ StepOutcome AsynchronousStep::run(data::Prefetcher& batches, double learning_rat
   if (options_.on_nan == OnNan::skip) buffers_before_ = copy_buffers(module_);
   StepOutcome outcome;
   for (std::int64_t micro = 0; micro < options_.micro_batches; ++micro) {
-    outcome.loss += run_micro_batch(batches) / static_cast<double>(options_.micro_batches);
+    outcome.loss.add(run_micro_batch(batches));
   }
-  const auto why = why_leave_out(outcome.loss);
+  const auto why = why_leave_out(outcome.loss.value());
   if (why.empty()) {
     left_out_in_a_row_ = 0;
   } else {
@@ -87,11 +89,11 @@ StepOutcome AsynchronousStep::run(data::Prefetcher& batches, double learning_rat
   return outcome;
 }
 
-double AsynchronousStep::run_micro_batch(data::Prefetcher& batches) {
-  const auto loss = forward_loss(batches, objective_, options_.precision, recorder_);
+LateValue AsynchronousStep::run_micro_batch(data::Prefetcher& batches) {
+  auto loss = forward_loss(batches, objective_, device_, options_.precision, recorder_);
   const auto span = recorder_.measure(Phase::backward);
   replica_.backward(loss.tensor, static_cast<int>(options_.micro_batches));
-  return loss.value;
+  return std::move(loss.value);
 }
 
 std::string AsynchronousStep::why_leave_out(double loss) const {

@@ -33,7 +33,7 @@ class AsynchronousStep final : public TrainingStep {
 
  private:
   void take_momentum();
-  double run_micro_batch(data::Prefetcher& batches);
+  LateValue run_micro_batch(data::Prefetcher& batches);
   // Returns why this rank cannot send gradients; empty if it can.
   std::string why_leave_out(double loss) const;
   void leave_out(const std::string& why, std::int64_t step);
@@ -43,6 +43,7 @@ class AsynchronousStep final : public TrainingStep {
   torch::nn::Module& module_;
   const Objective& objective_;
   TrainOptions options_;
+  torch::Device device_;
   profile::StepRecorder& recorder_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   OptimizerState optimizer_state_;

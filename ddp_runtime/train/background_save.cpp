@@ -65,7 +65,7 @@ void BackgroundSave::start(const ckpt::SaveId& id, ckpt::CheckpointInfo info,
 void BackgroundSave::write_shard(const std::vector<NamedTensor>& arrays) {
   const int writers = count_writers(arrays, options_.bytes_per_writer, group_.size());
   if (group_.rank() >= writers) return;
-  const auto part = part_of(state_, arrays, group_.rank(), writers);
+  const auto part = on_host(part_of(state_, arrays, group_.rank(), writers));
   const nlohmann::json attributes = {{"epoch", job_->info.epoch},
                                      {"world_size", job_->info.world_size}};
   const auto write =

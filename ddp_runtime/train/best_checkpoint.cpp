@@ -22,7 +22,7 @@ void BestCheckpoint::save(std::uint64_t step, const std::vector<NamedTensor>& ar
   saving.if_exists = ckpt::IfExists::replace;
   saving.before_publishing = [this] { claim_.require(); };
   ckpt::CheckpointDirectory directory(directory_, std::move(saving));
-  const auto saved = directory.save(step, owner_, array_views(arrays), info);
+  const auto saved = directory.save(step, owner_, array_views(on_host(arrays)), info);
   for (const auto& note : saved.notes) fmt::print("checkpoint: {}\n", note);
   path_ = saved.path;
   set_aside_after(step);

@@ -2,6 +2,7 @@
 #include "ddp_runtime/train/evaluation.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -11,6 +12,7 @@
 #include "ddp_runtime/data/sampler.h"
 #include "ddp_runtime/parallel/each_module.h"
 #include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/train/module_device.h"
 
 namespace ddp::train {
 namespace {
@@ -60,29 +62,37 @@ Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Forward
   const torch::NoGradGuard no_grad;
   broadcast_from_leader(group, named_buffers(module));
   const EvaluationMode evaluation_mode(module);
-  std::vector<double> sums(3);  // loss, correct, targets
+  const auto device = device_of(module);
+  // Sums of the losses and of the right answers, on the device, which the host reads at the end.
+  auto measured = torch::zeros({2}, torch::TensorOptions(device).dtype(torch::kFloat64));
+  double targets_seen = 0;
   const auto share = data::evaluation_share(samples, group.rank(), group.size());
   for (std::int64_t first = share.first; first < share.last; first += batch) {
     std::vector<std::int64_t> indices(
         static_cast<std::size_t>(std::min(batch, share.last - first)));
     std::iota(indices.begin(), indices.end(), first);
-    const auto [inputs, targets] = data.get(indices);
-    const amp::AutocastGuard autocast(torch::kCPU, precision);
+    const auto samples_on_host = data.get(indices);
+    const auto inputs = samples_on_host.inputs.to(device);
+    const auto targets = samples_on_host.targets.to(device);
+    const amp::AutocastGuard autocast(device.type(), precision);
     if (loss) {
       const auto n = static_cast<double>(indices.size());
-      sums[0] += n * loss(forward(inputs), targets).item<double>();
-      sums[1] = std::numeric_limits<double>::quiet_NaN();
-      sums[2] += n;
+      measured[0].add_(loss(forward(inputs), targets).to(torch::kFloat64).reshape({}), n);
+      targets_seen += n;
       continue;
     }
     const auto scores = rows(forward(inputs));
     const auto wanted = targets.flatten();
-    sums[0] += cross_entropy(scores, wanted, CrossEntropyFuncOptions().reduction(torch::kSum))
-                   .item<double>();
-    sums[1] += scores.argmax(1).eq(wanted).sum().item<double>();
-    sums[2] += static_cast<double>(wanted.numel());
+    measured[0].add_(
+        cross_entropy(scores, wanted, CrossEntropyFuncOptions().reduction(torch::kSum)));
+    measured[1].add_(scores.argmax(1).eq(wanted).sum());
+    targets_seen += static_cast<double>(wanted.numel());
   }
-  group.all_reduce(comm::buffer_of(std::span(sums)), comm::ReduceOp::sum, "evaluation").wait();
+  measured = measured.cpu();
+  std::array sums = {measured[0].item<double>(), measured[1].item<double>(), targets_seen};
+  if (loss) sums[1] = std::numeric_limits<double>::quiet_NaN();
+  group.all_reduce(comm::buffer_of(std::span<double>(sums)), comm::ReduceOp::sum, "evaluation")
+      .wait();
   if (sums[2] == 0) {
     throw UsageError("there is nothing to evaluate: the evaluation data has no targets");
   }

@@ -5,29 +5,29 @@
 #include <fmt/ranges.h>
 
 #include "base/errors.h"
+#include "ddp_runtime/train/batch_transfer.h"
 
 namespace ddp::train {
 
 MicroBatchLoss forward_loss(data::Prefetcher& batches, const Objective& objective,
-                            amp::Precision precision, profile::StepRecorder& recorder) {
+                            torch::Device device, amp::Precision precision,
+                            profile::StepRecorder& recorder) {
   data::Batch batch;
   {
     const auto span = recorder.measure(profile::Phase::data);
-    batch = batches.next();
+    batch = to_device(device, batches.next());
   }
   const auto span = recorder.measure(profile::Phase::forward);
-  const amp::AutocastGuard autocast(torch::kCPU, precision);
-  MicroBatchLoss loss;
+  const amp::AutocastGuard autocast(device.type(), precision);
   const auto outputs = objective.forward(batch.inputs);
-  loss.tensor = objective.loss ? objective.loss(outputs, batch.targets)
-                               : mean_cross_entropy(outputs, batch.targets);
-  if (loss.tensor.numel() != 1) {
+  const auto loss = objective.loss ? objective.loss(outputs, batch.targets)
+                                   : mean_cross_entropy(outputs, batch.targets);
+  if (loss.numel() != 1) {
     throw UsageError(fmt::format(
         "the loss must be one number, the mean over the batch, not a tensor of shape [{}]",
-        fmt::join(loss.tensor.sizes(), ", ")));
+        fmt::join(loss.sizes(), ", ")));
   }
-  loss.value = loss.tensor.item<double>();
-  return loss;
+  return {loss, LateValue(loss)};
 }
 
 std::vector<torch::Tensor> copy_buffers(const torch::nn::Module& module) {

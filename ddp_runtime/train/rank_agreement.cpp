@@ -62,9 +62,8 @@ std::string rank_differences(const std::vector<std::string>& runs) {
   if (differing.empty()) return {};
   if (more > 0) differing.push_back(fmt::format("{} more ranks differ", more));
   return fmt::format(
-      "the ranks were started with different options or data: {} (as rank {} has); give all ranks "
-      "the same options and "
-      "the same data",
+      "the ranks were started with different options or data: {} (as rank {} has); start all ranks "
+      "with the same options and data",
       fmt::join(differing, "; "), reference);
 }
 

@@ -28,6 +28,7 @@ struct RunFacts {
   int threads = 0;  // threads that this rank computes with; 0: unknown
   // What the run was asked to do, by name: strings, numbers and booleans. Null: unknown.
   nlohmann::json settings = nullptr;
+  std::string device = "cpu";  // or "cuda": where the model is
 };
 
 struct StepLoss {

@@ -166,7 +166,7 @@ json report_of(const comm::Group& group, const RunFacts& facts, const RunOutcome
                  {"world_size", group.size()},
                  {"nodes", nodes},
                  {"backend", group.backend()},
-                 {"device", "cpu"},
+                 {"device", facts.device},
                  {"model", facts.model},
                  {"data", facts.data},
                  {"parameters", facts.parameters},

@@ -9,7 +9,9 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/train/clip_gradients.h"
 #include "ddp_runtime/train/forward_pass.h"
+#include "ddp_runtime/train/module_device.h"
 #include "ddp_runtime/train/optimizer.h"
 
 namespace ddp::train {
@@ -46,11 +48,12 @@ SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
       module_(module),
       objective_(objective),
       options_(options),
+      device_(device_of(module)),
       recorder_(recorder),
       replica_(module, group, parallel_options(options)),
       optimizer_(make_optimizer(module, options.optimizer)),
       scaler_(make_scaler(options)) {
-  amp::require_precision(torch::kCPU, options_.precision);
+  amp::require_precision(device_.type(), options_.precision);
   if (options_.on_nan == OnNan::skip) watch_.emplace(group_);
 }
 
@@ -64,7 +67,7 @@ StepOutcome SynchronousStep::run(data::Prefetcher& batches, double learning_rate
   if (watch_) buffers_before_ = copy_buffers(module_);
   StepOutcome outcome;
   for (int micro = 1; micro <= micro_batches; ++micro) {
-    outcome.loss += run_micro_batch(step, batches, micro == micro_batches) / micro_batches;
+    outcome.loss.add(run_micro_batch(step, batches, micro == micro_batches));
   }
   recorder_.add_communication(replica_.communication(), replica_.times().backward);
   const auto span = recorder_.measure(Phase::optimizer);
@@ -75,17 +78,19 @@ StepOutcome SynchronousStep::run(data::Prefetcher& batches, double learning_rate
 // Parameters are the same on all ranks. BatchNorm statistics are not, because each rank's forward
 // has changed its own copy since the step began.
 void SynchronousStep::settle() {
+  replica_.require_finite_loss();
   broadcast_from_leader(group_, named_buffers(module_));
 }
 
-double SynchronousStep::run_micro_batch(GradientStep& step, data::Prefetcher& batches, bool last) {
-  const auto loss = forward_loss(batches, objective_, options_.precision, recorder_);
-  finite_ = finite_ && std::isfinite(loss.value);
+LateValue SynchronousStep::run_micro_batch(GradientStep& step, data::Prefetcher& batches,
+                                           bool last) {
+  auto loss = forward_loss(batches, objective_, device_, options_.precision, recorder_);
+  if (watch_) finite_ = finite_ && std::isfinite(loss.value.value());
   if (watch_ && last) watch_->ask(finite_);
   step.backward(scaler_ ? scaler_->scale_loss(loss.tensor) : loss.tensor);
   recorder_.add(Phase::backward, replica_.times().backward);
   recorder_.add(Phase::exposed_comm, replica_.times().exposed);
-  return loss.value;
+  return std::move(loss.value);
 }
 
 // Depends only on averaged gradients and on an answer that all ranks received, so each rank gets
@@ -116,7 +121,7 @@ void SynchronousStep::finish(GradientStep& step, StepOutcome& outcome) {
   if (outcome.left_out.empty()) {
     left_out_in_a_row_ = 0;
     if (options_.clip_norm > 0) {
-      torch::nn::utils::clip_grad_norm_(module_.parameters(), options_.clip_norm);
+      clip_gradients(module_.parameters(), options_.clip_norm);
     }
     step.apply(*optimizer_);
     return;

@@ -31,7 +31,7 @@ class SynchronousStep final : public TrainingStep {
   amp::GradScaler* scaler() noexcept override { return scaler_ ? &*scaler_ : nullptr; }
 
  private:
-  double run_micro_batch(GradientStep& step, data::Prefetcher& batches, bool last);
+  LateValue run_micro_batch(GradientStep& step, data::Prefetcher& batches, bool last);
   std::string why_leave_out();
   void finish(GradientStep& step, StepOutcome& outcome);
 
@@ -39,6 +39,7 @@ class SynchronousStep final : public TrainingStep {
   torch::nn::Module& module_;
   const Objective& objective_;
   TrainOptions options_;
+  torch::Device device_;
   profile::StepRecorder& recorder_;
   DistributedDataParallel replica_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;

@@ -7,9 +7,12 @@
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/errors.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/train/batch_transfer.h"
+#include "ddp_runtime/train/module_device.h"
 #include "ddp_runtime/train/option_limits.h"
 #include "ddp_runtime/train/rank_agreement.h"
 #include "ddp_runtime/train/run_description.h"
@@ -210,7 +213,8 @@ std::unique_ptr<RunReporter> TrainingRun::make_reporter() {
                  epochs_,
                  started_unix_,
                  torch::get_num_threads(),
-                 describe_settings(task_, options_)};
+                 describe_settings(task_, options_),
+                 c10::DeviceTypeName(device_of(task_.module).type(), /*lower_case=*/true)};
   ReportTarget target{options_.dry_run ? std::filesystem::path() : options_.report_directory,
                       first_step_};
   return std::make_unique<RunReporter>(group_, std::move(facts), std::move(target), recorder_,
@@ -237,12 +241,14 @@ void TrainingRun::run_epoch() {
   sampler_.set_epoch(position_.epoch, position_.consumed);
   const std::int64_t steps = std::min(sampler_.steps_left(), last_step() - position_.step);
   {
+    const auto device = device_of(task_.module);
     data::Prefetcher batches(
         steps * options_.micro_batches,
-        [this](std::int64_t number) {
-          return task_.data.train->draw(
-              sampler_.indices(number / options_.micro_batches, number % options_.micro_batches),
-              sampler_.epoch());
+        [this, device](std::int64_t number) {
+          return pin_for(device,
+                         task_.data.train->draw(sampler_.indices(number / options_.micro_batches,
+                                                                 number % options_.micro_batches),
+                                                sampler_.epoch()));
         },
         options_.loader_threads, std::max(kPrefetchedBatches, options_.loader_threads));
     for (std::int64_t step = 0; step < steps && interrupted_.empty(); ++step) {
@@ -260,13 +266,22 @@ void TrainingRun::run_epoch() {
 void TrainingRun::run_step(data::Prefetcher& batches, double learning_rate) {
   group_.flight_recorder().set_phase(
       fmt::format("epoch {}, step {}", position_.epoch + 1, position_.step + 1));
-  const auto outcome = step_->run(batches, learning_rate, position_.consumed);
+  auto outcome = step_->run(batches, learning_rate, position_.consumed);
+  take_late_loss();
   ++position_.step;
   if (const auto* scaler = step_->scaler()) position_.loss_scale = scaler->state();
-  losses_.push_back({position_.step, position_.epoch, outcome.loss, learning_rate, 0});
+  losses_.push_back({position_.step, position_.epoch, 0, learning_rate, 0});
+  late_loss_ = std::move(outcome.loss);
+  if (late_loss_->ready()) take_late_loss();
   if (!outcome.left_out.empty()) {
     progress_->log(fmt::format("step {}: update skipped: {}", position_.step, outcome.left_out));
   }
+}
+
+// On a device, the loss of a step is read in the next one. See Note [Late values].
+void TrainingRun::take_late_loss() {
+  if (!late_loss_) return;
+  losses_.back().loss = shown_loss_ = std::exchange(late_loss_, std::nullopt)->value();
 }
 
 void TrainingRun::finish_step() {
@@ -293,6 +308,7 @@ void TrainingRun::finish_step() {
 // Losses stay on each rank and are averaged over the ranks only when needed: a collective in every
 // step would cost more than a number in a log is worth.
 void TrainingRun::reduce_losses() {
+  take_late_loss();
   const std::size_t count = losses_.size() - reduced_losses_;
   if (count == 0) return;
   std::vector<double> values;
@@ -306,6 +322,7 @@ void TrainingRun::reduce_losses() {
     ++position_.loss_steps;
   }
   reduced_losses_ = losses_.size();
+  shown_loss_ = losses_.back().loss;
   if (position_.loss_steps > 0) {
     epoch_loss_ = position_.loss_sum / static_cast<double>(position_.loss_steps);
   }
@@ -318,7 +335,7 @@ ProgressPoint TrainingRun::progress_point() const {
   const std::size_t recent = std::min(steps.size(), kRecentSteps);
   double seconds = 0;
   for (std::size_t i = steps.size() - recent; i < steps.size(); ++i) seconds += steps[i].total();
-  point.loss = losses_.back().loss;
+  point.loss = shown_loss_;
   point.learning_rate = losses_.back().learning_rate;
   point.samples_per_second =
       static_cast<double>(recent) * static_cast<double>(sampler_.layout().global_batch()) / seconds;

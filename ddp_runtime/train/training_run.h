@@ -38,6 +38,7 @@ class TrainingRun {
   void resume();
   void run_epoch();
   void run_step(data::Prefetcher& batches, double learning_rate);
+  void take_late_loss();
   void finish_step();
   void reduce_losses();
   void evaluate_now();
@@ -92,7 +93,9 @@ class TrainingRun {
   std::int64_t first_step_ = 0;  // the step at which this process began
   double epoch_loss_ = 0;        // of the current or last epoch, over all ranks
   std::vector<StepLoss> losses_;
-  std::size_t reduced_losses_ = 0;  // how many of losses_ are already means over all ranks
+  std::optional<MeanLoss> late_loss_;  // of the newest one, until it is known
+  double shown_loss_ = 0;              // the newest one that is known
+  std::size_t reduced_losses_ = 0;     // how many of losses_ are already means over all ranks
   Evaluation evaluation_;
   std::int64_t evaluated_step_ = -1;  // step of evaluation_
   double started_unix_ = 0;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/train/training_state.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 
-#include <mutex>
+#include <algorithm>
 #include <span>
 #include <string_view>
 
@@ -12,16 +11,53 @@
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
 #include "ddp_runtime/train/array_views.h"
+#include "ddp_runtime/train/generator_state.h"
+#include "ddp_runtime/train/module_device.h"
 #include "ddp_runtime/train/optimizer_state.h"
 #include "hdf5_ckpt/checkpoint.h"
 
 namespace ddp::train {
 namespace {
 
-std::string generator_name(int rank) {
-  return fmt::format("rng/rank-{}/cpu", rank);
+std::string type_name(torch::Device device) {
+  return c10::DeviceTypeName(device.type(), /*lower_case=*/true);
 }
 
+std::string generator_name(int rank, torch::Device device) {
+  return fmt::format("rng/rank-{}/{}", rank, type_name(device));
+}
+
+// Whether the array is the state of a generator of one of these devices, on any rank.
+bool is_of(const std::vector<torch::Device>& devices, std::string_view array) {
+  return std::any_of(devices.begin(), devices.end(), [&](const torch::Device& device) {
+    return array.ends_with(fmt::format("/{}", type_name(device)));
+  });
+}
+
+std::vector<torch::Device> generator_devices(const torch::nn::Module& module) {
+  std::vector<torch::Device> devices{torch::Device(torch::kCPU)};
+  const auto device = device_of(module);
+  if (!device.is_cpu()) devices.push_back(device);
+  return devices;
+}
+
+std::vector<std::int64_t> shape_of(const ckpt::StoredArray& array) {
+  return {array.shape.begin(), array.shape.end()};
+}
+
+// Where the checkpoint is read, which is host memory.
+struct Target {
+  NamedTensor array;
+  torch::Tensor destination;  // of a copy afterwards; undefined: the array itself
+};
+
+Target host_target(std::string name, const torch::Tensor& tensor) {
+  if (tensor.is_cpu()) return {{std::move(name), tensor}, {}};
+  return {{std::move(name), torch::empty(tensor.sizes(), tensor.options().device(torch::kCPU))},
+          tensor};
+}
+
+constexpr std::string_view kGenerators = "rng/";
 constexpr std::string_view kOptimizer = "optim/";
 constexpr char kGradientOrder[] = "ddp/gradient_order";
 
@@ -70,18 +106,6 @@ Position Position::from_json(const nlohmann::json& json) {
   }
 }
 
-torch::Tensor cpu_generator_state() {
-  auto generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
-}
-
-void set_cpu_generator_state(const torch::Tensor& state) {
-  auto generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(state);
-}
-
 TrainingState::TrainingState(comm::Group& group, torch::nn::Module& module,
                              torch::optim::Optimizer& optimizer, DistributedDataParallel* replica,
                              const UserState& user)
@@ -89,7 +113,8 @@ TrainingState::TrainingState(comm::Group& group, torch::nn::Module& module,
       module_(module),
       replica_(replica),
       user_(user),
-      optimizer_state_(std::make_unique<OptimizerState>(optimizer, named_parameters(module_))) {
+      optimizer_state_(std::make_unique<OptimizerState>(optimizer, named_parameters(module_))),
+      generators_(generator_devices(module)) {
   for (const auto& parameter : named_parameters(module_)) {
     parameters_.insert("model/" + parameter.name);
   }
@@ -129,16 +154,18 @@ void TrainingState::require_storable() const {
 std::vector<NamedTensor> TrainingState::collect() {
   if (replica_ != nullptr)
     replica_->require_same_parameters();  // any rank's copy may be the one saved
-  const auto mine = cpu_generator_state();
-  auto all = torch::empty({group_.size(), mine.numel()}, torch::kUInt8);
-  group_.all_gather(buffer_of(mine), buffer_of(all), "generator states").wait();
   std::vector<NamedTensor> arrays;
   for (const auto& [name, tensor] : plain_tensors()) arrays.push_back({name, tensor.contiguous()});
   for (const auto& [name, tensor] : optimizer_state_->tensors()) {
     arrays.push_back({std::string(kOptimizer) + name, tensor.contiguous()});
   }
-  for (int rank = 0; rank < group_.size(); ++rank) {
-    arrays.push_back({generator_name(rank), all[rank]});
+  for (const auto& device : generators_) {
+    const auto mine = generator_state(device);
+    auto all = torch::empty({group_.size(), mine.numel()}, torch::kUInt8);
+    group_.all_gather(buffer_of(mine), buffer_of(all), "generator states").wait();
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      arrays.push_back({generator_name(rank, device), all[rank]});
+    }
   }
   const auto order = replica_ != nullptr ? replica_->gradient_order() : loaded_order_;
   if (!order.empty()) arrays.push_back({kGradientOrder, torch::tensor(order, torch::kInt64)});
@@ -147,40 +174,69 @@ std::vector<NamedTensor> TrainingState::collect() {
 
 void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
   const torch::NoGradGuard no_grad;
-  std::vector<NamedTensor> targets;
-  const auto plain = plain_tensors();
-  for (const auto& [name, tensor] : plain) {
-    targets.push_back({name, torch::empty(tensor.sizes(), tensor.options())});
+  std::vector<Target> targets;
+  // Read beside the model, which stays as it is if the checkpoint turns out to be damaged.
+  for (const auto& [name, tensor] : plain_tensors()) {
+    const auto options = tensor.options().device(torch::kCPU);
+    targets.push_back({{name, torch::empty(tensor.sizes(), options)}, tensor});
   }
   std::vector<std::string> optimizer_names;
-  std::int64_t ranks = 0;
   for (const auto& array : checkpoint.arrays()) {
     if (array.name.starts_with(kOptimizer)) {
       optimizer_names.push_back(array.name.substr(kOptimizer.size()));
     }
   }
-  while (checkpoint.find(generator_name(static_cast<int>(ranks))) != nullptr) ++ranks;
-  loaded_generators_ = torch::zeros({ranks, cpu_generator_state().numel()}, torch::kUInt8);
-  for (int rank = 0; rank < ranks; ++rank) {
-    targets.push_back({generator_name(rank), loaded_generators_[rank]});
+  loaded_generators_.clear();
+  for (const auto& device : generators_) {
+    std::int64_t ranks = 0;
+    while (checkpoint.find(generator_name(static_cast<int>(ranks), device)) != nullptr) ++ranks;
+    const auto states = torch::zeros({ranks, generator_state(device).numel()}, torch::kUInt8);
+    for (int rank = 0; rank < ranks; ++rank) {
+      targets.push_back({{generator_name(rank, device), states[rank]}, {}});
+    }
+    loaded_generators_.push_back(states);
+  }
+  // Those of a device on which this run does not train. Nothing continues them.
+  for (const auto& array : checkpoint.arrays()) {
+    if (!array.name.starts_with(kGenerators) || is_of(generators_, array.name)) continue;
+    targets.push_back({{array.name, torch::empty(shape_of(array), torch::kUInt8)}, {}});
   }
   torch::Tensor order = torch::empty({0}, torch::kInt64);
   if (const auto* stored = checkpoint.find(kGradientOrder)) {
-    const std::vector<std::int64_t> shape(stored->shape.begin(), stored->shape.end());
-    order = torch::empty(shape, torch::kInt64);
-    targets.push_back({kGradientOrder, order});
+    order = torch::empty(shape_of(*stored), torch::kInt64);
+    targets.push_back({{kGradientOrder, order}, {}});
   }
   const auto optimizer_tensors = optimizer_state_->allocate(optimizer_names);
   for (const auto& [name, tensor] : optimizer_tensors) {
-    targets.push_back({std::string(kOptimizer) + name, tensor});
+    targets.push_back(host_target(std::string(kOptimizer) + name, tensor));
   }
 
-  checkpoint.read_into(mutable_views(targets));
+  std::vector<NamedTensor> arrays;
+  for (const auto& target : targets) arrays.push_back(target.array);
+  checkpoint.read_into(mutable_views(arrays));
 
-  for (std::size_t i = 0; i < plain.size(); ++i) plain[i].tensor.copy_(targets[i].tensor);
+  for (const auto& target : targets) {
+    if (target.destination.defined()) target.destination.copy_(target.array.tensor);
+  }
   optimizer_state_->commit(optimizer_tensors);
   const auto* first = order.data_ptr<std::int64_t>();
   loaded_order_.assign(first, first + order.numel());
+}
+
+// Collective. `loaded` is rank 0's: [ranks of the checkpoint, bytes].
+void TrainingState::restore_generator(torch::Device device, torch::Tensor loaded,
+                                      std::uint64_t seed) {
+  std::int64_t ranks = group_.rank() == 0 ? loaded.size(0) : 0;
+  group_.broadcast(comm::buffer_of(ranks), 0, "generator count").wait();
+  if (group_.rank() != 0) {
+    loaded = torch::empty({ranks, generator_state(device).numel()}, torch::kUInt8);
+  }
+  group_.broadcast(buffer_of(loaded), 0, "generator states").wait();
+  if (group_.rank() < ranks) {
+    set_generator_state(device, loaded[group_.rank()].clone());
+  } else {
+    seed_generator(device, seed);
+  }
 }
 
 void TrainingState::distribute(std::uint64_t seed) {
@@ -196,18 +252,11 @@ void TrainingState::distribute(std::uint64_t seed) {
   broadcast_from_leader(group_, optimizer_tensors);
   if (group_.rank() != 0) optimizer_state_->commit(optimizer_tensors);
 
-  std::int64_t ranks = group_.rank() == 0 ? loaded_generators_.size(0) : 0;
-  group_.broadcast(comm::buffer_of(ranks), 0, "generator count").wait();
-  if (group_.rank() != 0) {
-    loaded_generators_ = torch::empty({ranks, cpu_generator_state().numel()}, torch::kUInt8);
+  for (std::size_t i = 0; i < generators_.size(); ++i) {
+    restore_generator(generators_[i], group_.rank() == 0 ? loaded_generators_[i] : torch::Tensor(),
+                      seed);
   }
-  group_.broadcast(buffer_of(loaded_generators_), 0, "generator states").wait();
-  if (group_.rank() < ranks) {
-    set_cpu_generator_state(loaded_generators_[group_.rank()].clone());
-  } else {
-    torch::manual_seed(seed);
-  }
-  loaded_generators_.reset();
+  loaded_generators_.clear();
 
   auto length = static_cast<std::int64_t>(loaded_order_.size());
   group_.broadcast(comm::buffer_of(length), 0, "length of the gradients' order").wait();

@@ -6,6 +6,7 @@
 //   optim/<parameter>/<field> the optimizer's state
 //   user/<name>               tensors that the program added
 //   rng/rank-<r>/cpu          the random number generator of each rank
+//   rng/rank-<r>/cuda         that of its GPU, for a model on GPUs
 //   ddp/gradient_order        determines which gradients share a bucket; absent while unknown
 #pragma once
 
@@ -52,10 +53,6 @@ struct Position {
   static Position from_json(const nlohmann::json& json);  // throws UsageError
 };
 
-// State of this process's generator for initialization, dropout and the like.
-torch::Tensor cpu_generator_state();
-void set_cpu_generator_state(const torch::Tensor& state);
-
 class TrainingState {
  public:
   // `replica`, which may be null, provides the gradient order. All arguments must outlive this
@@ -72,8 +69,8 @@ class TrainingState {
   void require_storable() const;
 
   // Collective. Returns the arrays to save, the same on every rank. The tensors own or share the
-  // state, so write or copy them before the next step. Throws RuntimeError if the ranks' parameters
-  // differ.
+  // state, on its device, so write or copy them before the next step. Throws RuntimeError if the
+  // ranks' parameters differ.
   std::vector<NamedTensor> collect();
 
   // Whether every rank has the same bytes of this array between two steps, so that any rank may
@@ -94,6 +91,7 @@ class TrainingState {
  private:
   std::vector<NamedTensor> model_tensors() const;
   std::vector<NamedTensor> plain_tensors() const;
+  void restore_generator(torch::Device device, torch::Tensor loaded, std::uint64_t seed);
 
   comm::Group& group_;
   torch::nn::Module& module_;
@@ -102,7 +100,9 @@ class TrainingState {
   std::unique_ptr<OptimizerState> optimizer_state_;
   std::unordered_set<std::string> parameters_;  // by array name
   std::vector<std::int64_t> loaded_order_;      // see DistributedDataParallel::gradient_order
-  torch::Tensor loaded_generators_;  // rank 0, between load() and distribute(): [ranks, bytes]
+  std::vector<torch::Device> generators_;       // of the host and of the model's device
+  // Rank 0, between load() and distribute(): for each of these, [ranks, bytes].
+  std::vector<torch::Tensor> loaded_generators_;
 };
 
 }  // namespace ddp::train

@@ -15,12 +15,13 @@
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/profile/step_recorder.h"
 #include "ddp_runtime/train/evaluation.h"
+#include "ddp_runtime/train/mean_loss.h"
 #include "ddp_runtime/train/options.h"
 
 namespace ddp::train {
 
 struct StepOutcome {
-  double loss = 0;       // this rank's, mean over its micro-batches
+  MeanLoss loss;         // this rank's
   std::string left_out;  // reason for a skipped update, the same on all ranks; empty if not skipped
 };
 

@@ -169,7 +169,7 @@ with h5py.File('link.h5', 'w') as f:
 
 # CPUs have a matrix product in fp16 only from PyTorch 2 on.
 @test "fp16 is refused with libtorch 1.13, and trains with a PyTorch 2.x" {
-  if grep -q '^SLURM_DDP_TORCH_ROOT:PATH=.' "$bin/../CMakeCache.txt"; then
+  if grep -q '^SLURM_DDP_TORCH_\(ROOT:PATH\|FOUND:INTERNAL\)=.' "$bin/../CMakeCache.txt"; then
     run -0 ranks 2 --precision fp16 --epochs 2
     [[ $output == *"done: "* ]]
   else

@@ -59,6 +59,15 @@ TEST(StepAgreement, NanLossNamesItsRank) {
   }
 }
 
+TEST(StepAgreement, LossOfAnAbandonedStepDoesNotCount) {
+  const auto error = error_of_trainees([](Trainee& self) {
+    auto abandoned = self.replica.begin_step(2);
+    abandoned.backward(self.loss() * std::numeric_limits<double>::quiet_NaN());
+    self.train_a_step();
+  });
+  EXPECT_EQ(error, "");
+}
+
 TEST(StepAgreement, AbandonedStepOnOneRankIsFound) {
   const auto error = error_of_trainees([](Trainee& self) {
     if (self.group.rank() == 1) self.replica.begin_step();

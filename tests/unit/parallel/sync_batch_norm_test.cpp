@@ -185,7 +185,7 @@ TEST(BatchStatistics, StayAccurateIfTheMeanIsLargeComparedWithTheSpread) {
   const auto combined = combine_statistics(torch::stack(packed));
   const auto expected =
       batch.to(torch::kFloat32).to(torch::kFloat64).var(at::IntArrayRef{0, 2}, false);
-  EXPECT_EQ(combined.count, 64 * 5);
+  EXPECT_EQ(combined.count.item<double>(), 64 * 5);
   EXPECT_TRUE(torch::allclose(combined.variance(), expected, 1e-3, 0))
       << combined.variance() << expected;
 }

@@ -37,7 +37,7 @@ TEST(RankAgreement, NamesTheRankThatDiffersFromMostOthers) {
   EXPECT_EQ(rank_differences({with("learning_rate", 0.1), kRun.dump(), kRun.dump()}),
             "the ranks were started with different options or data: rank 0 has learning_rate 0.1 "
             "instead of 0.05 (as "
-            "rank 1 has); give all ranks the same options and the same data");
+            "rank 1 has); start all ranks with the same options and data");
   EXPECT_THAT(rank_differences({kRun.dump(), with("seed", 2)}),
               HasSubstr("rank 1 has seed 2 instead of 1 (as rank 0 has)"));
 }

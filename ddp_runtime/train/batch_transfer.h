@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The way of a batch to a device: a copy from pinned memory does not stop the host, but the
+// host waits for a copy from other memory.
+#pragma once
+
+#include <torch/torch.h>
+
+#include "ddp_runtime/data/dataset.h"
+
+namespace ddp::train {
+
+// In a loader thread: copies the batch to pinned memory, unless `device` is the CPU.
+inline data::Batch pin_for(torch::Device device, data::Batch batch) {
+  if (device.is_cpu()) return batch;
+  const c10::DeviceGuard guard(device);  // or the thread would start the driver on another GPU
+  return {batch.inputs.pin_memory(), batch.targets.pin_memory()};
+}
+
+// Afterwards `batch` may be released at once: its memory is not used again before the copy has run.
+inline data::Batch to_device(torch::Device device, const data::Batch& batch) {
+  return {batch.inputs.to(device, /*non_blocking=*/true),
+          batch.targets.to(device, /*non_blocking=*/true)};
+}
+
+}  // namespace ddp::train

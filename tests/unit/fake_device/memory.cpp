@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/fake_device/memory.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "tests/unit/comm/fake_gpu/machine.h"
+#include "tests/unit/fake_device/streams.h"
+
+namespace ddp::fake_device {
+namespace {
+
+struct Block {
+  fake::Range range;
+  c10::Stream stream;  // on which it was allocated
+  int generation = 0;
+  bool used_elsewhere = false;  // record_stream() was called
+};
+
+// Blocks that the program has freed, but kernels that have not run yet use.
+struct Freed {
+  std::mutex mutex;
+  std::vector<fake::Range> ranges;
+};
+
+Freed& freed() {
+  static Freed all;
+  return all;
+}
+
+void free_unused() {
+  const std::lock_guard lock(freed().mutex);
+  std::erase_if(freed().ranges, [](const fake::Range& range) {
+    if (in_use(range)) return false;
+    calls().free(const_cast<void*>(range.data));
+    return true;
+  });
+}
+
+void free_block(void* context) {
+  const std::unique_ptr<Block> block(static_cast<Block*>(context));
+  if (block->generation != generation()) return;  // the memory is gone
+  if (!block->used_elsewhere) {
+    launch(block->stream, "the next owner of freed memory", {}, {block->range});
+  }
+  {
+    const std::lock_guard lock(freed().mutex);
+    freed().ranges.push_back(block->range);
+  }
+  free_unused();
+}
+
+struct DeviceAllocator final : c10::Allocator {
+  c10::DataPtr allocate(std::size_t bytes) override {
+    int index = 0;
+    check(calls().get_device(&index), "get the device");
+    if (bytes == 0) return {nullptr, device(index)};
+    require_working(index);
+    free_unused();
+    void* memory = nullptr;
+    const int code = calls().allocate(&memory, bytes);
+    TORCH_CHECK_WITH(OutOfMemoryError, code != comm::cuda::kOutOfMemory,
+                     "the fake GPU is out of memory: tried to allocate ", bytes, " bytes");
+    check(code, "allocate memory");
+    auto block =
+        std::make_unique<Block>(Block{{memory, bytes}, current_stream(index), generation(), false});
+    return {memory, block.release(), &free_block, device(index)};
+  }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+};
+
+// Begin and end of all pinned blocks.
+struct Pinned {
+  std::mutex mutex;
+  std::map<const char*, const char*> blocks;
+};
+
+Pinned& pinned() {
+  static Pinned all;
+  return all;
+}
+
+void free_pinned(void* memory) {
+  {
+    const std::lock_guard lock(pinned().mutex);
+    pinned().blocks.erase(static_cast<const char*>(memory));
+  }
+  std::free(memory);
+}
+
+struct PinnedAllocator final : c10::Allocator {
+  c10::DataPtr allocate(std::size_t bytes) override {
+    constexpr std::size_t kAlignment = 64;
+    void* memory = std::aligned_alloc(kAlignment, (bytes + kAlignment) / kAlignment * kAlignment);
+    TORCH_CHECK(memory != nullptr, "out of memory");
+    const std::lock_guard lock(pinned().mutex);
+    const auto* begin = static_cast<const char*>(memory);
+    pinned().blocks[begin] = begin + bytes;
+    return {memory, memory, &free_pinned, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_pinned; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+};
+
+DeviceAllocator memory_of_devices;
+PinnedAllocator memory_of_host;
+REGISTER_ALLOCATOR(kType, &memory_of_devices);
+
+}  // namespace
+
+c10::Allocator* device_allocator() {
+  return &memory_of_devices;
+}
+
+c10::Allocator* pinned_allocator() {
+  return &memory_of_host;
+}
+
+bool is_pinned(const void* data) {
+  const std::lock_guard lock(pinned().mutex);
+  const auto* at = static_cast<const char*>(data);
+  const auto after = pinned().blocks.upper_bound(at);
+  return after != pinned().blocks.begin() && at < std::prev(after)->second;
+}
+
+int device_of(const void* data) {
+  auto& machine = fake::Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  const auto* allocation = machine.find(reinterpret_cast<std::uintptr_t>(data), 1);
+  TORCH_CHECK(allocation != nullptr, "this is not memory of the fake GPU");
+  return allocation->device;
+}
+
+void record_use(const c10::DataPtr& data, const c10::Stream& stream) {
+  if (data.get_deleter() != &free_block) return;
+  auto& block = *static_cast<Block*>(data.get_context());
+  if (stream != block.stream) block.used_elsewhere = true;
+}
+
+void release_memory(bool frees) {
+  if (frees) free_unused();
+  const std::lock_guard lock(freed().mutex);
+  freed().ranges.clear();
+}
+
+}  // namespace ddp::fake_device
