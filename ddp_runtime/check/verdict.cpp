@@ -114,6 +114,7 @@ std::string verdict_line(const Verdict& verdict) {
 std::string text_of(const Verdict& verdict) {
   std::string text;
   for (const auto& finding : not_ok_most_severe_first(verdict)) text += line_of(finding) + "\n";
+  for (const auto& note : verdict.notes) text += "note: " + note + "\n";
   return text + verdict_line(verdict) + "\n";
 }
 
@@ -134,6 +135,7 @@ nlohmann::json json_of(const Verdict& verdict, const std::string& program, doubl
           {"bad_nodes", bad_nodes(verdict)},
           {"findings", findings},
           {"figures", figures},
+          {"notes", verdict.notes},
           {"measurements", verdict.measurements}};
 }
 

@@ -21,6 +21,7 @@ struct Verdict {
   std::string summary;  // text of the verdict line if there are no problems
   // Figures for the end of the verdict line, as label=value, for example for plots.
   std::vector<std::pair<std::string, double>> figures;
+  std::vector<std::string> notes;  // sentences that are not findings, such as unusual settings
   nlohmann::json measurements = nlohmann::json::object();  // the raw numbers behind the findings
 
   Severity severity() const noexcept { return findings.severity(); }
@@ -38,7 +39,7 @@ std::string line_of(const Finding& finding);
 // "ddp-check net CRITICAL - node3 (net.missing) | nodes=4". Lists each problem with its node.
 std::string verdict_line(const Verdict& verdict);
 
-// One line for each finding that is not OK, most severe first, then the verdict line.
+// One line for each finding that is not OK, most severe first, then the notes and the verdict line.
 std::string text_of(const Verdict& verdict);
 
 // Schema slurm-ddp/check/2. It differs from schema 1 in "WAY_retests", which was "WAY_retrials".

@@ -72,7 +72,7 @@ print(sum(f['severity'] != 'OK' for f in json.load(open('node.json'))['findings'
 @test "a file system with little free space" {
   run -2 in_own_mounts 'mount -t tmpfs -o size=32m small "$2/dir"
     "$1" node --name here --json "$2/node.json" --dir "$2/dir"'
-  [ "$(evidence storage.dir)" = "of 32 MiB in total" ]
+  [ "$(evidence storage.dir)" = "out of 32 MiB" ]
 }
 
 @test "a read-only file system" {
@@ -176,7 +176,7 @@ change_behind_its_back() {
   [ -z "$(severity gpu.present)$(severity gpu.health)" ]
 }
 
-@test "of a site's file, only the section of the running command applies" {
+@test "only the running command's section of a site's file applies" {
   mkdir bin
   printf '#!/bin/sh\ntouch drained\n' > bin/scontrol
   chmod +x bin/scontrol

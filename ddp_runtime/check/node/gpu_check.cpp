@@ -17,6 +17,7 @@
 #include "base/file_descriptor.h"
 #include "base/visible_devices.h"
 #include "ddp_runtime/check/byte_units.h"
+#include "ddp_runtime/check/node/gpu_judgment.h"
 
 namespace ddp::check {
 namespace {
@@ -25,105 +26,14 @@ namespace {
 // itself uses some memory.
 constexpr double kMaxOrphans = 0.05;
 
-struct Reason {
-  std::uint64_t bit;
-  Severity severity;
-  const char* words;
-};
-// The throttle reasons that indicate a fault. Idle clocks and an intentional power limit are not
-// faults.
-constexpr std::array<Reason, 4> kReasons{
-    {{0x08, Severity::critical, "hardware slowdown"},
-     {0x40, Severity::critical, "too hot, slowed by the hardware"},
-     {0x80, Severity::critical, "power brake: the power supply requested less load"},
-     {0x20, Severity::warning, "too hot, slowed by the driver"}}};
-
-Finding about(const GpuFacts& gpu, const char* check, const char* rule) {
-  return {.check = check, .severity = Severity::ok, .device = gpu.bus_address, .rule = rule};
-}
-
-// A finding for a failed reading; no findings if it succeeded or does not apply.
-std::vector<Finding> unknown(const GpuFacts& gpu, const char* check, const GpuReading& reading) {
-  if (reading.trouble.empty()) return {};
-  Finding finding = about(gpu, check, "the driver's readings are available");
-  finding.severity = Severity::unknown;
-  finding.evidence = reading.trouble;
-  finding.action = "run the check with the required permissions, and check nvidia-smi on this node";
-  return {finding};
-}
-
-std::vector<Finding> evaluate_ecc(const GpuFacts& gpu) {
-  if (!gpu.uncorrected.value) return unknown(gpu, "gpu.ecc", gpu.uncorrected);
-  Finding finding = about(gpu, "gpu.ecc", "no uncorrectable memory errors");
-  finding.value = static_cast<double>(*gpu.uncorrected.value);
-  finding.unit = "errors";
-  if (*gpu.uncorrected.value == 0) return {finding};
-  finding.severity = Severity::critical;
-  finding.expected = "none";
-  finding.evidence = "uncorrected errors since the driver was loaded";
-  finding.action = "drain the node and reset the GPU; if the errors come back, replace it";
-  return {finding};
-}
-
-std::vector<Finding> evaluate_rows(const GpuFacts& gpu) {
-  for (const auto* reading : {&gpu.rows_failed, &gpu.rows_pending, &gpu.pages_pending}) {
-    auto findings = unknown(gpu, "gpu.rows", *reading);
-    if (!findings.empty()) return findings;
-  }
-  if (!gpu.rows_failed.value && !gpu.pages_pending.value) return {};
-  Finding finding = about(gpu, "gpu.rows", "no bad memory row is waiting to be remapped");
-  finding.value = "none pending";
-  if (gpu.rows_failed.value.value_or(0) > 0) {
-    finding.severity = Severity::critical;
-    finding.value = "no spare row left";
-    finding.evidence = "remapping a bad memory row failed";
-    finding.action = "replace the GPU";
-  } else if (gpu.rows_pending.value.value_or(0) > 0 || gpu.pages_pending.value.value_or(0) > 0) {
-    finding.severity = Severity::warning;
-    finding.value = "bad memory in use";
-    finding.evidence = "it will be remapped at the next reset";
-    finding.action = "reset the GPU when it is idle";
-  }
-  return {finding};
-}
-
-std::vector<Finding> evaluate_throttle(const GpuFacts& gpu) {
-  if (!gpu.throttle.value) return unknown(gpu, "gpu.throttle", gpu.throttle);
-  Finding finding = about(gpu, "gpu.throttle", "the clocks are not throttled by heat or power");
-  finding.value = "not throttled";
-  for (const auto& [bit, severity, words] : kReasons) {
-    if ((*gpu.throttle.value & bit) == 0 || severity < finding.severity) continue;
-    finding.severity = severity;
-    finding.value = words;
-    finding.action = "check cooling, fans and power supply of the node";
-  }
-  return {finding};
-}
-
-// GPUs connected by NVLink all have the same number of links. A single GPU has either all of its
-// links up or none of them.
-std::vector<Finding> evaluate_links(const GpuFacts& gpu, std::uint64_t most) {
-  if (!gpu.links_up.value || !gpu.links_down.value) return unknown(gpu, "gpu.nvlink", gpu.links_up);
-  if (most == 0) return {};
-  Finding finding = about(gpu, "gpu.nvlink", "as many NVLinks are up as on the node's other GPUs");
-  finding.value = static_cast<double>(*gpu.links_up.value);
-  finding.unit = "links";
-  if (*gpu.links_up.value >= most) return {finding};
-  finding.severity = Severity::critical;
-  finding.expected = fmt::format("{} links", most);
-  finding.evidence = fmt::format("{} links are down", *gpu.links_down.value);
-  finding.action = "check fabric manager and nvidia-smi nvlink; reset or replace the GPU";
-  return {finding};
-}
-
 std::vector<Finding> evaluate_memory_use(const GpuFacts& gpu, const GpuExpectations& expected) {
   if (!expected.wanted) return {};  // jobs may be using the GPUs of this node
   for (const auto* reading : {&gpu.processes_known, &gpu.memory_used}) {
-    auto findings = unknown(gpu, "gpu.memory", *reading);
+    auto findings = unknown_reading(gpu, "gpu.memory", *reading);
     if (!findings.empty()) return findings;
   }
   if (!gpu.memory_used.value || !gpu.memory_total.value) return {};
-  Finding finding = about(gpu, "gpu.memory", "no other job's process holds GPU memory");
+  Finding finding = finding_about(gpu, "gpu.memory", "no other job's process holds GPU memory");
   const double used = static_cast<double>(*gpu.memory_used.value);
   finding.value = used / static_cast<double>(kMiB);
   finding.unit = "MiB";
@@ -143,22 +53,12 @@ std::vector<Finding> evaluate_memory_use(const GpuFacts& gpu, const GpuExpectati
   return {finding};
 }
 
-// The largest number of active links on any GPU of this node; for a single GPU, links that are down
-// count, too.
-std::uint64_t most_links(const NvmlFacts& facts) {
-  std::uint64_t most = 0;
-  for (const auto& gpu : facts.gpus) most = std::max(most, gpu.links_up.value.value_or(0));
-  if (facts.gpus.size() == 1 && most > 0) most += facts.gpus.front().links_down.value.value_or(0);
-  return most;
-}
-
 void add(std::vector<Finding>& findings, std::vector<Finding> more) {
   std::move(more.begin(), more.end(), std::back_inserter(findings));
 }
 
-std::vector<Finding> evaluate_gpu(const GpuFacts& gpu, std::uint64_t links,
-                                  const GpuExpectations& expected) {
-  Finding reached = about(gpu, "gpu.reached", "every GPU answers");
+std::vector<Finding> evaluate_gpu(const GpuFacts& gpu, const GpuExpectations& expected) {
+  Finding reached = finding_about(gpu, "gpu.reached", "every GPU answers");
   reached.value = gpu.name;
   if (!gpu.trouble.empty()) {
     reached.severity = Severity::critical;
@@ -168,10 +68,10 @@ std::vector<Finding> evaluate_gpu(const GpuFacts& gpu, std::uint64_t links,
     return {reached};
   }
   std::vector<Finding> findings{reached};
-  add(findings, evaluate_ecc(gpu));
-  add(findings, evaluate_rows(gpu));
+  add(findings, evaluate_gpu_memory_errors(gpu));
   add(findings, evaluate_throttle(gpu));
-  add(findings, evaluate_links(gpu, links));
+  add(findings, evaluate_clock(gpu));
+  add(findings, evaluate_pcie(gpu));
   add(findings, evaluate_memory_use(gpu, expected));
   return findings;
 }
@@ -248,9 +148,20 @@ std::vector<Finding> evaluate_gpus(const NvmlFacts& facts, const GpuExpectations
   if (expected.wanted && expected.others_in_kernel > 0) {
     findings.push_back(cannot_ask("GPUs of vendors other than NVIDIA are only counted"));
   }
-  const std::uint64_t links = most_links(facts);
-  for (const auto& gpu : facts.gpus) add(findings, evaluate_gpu(gpu, links, expected));
+  for (const auto& gpu : facts.gpus) add(findings, evaluate_gpu(gpu, expected));
+  add(findings, evaluate_links(facts));
+  add(findings, evaluate_peers(facts));
   return findings;
+}
+
+std::vector<std::string> gpus_of_others(const NvmlFacts& facts, const GpuExpectations& expected) {
+  std::vector<std::string> used;
+  for (const auto& gpu : facts.gpus) {
+    if (!std::all_of(gpu.processes.begin(), gpu.processes.end(), expected.is_own)) {
+      used.push_back(gpu.bus_address);
+    }
+  }
+  return used;
 }
 
 std::vector<Finding> evaluate_xids(std::string_view log) {

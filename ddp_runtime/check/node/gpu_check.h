@@ -19,6 +19,8 @@ struct GpuExpectations {
   std::optional<int> wanted;  // number requested by the step; empty for a step without GPUs
   int nvidia_in_kernel = 0;   // GPUs bound to NVIDIA's kernel driver
   int others_in_kernel = 0;   // GPUs bound to other vendors' drivers
+  int without_driver = 0;     // NVIDIA's GPUs that its driver does not serve
+  std::optional<int> listed;  // number in CUDA_VISIBLE_DEVICES; empty if it is not set
   bool all_visible = false;   // no GPUs are hidden from this process by a job's limits
   // Whether a process belongs to this job.
   std::function<bool(int pid)> is_own = [](int) { return false; };
@@ -30,6 +32,13 @@ std::optional<int> gpus_wanted(const Environment& environment);
 
 // No findings for a node without GPUs if the step does not request any.
 std::vector<Finding> evaluate_gpus(const NvmlFacts& facts, const GpuExpectations& expected);
+
+// Sentences about the GPUs that are neither faults nor measurements: settings, and what hides GPUs
+// from programs or from the check.
+std::vector<std::string> gpu_notes(const NvmlFacts& facts, const GpuExpectations& expected);
+
+// Bus addresses of the GPUs that processes of other jobs use.
+std::vector<std::string> gpus_of_others(const NvmlFacts& facts, const GpuExpectations& expected);
 
 // The GPUs that failed according to the kernel log, ignoring errors caused by programs. `log` is
 // the content of /dev/kmsg, with lines such as "NVRM: Xid (PCI:0000:1b:00): 79, ..".

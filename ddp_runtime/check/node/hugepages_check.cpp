@@ -56,8 +56,8 @@ std::vector<Finding> evaluate_hugepages(const HugepageFacts& facts) {
     finding.action = "kill processes left over from an earlier job, or reserve more";
   } else if (idle > kMaxIdle * static_cast<double>(*facts.memory_bytes)) {
     finding.severity = Severity::warning;
-    finding.evidence = fmt::format("{:.0f} MiB in unused huge pages, of {} MiB in total",
-                                   idle / kMiB, *facts.memory_bytes / kMiB);
+    finding.evidence = fmt::format("{:.0f} MiB in unused huge pages, out of {} MiB", idle / kMiB,
+                                   *facts.memory_bytes / kMiB);
     finding.action = "lower vm.nr_hugepages unless the job needs them";
   }
   return {finding};

@@ -44,7 +44,7 @@ Finding evaluate_memory(const MemoryFacts& facts) {
   const std::uint64_t available = *facts.available_bytes / kMiB;
   finding.value = static_cast<double>(available);
   finding.expected = fmt::format("at least {} MiB", wanted / kMiB);
-  finding.evidence = fmt::format("of {} MiB in total", *facts.total_bytes / kMiB);
+  finding.evidence = fmt::format("out of {} MiB", *facts.total_bytes / kMiB);
   if (*facts.available_bytes >= wanted) return finding;
   finding.severity = *facts.available_bytes < wanted / 4 ? Severity::critical : Severity::warning;
   finding.action = "look for processes left over from earlier jobs";

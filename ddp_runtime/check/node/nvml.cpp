@@ -5,181 +5,235 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <optional>
+#include <thread>
+#include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/check/dynamic_library.h"
+#include "ddp_runtime/check/node/gpu_judgment.h"
+#include "ddp_runtime/check/node/nvml_functions.h"
 
 namespace ddp::check {
 namespace {
 
-// The part of NVML's binary interface that this file uses, according to its documentation.
-using Code = int;
-constexpr Code kSuccess = 0;
-constexpr Code kInvalidArgument = 2;  // also returned for a link that this model does not have
-constexpr Code kNotSupported = 3;
-constexpr Code kInsufficientSize = 7;
-constexpr int kUncorrected = 1;
-constexpr int kSinceDriverLoad = 0;
-constexpr unsigned kMaxLinks = 18;
+using nvml::Code;
+using nvml::Device;
+using nvml::Functions;
+using nvml::words_of;
+
+constexpr unsigned kMaxLinks = 36;
 constexpr unsigned kMaxGpus = 64;
 constexpr unsigned kMaxProcesses = 256;
 
-using Device = void*;
-struct PciInfo {
-  std::array<char, 16> legacy_bus_address;
-  std::array<unsigned, 5> domain_bus_device_ids;
-  std::array<char, 32> bus_address;
-};
-struct Memory {
-  unsigned long long total, free, used;
-};
-struct Process {
-  unsigned pid;
-  unsigned long long used;
-  unsigned gpu_instance, compute_instance;
-};
-
-// A function of the library. Returns "not supported" if this version does not have the function.
-template <class... Arguments>
-class Function {
- public:
-  Function(const DynamicLibrary& library, const char* name)
-      : pointer_(reinterpret_cast<Pointer>(library.find(name))) {}
-  Code operator()(Arguments... arguments) const {
-    return pointer_ == nullptr ? kNotSupported : pointer_(arguments...);
-  }
-
- private:
-  using Pointer = Code (*)(Arguments...);
-  Pointer pointer_;
-};
-
-struct Nvml {
-  explicit Nvml(const std::string& library) : from(library) {}
-  const DynamicLibrary from;  // first: the functions below are looked up in it
-  Function<> init{from, "nvmlInit_v2"};
-  Function<> shutdown{from, "nvmlShutdown"};
-  Function<char*, unsigned> driver{from, "nvmlSystemGetDriverVersion"};
-  Function<unsigned*> count{from, "nvmlDeviceGetCount_v2"};
-  Function<unsigned, Device*> handle{from, "nvmlDeviceGetHandleByIndex_v2"};
-  Function<Device, char*, unsigned> name{from, "nvmlDeviceGetName"};
-  Function<Device, PciInfo*> pci{from, "nvmlDeviceGetPciInfo_v3"};
-  Function<Device, int, int, unsigned long long*> ecc{from, "nvmlDeviceGetTotalEccErrors"};
-  Function<Device, unsigned long long*> throttle{from, "nvmlDeviceGetCurrentClocksThrottleReasons"};
-  Function<Device, int*> pages{from, "nvmlDeviceGetRetiredPagesPendingStatus"};
-  Function<Device, unsigned*, unsigned*, unsigned*, unsigned*> rows{from,
-                                                                    "nvmlDeviceGetRemappedRows"};
-  Function<Device, unsigned, int*> link{from, "nvmlDeviceGetNvLinkState"};
-  Function<Device, Memory*> memory{from, "nvmlDeviceGetMemoryInfo"};
-  Function<Device, unsigned*, Process*> processes{from, "nvmlDeviceGetComputeRunningProcesses_v3"};
-};
-
-std::string words_of(Code code) {
-  switch (code) {
-    case 4:
-      return "no permission";
-    case 9:
-      return "the driver is not loaded";
-    case 10:
-      return "the driver did not answer in time";
-    case 15:
-      return "the GPU is lost: it fell off the bus";
-    case 16:
-      return "the GPU must be reset";
-    case 18:
-      return "driver and library have different versions";
-    default:
-      return fmt::format("NVML error {}", code);
-  }
-}
-
-GpuReading reading(Code code, std::uint64_t value) {
-  if (code == kSuccess) return {value, {}};
-  if (code == kNotSupported) return {};
+// Notes in `gpu` that it needs a reset, whichever question the driver answers so. A missing
+// function leaves a reading empty, because the library's list of missing functions reports it.
+GpuReading reading(GpuFacts& gpu, Code code, std::uint64_t value) {
+  if (code == nvml::kSuccess) return {value, {}};
+  if (code == nvml::kNotSupported || code == nvml::kNoSuchFunction) return {};
+  if (code == nvml::kGpuIsLost || code == nvml::kResetRequired) gpu.needs_reset = words_of(code);
   return {{}, words_of(code)};
 }
 
-void read_links(const Nvml& nvml, Device device, GpuFacts& gpu) {
+// Newer generations of NVLink do not have these counters.
+NvLink read_link(const Functions& library, Device device, unsigned number, bool up) {
+  NvLink link{number, up, false, 0, 0, 0};
+  const auto add = [&](std::uint64_t& sum, int counter) {
+    unsigned long long errors = 0;
+    if (library.link_errors(device, number, counter, &errors) != nvml::kSuccess) return;
+    link.errors_known = true;
+    sum += errors;
+  };
+  add(link.replays, nvml::kLinkReplays);
+  add(link.recoveries, nvml::kLinkRecoveries);
+  add(link.crc_errors, nvml::kLinkFlitErrors);
+  add(link.crc_errors, nvml::kLinkDataErrors);
+  return link;
+}
+
+void read_links(const Functions& library, Device device, GpuFacts& gpu) {
   std::uint64_t up = 0;
   std::uint64_t down = 0;
   for (unsigned link = 0; link < kMaxLinks; ++link) {
     int active = 0;
-    const Code code = nvml.link(device, link, &active);
-    if (code == kNotSupported || code == kInvalidArgument) continue;
-    if (code != kSuccess) {
-      gpu.links_up = gpu.links_down = reading(code, 0);
+    const Code code = library.link(device, link, &active);
+    if (code == nvml::kNoSuchFunction) return;
+    if (code == nvml::kNotSupported || code == nvml::kInvalidArgument) continue;
+    if (code != nvml::kSuccess) {
+      gpu.links_up = gpu.links_down = reading(gpu, code, 0);
       return;
     }
     ++(active != 0 ? up : down);
+    gpu.links.push_back(read_link(library, device, link, active != 0));
   }
   if (up + down == 0) return;
   gpu.links_up = {up, {}};
   gpu.links_down = {down, {}};
 }
 
-void read_memory(const Nvml& nvml, Device device, GpuFacts& gpu) {
-  Memory memory{};
-  const Code code = nvml.memory(device, &memory);
-  gpu.memory_total = reading(code, memory.total);
-  gpu.memory_used = reading(code, memory.used);
-  std::array<Process, kMaxProcesses> list{};
+void read_memory(const Functions& library, Device device, GpuFacts& gpu) {
+  nvml::Memory memory{};
+  const Code code = library.memory(device, &memory);
+  gpu.memory_total = reading(gpu, code, memory.total);
+  gpu.memory_used = reading(gpu, code, memory.used);
+  std::array<nvml::Process, kMaxProcesses> list{};
   unsigned count = kMaxProcesses;
-  const Code listed = nvml.processes(device, &count, list.data());
-  gpu.processes_known = reading(listed == kInsufficientSize ? kSuccess : listed, count);
-  if (listed != kSuccess) return;
+  const Code listed = library.processes(device, &count, list.data());
+  gpu.processes_known =
+      reading(gpu, listed == nvml::kInsufficientSize ? nvml::kSuccess : listed, count);
+  if (listed != nvml::kSuccess) return;
   for (unsigned i = 0; i < std::min(count, kMaxProcesses); ++i) {
     gpu.processes.push_back(static_cast<int>(list[i].pid));
   }
 }
 
-GpuFacts read_gpu(const Nvml& nvml, unsigned index) {
+void read_memory_errors(const Functions& library, Device device, GpuFacts& gpu) {
+  const auto errors = [&](int kind, int since) {
+    unsigned long long number = 0;
+    const Code code = library.ecc(device, kind, since, &number);
+    return reading(gpu, code, number);
+  };
+  gpu.uncorrected = errors(nvml::kUncorrected, nvml::kSinceDriverLoad);
+  gpu.uncorrected_ever = errors(nvml::kUncorrected, nvml::kEver);
+  gpu.corrected = errors(nvml::kCorrected, nvml::kSinceDriverLoad);
+  int pending = 0;
+  const Code pages = library.pages(device, &pending);
+  gpu.pages_pending = reading(gpu, pages, pending != 0 ? 1 : 0);
+  std::array<unsigned, 4> rows{};  // corrected, uncorrected, pending, failed
+  const Code remapped = library.rows(device, &rows[0], &rows[1], &rows[2], &rows[3]);
+  gpu.rows_pending = reading(gpu, remapped, rows[2]);
+  gpu.rows_failed = reading(gpu, remapped, rows[3]);
+}
+
+// Older drivers do not know this field, which is no error.
+GpuReading read_recovery(const Functions& library, Device device) {
+  nvml::FieldValue field{};
+  field.field = nvml::kRecoveryActionField;
+  const Code code = library.fields(device, 1, &field);
+  if (code != nvml::kSuccess || field.code != nvml::kSuccess) return {};
+  return {field.value, {}};
+}
+
+// A fault that shows only for a moment must not drain a node, so a fault is read again.
+void read_throttle(const Functions& library, Device device, GpuFacts& gpu) {
+  constexpr int kThrottleReadings = 4;
+  constexpr std::chrono::milliseconds kPause{20};
+  for (int i = 0; i < kThrottleReadings; ++i) {
+    unsigned long long bits = 0;
+    const Code code = library.throttle(device, &bits);
+    const GpuReading read = reading(gpu, code, bits);
+    if (i == 0 || !read.value) gpu.throttle = gpu.throttle_lasting = read;
+    if (!read.value) return;
+    *gpu.throttle.value |= bits;
+    *gpu.throttle_lasting.value &= bits;
+    if (!is_throttled_by_a_fault(*gpu.throttle_lasting.value)) return;
+    if (i + 1 < kThrottleReadings) std::this_thread::sleep_for(kPause);
+  }
+}
+
+void read_clocks(const Functions& library, Device device, GpuFacts& gpu) {
+  unsigned clock = 0;
+  const Code now = library.clock(device, nvml::kSmClock, &clock);
+  gpu.sm_clock = reading(gpu, now, clock);
+  const Code most = library.clock_max(device, nvml::kSmClock, &clock);
+  gpu.sm_clock_max = reading(gpu, most, clock);
+  nvml::Utilization used{};
+  const Code code = library.utilization(device, &used);
+  gpu.utilization = reading(gpu, code, used.gpu);
+}
+
+void read_pcie(const Functions& library, Device device, GpuFacts& gpu) {
+  const auto read = [&](const nvml::Function<Device, unsigned*>& function) {
+    unsigned number = 0;
+    const Code code = function(device, &number);
+    return reading(gpu, code, number);
+  };
+  gpu.pcie_generation = read(library.pcie_generation);
+  gpu.pcie_generation_max = read(library.pcie_generation_max);
+  gpu.pcie_width = read(library.pcie_width);
+  gpu.pcie_width_max = read(library.pcie_width_max);
+}
+
+void read_settings(const Functions& library, Device device, GpuFacts& gpu) {
+  unsigned now = 0;
+  unsigned after_reset = 0;
+  const Code mig = library.mig(device, &now, &after_reset);
+  gpu.mig = reading(gpu, mig, now);
+  const Code persistence = library.persistence(device, &now);
+  gpu.persistence = reading(gpu, persistence, now);
+}
+
+GpuFacts read_gpu(const Functions& library, unsigned index) {
   GpuFacts gpu;
   gpu.bus_address = fmt::format("GPU {}", index);
   Device device = nullptr;
-  const Code code = nvml.handle(index, &device);
-  if (code != kSuccess) {
+  const Code code = library.handle(index, &device);
+  if (code != nvml::kSuccess) {
     gpu.trouble = words_of(code);
     return gpu;
   }
   std::array<char, 96> name{};
-  if (nvml.name(device, name.data(), name.size() - 1) == kSuccess) gpu.name = name.data();
-  PciInfo pci{};
-  if (nvml.pci(device, &pci) == kSuccess) {
+  if (library.name(device, name.data(), name.size() - 1) == nvml::kSuccess) gpu.name = name.data();
+  nvml::PciInfo pci{};
+  if (library.pci(device, &pci) == nvml::kSuccess) {
     pci.bus_address.back() = '\0';
     gpu.bus_address = pci.bus_address.data();
   }
-  unsigned long long number = 0;
-  const Code ecc = nvml.ecc(device, kUncorrected, kSinceDriverLoad, &number);
-  gpu.uncorrected = reading(ecc, number);
-  const Code throttle = nvml.throttle(device, &number);
-  gpu.throttle = reading(throttle, number);
-  int pending = 0;
-  const Code pages = nvml.pages(device, &pending);
-  gpu.pages_pending = reading(pages, pending != 0 ? 1 : 0);
-  std::array<unsigned, 4> rows{};  // corrected, uncorrected, pending, failed
-  const Code remapped = nvml.rows(device, &rows[0], &rows[1], &rows[2], &rows[3]);
-  gpu.rows_pending = reading(remapped, rows[2]);
-  gpu.rows_failed = reading(remapped, rows[3]);
-  read_links(nvml, device, gpu);
-  read_memory(nvml, device, gpu);
+  read_memory_errors(library, device, gpu);
+  gpu.recovery = read_recovery(library, device);
+  read_throttle(library, device, gpu);
+  read_clocks(library, device, gpu);
+  read_pcie(library, device, gpu);
+  read_links(library, device, gpu);
+  read_settings(library, device, gpu);
+  read_memory(library, device, gpu);
   return gpu;
 }
 
-void read_gpus(const Nvml& nvml, NvmlFacts& facts) {
+void read_pair(const Functions& library, std::size_t first, std::size_t second, NvmlFacts& facts) {
+  Device one = nullptr;
+  Device other = nullptr;
+  for (const std::size_t gpu : {first, second}) {
+    if (!facts.gpus[gpu].trouble.empty()) return;
+    Device& device = gpu == first ? one : other;
+    if (library.handle(static_cast<unsigned>(gpu), &device) != nvml::kSuccess) return;
+  }
+  GpuPair pair{first, second, {}, {}, {}};
+  int distance = 0;
+  if (library.distance(one, other, &distance) == nvml::kSuccess && distance >= 0) {
+    pair.distance = static_cast<std::uint64_t>(distance);
+  }
+  const auto status = [&](int capability) {
+    int result = 0;
+    const Code code = library.peer(one, other, capability, &result);
+    return reading(facts.gpus[first], code, static_cast<std::uint64_t>(result));
+  };
+  pair.access = status(nvml::kPeerRead);
+  pair.nvlink = status(nvml::kPeerNvLink);
+  facts.pairs.push_back(std::move(pair));
+}
+
+void read_gpus(const Functions& library, NvmlFacts& facts) {
   std::array<char, 80> driver{};
-  if (nvml.driver(driver.data(), driver.size() - 1) == kSuccess) facts.driver = driver.data();
+  if (library.driver(driver.data(), driver.size() - 1) == nvml::kSuccess)
+    facts.driver = driver.data();
   unsigned count = 0;
-  if (const Code code = nvml.count(&count); code != kSuccess) {
+  if (const Code code = library.count(&count); code != nvml::kSuccess) {
     facts.trouble = words_of(code);
     return;
   }
-  for (unsigned i = 0; i < std::min(count, kMaxGpus); ++i) facts.gpus.push_back(read_gpu(nvml, i));
+  for (unsigned i = 0; i < std::min(count, kMaxGpus); ++i)
+    facts.gpus.push_back(read_gpu(library, i));
+  for (std::size_t first = 0; first < facts.gpus.size(); ++first) {
+    for (std::size_t second = first + 1; second < facts.gpus.size(); ++second) {
+      read_pair(library, first, second, facts);
+    }
+  }
 }
 
-std::optional<Nvml> load_nvml(const std::string& library) {
+std::optional<Functions> load_nvml(const std::string& library) {
   try {
-    return std::make_optional<Nvml>(library);
+    return std::make_optional<Functions>(library);
   } catch (const RuntimeError&) {
     return std::nullopt;
   }
@@ -189,19 +243,42 @@ std::optional<Nvml> load_nvml(const std::string& library) {
 
 NvmlFacts read_nvml(const std::string& library) {
   NvmlFacts facts;
-  const auto nvml = load_nvml(library);
-  if (!nvml) {
+  const auto functions = load_nvml(library);
+  if (!functions) {
     facts.trouble = fmt::format("{} cannot be loaded", library);
     return facts;
   }
   facts.library_found = true;
-  if (const Code code = nvml->init(); code != kSuccess) {
+  facts.not_checked = functions->from.missing();
+  if (const Code code = functions->init(); code != nvml::kSuccess) {
     facts.trouble = words_of(code);
     return facts;
   }
-  read_gpus(*nvml, facts);
-  nvml->shutdown();
+  read_gpus(*functions, facts);
+  functions->shutdown();
   return facts;
+}
+
+PcieObserver::PcieObserver(const std::string& library) {
+  try {
+    auto functions = std::make_shared<const Functions>(library);
+    if (functions->init() == nvml::kSuccess) functions_ = std::move(functions);
+  } catch (const RuntimeError&) {
+    functions_ = nullptr;
+  }
+}
+
+std::optional<PcieLink> PcieObserver::pcie_link(const std::string& bus_address) const {
+  Device device = nullptr;
+  unsigned generation = 0;
+  unsigned width = 0;
+  if (functions_ == nullptr ||
+      functions_->handle_by_address(bus_address.c_str(), &device) != nvml::kSuccess ||
+      functions_->pcie_generation(device, &generation) != nvml::kSuccess ||
+      functions_->pcie_width(device, &width) != nvml::kSuccess) {
+    return std::nullopt;
+  }
+  return PcieLink{generation, width};
 }
 
 }  // namespace ddp::check

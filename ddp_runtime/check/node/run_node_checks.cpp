@@ -15,10 +15,12 @@
 
 #include "base/errors.h"
 #include "base/subprocess.h"
+#include "base/visible_devices.h"
 #include "ddp_runtime/check/byte_units.h"
 #include "ddp_runtime/check/node/clock_check.h"
 #include "ddp_runtime/check/node/counters_check.h"
 #include "ddp_runtime/check/node/gpu_check.h"
+#include "ddp_runtime/check/node/gpus_without_driver.h"
 #include "ddp_runtime/check/node/host_name_check.h"
 #include "ddp_runtime/check/node/hugepages_check.h"
 #include "ddp_runtime/check/node/infiniband_check.h"
@@ -111,8 +113,7 @@ NvmlFacts gather(Subprocess& asked, Deadline deadline) {
   return nvml_facts_from(output.text);
 }
 
-std::vector<Finding> gpu_findings(const NodeOptions& options, const Environment& environment,
-                                  const NvmlFacts& facts) {
+GpuExpectations expectations_of_gpus(const NodeOptions& options, const Environment& environment) {
   GpuExpectations expected;
   expected.wanted = gpus_wanted(environment);
   for (const auto& gpu : fabric::read_gpus(options.root)) {
@@ -120,12 +121,44 @@ std::vector<Finding> gpu_findings(const NodeOptions& options, const Environment&
   }
   const std::string job = environment("SLURM_JOB_ID").value_or("");
   expected.all_visible = job.empty();
-  expected.is_own = [&job](int pid) { return is_of_job(pid, job); };
+  expected.is_own = [job](int pid) { return is_of_job(pid, job); };
+  expected.without_driver = count_gpus_without_driver(options.root);
+  if (const auto visible = environment("CUDA_VISIBLE_DEVICES")) {
+    expected.listed = static_cast<int>(visible_devices(*visible).size());
+  }
+  return expected;
+}
+
+std::vector<Finding> gpu_findings(const NodeOptions& options, const GpuExpectations& expected,
+                                  const NvmlFacts& facts) {
   std::vector<Finding> findings = evaluate_gpus(facts, expected);
   if (findings.empty()) return findings;
   const auto log = read_kernel_log(options.kernel_log);
   for (auto& finding : evaluate_xids(log.value_or(""))) findings.push_back(std::move(finding));
   return findings;
+}
+
+// Copies data if requested. Results of both libraries go to the verdict's measurements.
+std::vector<Finding> findings_about_gpus(const NodeOptions& options, const Environment& environment,
+                                         NvmlFacts facts, Verdict& verdict) {
+  const GpuExpectations expected = expectations_of_gpus(options, environment);
+  std::vector<Finding> findings;
+  if (options.gpu_copies) {
+    CopyOptions copies = options.copies;
+    copies.nvml_library = options.nvml_library;
+    copies.busy = gpus_of_others(facts, expected);
+    const CopyFacts copied = measure_copies(copies);
+    enter_loaded_links(copied, facts);
+    verdict.measurements["gpu_copies"] = json_of(copied);
+    findings = evaluate_copies(copied);
+  }
+  verdict.notes = gpu_notes(facts, expected);
+  if (!facts.gpus.empty()) {
+    verdict.measurements["gpus"] = nlohmann::json::parse(to_text(facts));
+  }
+  std::vector<Finding> all = gpu_findings(options, expected, facts);
+  all.insert(all.end(), findings.begin(), findings.end());
+  return all;
 }
 
 std::vector<std::pair<std::string, Check>> quick_checks(const NodeOptions& options,
@@ -173,6 +206,10 @@ NodeOutcome run_node_checks(const NodeOptions& options, const Environment& envir
   const auto append = [&findings](std::vector<Finding> more) {
     findings.insert(findings.end(), more.begin(), more.end());
   };
+  const auto check_gpus = [&] {
+    return findings_about_gpus(options, environment, gather(gpus, gpu_deadline), outcome.verdict);
+  };
+  if (options.gpu_copies) append(guarded("gpu", check_gpus));  // copies need a process, too
   for (const auto& [name, check] : quick_checks(options, environment)) append(guarded(name, check));
   if (!options.counters_file.empty()) {
     append(guarded("counters", [&options] {
@@ -180,8 +217,7 @@ NodeOutcome run_node_checks(const NodeOptions& options, const Environment& envir
     }));
   }
   append(guarded("storage", [&] { return slow_checks(options, outcome.left_behind); }));
-  append(guarded("gpu",
-                 [&] { return gpu_findings(options, environment, gather(gpus, gpu_deadline)); }));
+  if (!options.gpu_copies) append(guarded("gpu", check_gpus));
   for (auto& finding : findings) finding.node = options.node;
 
   Verdict& verdict = outcome.verdict;

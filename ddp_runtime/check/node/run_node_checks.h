@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ddp-check node`: all checks of one node that do not use the network. They take less than two
-// seconds, so that they can run as SLURM's HealthCheckProgram.
+// `ddp-check node`: all checks of one node that do not use the network. Without the copies
+// between GPUs they take less than two seconds, so that they can run as SLURM's HealthCheckProgram.
 #pragma once
 
 #include <chrono>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ddp_runtime/check/environment.h"
+#include "ddp_runtime/check/node/gpu_copies.h"
 #include "ddp_runtime/check/node/interfaces_check.h"
 #include "ddp_runtime/check/node/nvml.h"
 #include "ddp_runtime/check/verdict.h"
@@ -20,6 +21,10 @@ struct NodeOptions {
   std::filesystem::path root = "/";    // tests use a different root
   std::filesystem::path sys = "/sys";  // tests use a different directory
   std::string nvml_library = kNvmlLibrary;
+  // Also copies data to, from and between the GPUs. This takes longer, and must not be done on a
+  // node with other jobs.
+  bool gpu_copies = false;
+  CopyOptions copies;
   std::string kernel_log = "/dev/kmsg";
   std::vector<std::string> directories;  // besides /dev/shm and /tmp
   InterfaceExpectations interfaces;

@@ -199,7 +199,7 @@ Finding evaluate_storage(const StorageFacts& facts, const StorageRule& rule) {
   finding.severity =
       facts.free_bytes < rule.critical_below ? Severity::critical : Severity::warning;
   finding.evidence = fmt::format(
-      "of {:.0f} MiB in total", static_cast<double>(facts.total_bytes) / static_cast<double>(kMiB));
+      "out of {:.0f} MiB", static_cast<double>(facts.total_bytes) / static_cast<double>(kMiB));
   finding.action = "free some space, or enlarge the file system";
   return finding;
 }

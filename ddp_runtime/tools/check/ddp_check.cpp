@@ -36,7 +36,8 @@ constexpr const char* kDescription =
     "      Submit the job again without the bad nodes.\n"
     "  mpirun -n 4 ddp-check net --pretend-nodes n[1-4] --inject slow:n3:0.1\n"
     "      Watch the check find a simulated slow node, on one machine.\n\n"
-    "Prints a line for each finding that is not OK, then one line with the verdict.";
+    "Prints a line for each finding that is not OK and for each note, then one line with the "
+    "verdict.";
 
 constexpr const char* kFooter =
     "\nExit codes, the same for all tasks of a step:\n"

@@ -29,6 +29,9 @@ void add_node(CLI::App& app, NodeArguments& arguments, CheckOutputs& outputs) {
   node.add_option("--min-speed", arguments.speed_gbps,
                   "Minimum speed of every wired interface in Gb/s")
       ->check(number_between(0.001, 1e5));
+  node.add_flag("--gpu-copies", arguments.gpu_copies,
+                "Also copy data to, from and between the GPUs, and verify it; for nodes without "
+                "other jobs");
 }
 
 int run_node(const NodeArguments& arguments, const CheckOutputs& outputs) {
@@ -38,6 +41,7 @@ int run_node(const NodeArguments& arguments, const CheckOutputs& outputs) {
   options.node = arguments.node.empty() ? check::host_name() : arguments.node;
   options.directories = arguments.directories;
   options.counters_file = arguments.counters;
+  options.gpu_copies = arguments.gpu_copies;
   if (arguments.mtu > 0) options.interfaces.mtu = arguments.mtu;
   if (arguments.speed_gbps > 0) {
     options.interfaces.speed_mbps = static_cast<int>(arguments.speed_gbps * 1000);

@@ -16,6 +16,7 @@ struct NodeArguments {
   std::string counters;
   int mtu = 0;
   double speed_gbps = 0;
+  bool gpu_copies = false;
 };
 
 // Adds the command; its options are stored in `arguments` and `outputs`.

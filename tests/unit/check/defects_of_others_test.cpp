@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/net/evaluate/evaluate_pairs.h"
 #include "ddp_runtime/check/net/evaluate/simulate.h"
 #include "ddp_runtime/check/net/measure/pair_links.h"
 #include "ddp_runtime/check/node/infiniband_check.h"
 #include "ddp_runtime/check/verdict.h"
+#include "tests/unit/check/evaluate_fixtures.h"
 
 namespace ddp::check {
 namespace {
@@ -26,19 +26,10 @@ Finding bandwidth(const std::string& node, Severity severity, const std::string&
   return finding;
 }
 
-PairsMeasured fleet(int nodes, int bad, double speed) {
-  PairsMeasured measured;
-  measured.kind = "tcp";
-  for (int i = 1; i <= nodes; ++i) measured.nodes.push_back(std::string("n") + std::to_string(i));
-  measured.already_flagged.assign(measured.nodes.size(), false);
-  measured.link_rate.assign(measured.nodes.size(), std::nullopt);
-  for (const auto& round : all_rounds(nodes)) {
-    for (const auto& pair : round) {
-      PairResult result;
-      result.pair = pair;
-      result.a_to_b = result.b_to_a = pair.a == bad || pair.b == bad ? speed : 1e9;
-      measured.results.push_back(result);
-    }
+PairsMeasured fleet_with_slow_node(int nodes, int slow, double speed) {
+  auto measured = fleet(nodes);
+  for (auto& result : measured.results) {
+    if (result.pair.a == slow || result.pair.b == slow) result.a_to_b = result.b_to_a = speed;
   }
   return measured;
 }
@@ -78,14 +69,14 @@ TEST(DefectsOfOthers, UnreadableNumberDoesNotPass) {
 // One tool had a fixed threshold of unknown origin, which half of a set of identical machines did
 // not reach.
 TEST(DefectsOfOthers, ThresholdComesFromTheNodesThemselves) {
-  for (const auto& finding : evaluate_pairs(fleet(6, 2, 0.5e9), {})) {
+  for (const auto& finding : evaluate_pairs(fleet_with_slow_node(6, 2, 0.5e9), {})) {
     if (finding.node != "n3") continue;
     EXPECT_THAT(finding.rule, HasSubstr("median"));
     EXPECT_THAT(finding.evidence, HasSubstr("1 GB/s"));
     EXPECT_EQ(finding.expected, "at least 0.9 GB/s");
   }
   // The same machines, all ten times slower: no node stands out.
-  auto slower = fleet(6, -1, 0);
+  auto slower = fleet(6);
   for (auto& result : slower.results) result.a_to_b = result.b_to_a = 1e8;
   EXPECT_TRUE(bad_nodes(verdict_of(slower)).empty());
 }
@@ -100,7 +91,7 @@ TEST(DefectsOfOthers, DeadServerIsAnError) {
   EXPECT_THROW(
       call_peer("127.0.0.1", port, std::string(32, '1'), Clock::now() + std::chrono::seconds(5)),
       NetError);
-  auto measured = fleet(4, -1, 0);
+  auto measured = fleet(4);
   for (auto& result : measured.results) {
     if (result.pair.b == 3) result.failure = "n1: connection refused";
   }
@@ -110,14 +101,14 @@ TEST(DefectsOfOthers, DeadServerIsAnError) {
 // One tool reported CRITICAL with the text of the last pair, "run successfully", and without a host
 // name.
 TEST(DefectsOfOthers, VerdictNamesTheNode) {
-  const Verdict verdict = verdict_of(fleet(6, 2, 0.1e9));
+  const Verdict verdict = verdict_of(fleet_with_slow_node(6, 2, 0.1e9));
   EXPECT_THAT(verdict_line(verdict), HasSubstr("n3 (tcp.send)"));
   EXPECT_THAT(verdict_line(verdict), testing::Not(HasSubstr("n6")));
 }
 
 // One tool reported suspects with exit code 0, and omitted the last node of an odd number.
 TEST(DefectsOfOthers, SuspectsFailAndNoNodeIsLeftOut) {
-  EXPECT_NE(exit_code_of(verdict_of(fleet(6, 2, 0.85e9)).severity()), 0);
+  EXPECT_NE(exit_code_of(verdict_of(fleet_with_slow_node(6, 2, 0.85e9)).severity()), 0);
   for (const int nodes : {5, 9, 33}) {
     std::vector<int> met(static_cast<std::size_t>(nodes), 0);
     for (const auto& round : plan_rounds(nodes, 7)) {
@@ -129,7 +120,7 @@ TEST(DefectsOfOthers, SuspectsFailAndNoNodeIsLeftOut) {
     // If the number of nodes is odd, a node may be idle in one round.
     for (const int count : met) EXPECT_GE(count, kSampledRounds - 1) << nodes << " nodes";
   }
-  auto measured = fleet(5, -1, 0);
+  auto measured = fleet(5);
   std::erase_if(measured.results, [](const PairResult& r) { return r.pair.b == 4; });
   EXPECT_EQ(verdict_of(measured).severity(), Severity::unknown);  // n5 is listed as untested
 }

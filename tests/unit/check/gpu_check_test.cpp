@@ -12,6 +12,7 @@
 #include <map>
 #include <string>
 
+#include "ddp_runtime/check/node/gpus_without_driver.h"
 #include "ddp_runtime/check/node/nvml.h"
 #include "ddp_runtime/check/node/run_node_checks.h"
 #include "tests/unit/fabric/fake_sysfs.h"
@@ -59,27 +60,51 @@ TEST_P(GpuTable, GivesTheExpectedFindings) {
 
 INSTANTIATE_TEST_SUITE_P(
     Table, GpuTable,
-    testing::Values(GpuCase{"", ""}, GpuCase{"ecc=1", "gpu.ecc 0000:02:00.0=CRITICAL"},
-                    GpuCase{"ecc_error=3", ""},  // a GPU without ECC
-                    GpuCase{"ecc_error=4", "gpu.ecc 0000:02:00.0=UNKNOWN"},
-                    GpuCase{"throttle=4", ""},  // an intentional power limit
-                    GpuCase{"throttle=8", "gpu.throttle 0000:02:00.0=CRITICAL"},
-                    GpuCase{"throttle=96", "gpu.throttle 0000:02:00.0=CRITICAL"},
-                    GpuCase{"throttle=32", "gpu.throttle 0000:02:00.0=WARNING"},
-                    GpuCase{"pending=1", "gpu.rows 0000:02:00.0=WARNING"},
-                    GpuCase{"pending=1 failed=1", "gpu.rows 0000:02:00.0=CRITICAL"},
-                    GpuCase{"links=3", "gpu.nvlink 0000:02:00.0=CRITICAL"},
-                    GpuCase{"pid=11 used_mib=70000", ""},
-                    GpuCase{"pid=12 used_mib=700", "gpu.memory 0000:02:00.0=WARNING"},
-                    GpuCase{"used_mib=70000", "gpu.memory 0000:02:00.0=WARNING"},
-                    GpuCase{"lost=15", "gpu.reached GPU 1=CRITICAL"},
-                    GpuCase{"gpus=1", "gpu.present=CRITICAL"},
-                    GpuCase{"gpus=0", "gpu.present=CRITICAL"},
-                    GpuCase{"init=18", "gpu.health=UNKNOWN"}));
+    testing::Values(
+        GpuCase{"", ""}, GpuCase{"ecc=1", "gpu.ecc 0000:02:00.0=CRITICAL"},
+        GpuCase{"ecc_error=3", ""},  // a GPU without ECC
+        GpuCase{"ecc_error=4",
+                "gpu.ecc 0000:02:00.0=UNKNOWN, gpu.ecc_lifetime 0000:02:00.0=UNKNOWN"},
+        GpuCase{"ecc_error=16",
+                "gpu.reset 0000:02:00.0=CRITICAL, gpu.ecc 0000:02:00.0=UNKNOWN, "
+                "gpu.ecc_lifetime 0000:02:00.0=UNKNOWN"},
+        GpuCase{"ecc_ever=1", "gpu.ecc_lifetime 0000:02:00.0=WARNING"},
+        GpuCase{"recovery=1", "gpu.reset 0000:02:00.0=CRITICAL"},
+        GpuCase{"recovery=2", "gpu.reset 0000:02:00.0=CRITICAL"},
+        GpuCase{"recovery=3", "gpu.reset 0000:02:00.0=WARNING"},
+        GpuCase{"recovery=4", "gpu.reset 0000:02:00.0=WARNING"},
+        GpuCase{"recovery=1 recovery_error=3", ""},  // an older driver
+        GpuCase{"throttle=4", ""},                   // an intentional power limit
+        GpuCase{"throttle=8", "gpu.throttle 0000:02:00.0=CRITICAL"},
+        GpuCase{"throttle=96", "gpu.throttle 0000:02:00.0=CRITICAL"},
+        GpuCase{"throttle=32", "gpu.throttle 0000:02:00.0=WARNING"},
+        GpuCase{"throttle=72 passing=1", "gpu.throttle 0000:02:00.0=WARNING"},
+        GpuCase{"throttle_error=4", "gpu.throttle 0000:02:00.0=UNKNOWN"},
+        GpuCase{"clock=345", ""},  // idle
+        GpuCase{"clock=345 throttle=0 load=90 generation=5", "gpu.clock 0000:02:00.0=WARNING"},
+        GpuCase{"clock=345 throttle=1 load=90", ""},               // idle now
+        GpuCase{"clock=345 throttle=4 load=90 generation=5", ""},  // a power limit
+        GpuCase{"clock=1005 throttle=0 load=90 generation=5", ""},
+        GpuCase{"clock_error=4", "gpu.clock 0000:02:00.0=UNKNOWN"},
+        GpuCase{"generation=1 width=8", ""},  // idle
+        GpuCase{"clock=1900 throttle=0 load=90 generation=5", ""},
+        GpuCase{"clock=1900 throttle=0 load=90", "gpu.pcie 0000:02:00.0=WARNING"},
+        GpuCase{"clock=1900 throttle=0 load=90 generation=5 width=8",
+                "gpu.pcie 0000:02:00.0=WARNING"},
+        GpuCase{"pcie_error=4", "gpu.pcie 0000:02:00.0=UNKNOWN"},
+        GpuCase{"pending=1", "gpu.rows 0000:02:00.0=WARNING"},
+        GpuCase{"pending=1 failed=1", "gpu.rows 0000:02:00.0=CRITICAL"},
+        GpuCase{"links=3", "gpu.nvlink 0000:02:00.0=CRITICAL"},
+        GpuCase{"pid=11 used_mib=70000", ""},
+        GpuCase{"pid=12 used_mib=700", "gpu.memory 0000:02:00.0=WARNING"},
+        GpuCase{"used_mib=70000", "gpu.memory 0000:02:00.0=WARNING"},
+        GpuCase{"lost=15", "gpu.reached GPU 1=CRITICAL"}, GpuCase{"gpus=1", "gpu.present=CRITICAL"},
+        GpuCase{"gpus=0", "gpu.present=CRITICAL"}, GpuCase{"init=18", "gpu.health=UNKNOWN"}));
 
 TEST(GpuCheck, LinkDownOnASingleGpuIsReported) {
   auto facts = told("links=3");
   facts.gpus.erase(facts.gpus.begin());
+  facts.pairs.clear();
   EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, {})), "gpu.nvlink 0000:02:00.0=CRITICAL");
   facts.gpus.front().links_up.value = 0;  // a GPU without connected links
   EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, {})), "");
@@ -118,12 +143,63 @@ TEST(GpuCheck, GpusOfOtherVendorsAreOnlyCounted) {
             "gpu.present=CRITICAL, gpu.health=UNKNOWN");
 }
 
+TEST(GpuCheck, CorrectedErrorsAreOnlyInformation) {
+  int seen = 0;
+  for (const auto& finding : evaluate_gpus(told(""), {})) {
+    if (finding.check != "gpu.ecc_corrected") continue;
+    ++seen;
+    EXPECT_EQ(finding.severity, Severity::ok);
+    EXPECT_EQ(finding.value, Value(77.0));
+  }
+  EXPECT_EQ(seen, 2);
+}
+
+Finding finding_of(const std::vector<Finding>& findings, const std::string& check) {
+  for (const auto& finding : findings) {
+    if (finding.check == check && finding.device == "0000:02:00.0") return finding;
+  }
+  return {};
+}
+
+TEST(GpuCheck, ThrottleFindingNamesAllReasons) {
+  const auto finding = finding_of(evaluate_gpus(told("throttle=72"), {}), "gpu.throttle");
+  EXPECT_EQ(finding.value, Value("hardware slowdown, too hot, slowed by the hardware"));
+}
+
+TEST(GpuCheck, PcieFindingNamesTheLink) {
+  auto facts = told("generation=4 width=8 throttle=0 load=1");
+  auto finding = finding_of(evaluate_gpus(facts, {}), "gpu.pcie");
+  EXPECT_EQ(finding.value, Value("Gen 4 x8"));
+  EXPECT_EQ(finding.expected, "Gen 5 x16");
+  EXPECT_EQ(finding.evidence, "trained down to 25 % of the speed");
+  facts = told("generation=4 width=8");
+  finding = finding_of(evaluate_gpus(facts, {}), "gpu.pcie");
+  EXPECT_EQ(finding.severity, Severity::ok);
+  EXPECT_EQ(finding.evidence, "idle, so its link saves power and is not judged");
+  facts.gpus[1].read_under_load = true;
+  EXPECT_EQ(finding_of(evaluate_gpus(facts, {}), "gpu.pcie").severity, Severity::warning);
+}
+
+TEST(GpuCheck, MissingFunctionsAreListed) {
+  setenv("FAKE_NVML", "recovery=1", 1);
+  const auto facts = read_nvml(SLURM_DDP_FAKE_OLD_NVML);
+  EXPECT_EQ(facts.not_checked,
+            (std::vector<std::string>{
+                "the recovery that the driver requests (no nvmlDeviceGetFieldValues)",
+                "MIG (no nvmlDeviceGetMigMode)"}));
+  EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, {})), "");
+  EXPECT_TRUE(told("").not_checked.empty());
+}
+
 TEST(GpuCheck, FactsSurviveSerialization) {
   const auto facts = nvml_facts_from(to_text(told("ecc=5 ecc_error=0 links=3 pid=12")));
   EXPECT_EQ(facts.driver, "999.1 (fake)");
   ASSERT_EQ(facts.gpus.size(), 2U);
   EXPECT_EQ(facts.gpus[1].name, "Fake GPU");
   EXPECT_EQ(facts.gpus[1].uncorrected.value, 5U);
+  EXPECT_EQ(facts.gpus[1].corrected.value, 77U);
+  EXPECT_EQ(facts.gpus[1].uncorrected_ever.value, 0U);
+  EXPECT_EQ(facts.gpus[1].recovery.value, 0U);
   EXPECT_EQ(facts.gpus[1].links_down.value, 1U);
   EXPECT_EQ(facts.gpus[1].processes, std::vector{12});
   EXPECT_FALSE(facts.gpus[1].pages_pending.value);
@@ -175,25 +251,80 @@ TEST(GpuCheck, ProcessesOfTheJobAreFoundByJobId) {
   EXPECT_FALSE(is_of_job(-1, "1"));
 }
 
+TEST(GpuNotes, NameWhatIsUnusual) {
+  GpuExpectations expected;
+  expected.nvidia_in_kernel = 2;
+  EXPECT_TRUE(gpu_notes(told(""), expected).empty());
+  EXPECT_EQ(gpu_notes(told("mig=1 persistence=0"), expected),
+            (std::vector<std::string>{
+                "MIG is enabled, which disables peer access: 0000:02:00.0",
+                "persistence mode is off, so programs start slowly; use nvidia-persistenced: "
+                "0000:02:00.0"}));
+  expected.listed = 1;
+  EXPECT_EQ(gpu_notes(told(""), expected),
+            std::vector<std::string>{"CUDA_VISIBLE_DEVICES shows programs 1 of 2 GPUs; the driver "
+                                     "was asked about all of them"});
+  expected.listed = 2;
+  expected.nvidia_in_kernel = 8;
+  EXPECT_EQ(gpu_notes(told(""), expected),
+            std::vector<std::string>{
+                "the job's limits hide 6 of the node's 8 GPUs, which were not checked"});
+  expected.all_visible = true;  // outside a job, this is a finding
+  EXPECT_TRUE(gpu_notes(told(""), expected).empty());
+  expected.without_driver = 2;
+  EXPECT_EQ(
+      gpu_notes(NvmlFacts{}, expected),
+      std::vector<std::string>{"2 NVIDIA GPUs without NVIDIA's driver, which no program can use"});
+  setenv("FAKE_NVML", "", 1);
+  EXPECT_EQ(gpu_notes(read_nvml(SLURM_DDP_FAKE_OLD_NVML), {}).back(),
+            "not checked: MIG (no nvmlDeviceGetMigMode) in this driver's library");
+}
+
+TEST(GpuNotes, GpusWithoutDriverAreCounted) {
+  const test::FakeSysfs tree(R"(
+    sys/bus/pci/devices/0000:01:00.0/vendor = 0x10de
+    sys/bus/pci/devices/0000:01:00.0/class = 0x030200
+    sys/bus/pci/devices/0000:02:00.0/vendor = 0x10de
+    sys/bus/pci/devices/0000:02:00.0/class = 0x030200
+    sys/bus/pci/devices/0000:02:00.0/driver -> ../../../drivers/nouveau
+    sys/bus/pci/devices/0000:03:00.0/vendor = 0x10de
+    sys/bus/pci/devices/0000:03:00.0/class = 0x030200
+    sys/bus/pci/devices/0000:03:00.0/driver -> ../../../drivers/nvidia
+    sys/bus/pci/devices/0000:04:00.0/vendor = 0x10de
+    sys/bus/pci/devices/0000:04:00.0/class = 0x068000
+    sys/bus/pci/devices/0000:05:00.0/vendor = 0x8086
+    sys/bus/pci/devices/0000:05:00.0/class = 0x030000
+  )");
+  EXPECT_EQ(count_gpus_without_driver(tree.root()), 2);
+  EXPECT_EQ(count_gpus_without_driver(tree.root() / "none"), 0);
+}
+
 // Runs the whole check on a fake tree with two GPUs.
 class GpusOfANode : public testing::Test {
  protected:
-  std::string run(const std::string& scenario, const std::string& library = SLURM_DDP_FAKE_NVML) {
+  std::string run(const std::string& scenario,
+                  std::chrono::milliseconds timeout = std::chrono::minutes(1)) {
     setenv("FAKE_NVML", scenario.c_str(), 1);
     NodeOptions options;
     options.node = "n1";
     options.root = tree_.root();
-    options.nvml_library = library;
+    options.nvml_library = SLURM_DDP_FAKE_NVML;
     options.kernel_log = tree_.root() / "kmsg";
-    options.gpu_timeout = std::chrono::milliseconds(300);
+    options.gpu_timeout = timeout;
+    options.gpu_copies = copies_;
+    options.copies.cuda_library = SLURM_DDP_FAKE_CUDA;
+    options.copies.bytes = 5000;
     std::vector<Finding> about_gpus;
     const auto outcome = run_node_checks(options, [](const std::string&) { return std::nullopt; });
+    verdict_ = outcome.verdict;
     for (const auto& finding : outcome.verdict.findings.all()) {
-      if (finding.check.starts_with("gpu")) about_gpus.push_back(finding);
+      if (finding.check.starts_with("gpu") && finding.unit != "GB/s") about_gpus.push_back(finding);
     }
     return about_gpus.empty() ? "nothing" : complaints_of_gpus(about_gpus);
   }
 
+  bool copies_ = false;
+  Verdict verdict_;
   test::FakeSysfs tree_{R"(
     sys/bus/pci/drivers/nvidia/0000:01:00.0/
     sys/bus/pci/drivers/nvidia/0000:02:00.0/
@@ -207,8 +338,42 @@ TEST_F(GpusOfANode, AreQueriedAndTheLogIsRead) {
   EXPECT_EQ(run("ecc=1"), "gpu.ecc 0000:02:00.0=CRITICAL, gpu.xid_48 0000:02:00=WARNING");
 }
 
+TEST_F(GpusOfANode, ReadingsAndNotesAreInTheOutput) {
+  run("mig=1 width=8");
+  const auto json = json_of(verdict_, "ddp-check", 0);
+  const auto& gpu = json.at("measurements").at("gpus").at("gpus").at(1);
+  EXPECT_EQ(gpu.at("bus_address"), "0000:02:00.0");
+  EXPECT_EQ(gpu.at("pcie_width").at("value"), 8);
+  const std::string note = "MIG is enabled, which disables peer access: 0000:02:00.0";
+  EXPECT_EQ(json.at("notes"), nlohmann::json::array({note}));
+  EXPECT_NE(text_of(verdict_).find("note: " + note + "\nddp-check node "), std::string::npos);
+}
+
+// Wrong data is found, and links that are slow even under load are judged; that of the first fake
+// GPU always is.
+TEST_F(GpusOfANode, DataIsCopiedIfRequested) {
+  setenv("FAKE_CUDA", "corrupt=21", 1);
+  EXPECT_EQ(run("width=8"), "gpu.xid_48 0000:02:00=WARNING");
+  copies_ = true;
+  EXPECT_EQ(run("width=8"),
+            "gpu.pcie 0000:01:00.0=WARNING, gpu.pcie 0000:02:00.0=WARNING, "
+            "gpu.xid_48 0000:02:00=WARNING, "
+            "gpu.copy_data 0000:02:00.0-0000:01:00.0=CRITICAL");
+  EXPECT_EQ(verdict_.measurements.at("gpu_copies").at("pairs").size(), 2U);
+}
+
+TEST_F(GpusOfANode, NothingIsCopiedOnAGpuThatOthersUse) {
+  setenv("FAKE_CUDA", "", 1);
+  copies_ = true;
+  EXPECT_EQ(run("pid=1"),
+            "gpu.pcie 0000:01:00.0=WARNING, gpu.xid_48 0000:02:00=WARNING, "
+            "gpu.copy 0000:02:00.0=UNKNOWN");
+  EXPECT_EQ(verdict_.measurements.at("gpu_copies").at("pairs").size(), 0U);
+}
+
 TEST_F(GpusOfANode, HangingDriverIsUnknown) {
-  EXPECT_EQ(run("hang=1"), "gpu.health=UNKNOWN, gpu.xid_48 0000:02:00=WARNING");
+  EXPECT_EQ(run("hang=1", std::chrono::milliseconds(300)),
+            "gpu.health=UNKNOWN, gpu.xid_48 0000:02:00=WARNING");
 }
 
 TEST_F(GpusOfANode, GpuThatNvmlDoesNotListIsCritical) {
