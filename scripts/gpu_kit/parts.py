@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of each part. A function per part returns its steps."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+from libraries import is_of_machine
+from machine import NCCL_FOR_SHARED_GPUS, nccl_text
+from runner import Step, end_group
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def program(session, name):
+    return session.kit / "bin" / name
+
+
+def test(session, name):
+    return session.kit / "tests" / name
+
+
+def unless_there(file):
+    return "" if file.exists() else f"the kit has no {file.name}"
+
+
+def ranks(session, number, *command):
+    return [session.kit / "mpi/bin/mpirun", "--quiet", "-n", number, *command]
+
+
+# ---- cpu
+
+def where_libraries_come_from(session):
+    """Asks the dynamic linker for the libraries of all programs, plugins and libraries of the kit."""
+    linkers = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")
+    linker = next(path for path in linkers if os.path.exists(path))
+    variables = {**os.environ, **session.machine.environment()}
+    patterns = ("bin/*", "tests/*", "lib/*", "mpi/bin/*", "mpi/lib/*/*")
+    files = [path for pattern in patterns for path in session.kit.glob(pattern)]
+    # Beside PyTorch are the libraries of CUDA. Some installers make links to files elsewhere.
+    beside_torch = (f"{session.machine.torch.parent}/", f"{session.machine.torch.resolve().parent}/")
+    origins, foreign = {}, set()
+    for file in files:
+        done = subprocess.run([linker, "--list", str(file)], capture_output=True, text=True, env=variables, check=False)
+        session.log.write(f"{file}:\n{done.stdout}{done.stderr}")
+        for line in done.stdout.splitlines():
+            match = re.match(r"\s*(\S+) => (\S+)", line)
+            if not match:
+                continue
+            name, path = match[1], match[2]
+            origin = ("kit" if path.startswith(f"{session.kit}/") else
+                      "PyTorch" if os.path.normpath(path).startswith(beside_torch) else
+                      "machine" if is_of_machine(name) else "elsewhere")
+            origins.setdefault(origin, set()).add(name)
+            if origin == "elsewhere" or path == "not":
+                foreign.add(f"{name} => {path}")
+    counts = {origin: len(names) for origin, names in sorted(origins.items())}
+    note = ", ".join(f"{count} from {origin}" for origin, count in counts.items())
+    if foreign:
+        note = "from elsewhere: " + ", ".join(sorted(foreign))
+    return not foreign, note, {**counts, "foreign": sorted(foreign)}
+
+
+def rank_processes(mpirun):
+    """Returns {rank: process ID} of the children of mpirun."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            variables = (entry / "environ").read_bytes().split(b"\0") if parent == mpirun else []
+        except OSError:
+            continue
+        for variable in variables:
+            if variable.startswith(b"OMPI_COMM_WORLD_RANK="):
+                found[int(variable.split(b"=")[1])] = int(entry.name)
+    return found
+
+
+def wait_until(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def kill_one_of_two_ranks(session):
+    """Kills rank 1 of a training on CPUs, and measures the time until rank 0 has exited by itself."""
+    directory = session.work / "killed"
+    train = [program(session, "ddp-train"), "--data", "synthetic", "--steps", 1000000]
+    saving = ["--checkpoint-dir", directory, "--checkpoint-every", 5]
+    step = Step("kill", ranks(session, 2, "--enable-recovery", *train, *saving))
+    file = session.work / "killed.log"
+    with open(file, "wb") as output:
+        mpirun = session.start(step, output)
+        try:
+            if not wait_until(lambda: list(directory.glob("step-*")), min(60, session.left())):
+                return False, "the training did not begin", {}
+            processes = rank_processes(mpirun.pid)
+            begin = time.monotonic()
+            os.kill(processes[1], signal.SIGKILL)
+            ended = wait_until(lambda: 0 not in rank_processes(mpirun.pid), min(60, session.left()))
+            seconds = round(time.monotonic() - begin, 2)
+        finally:
+            end_group(mpirun)
+    text = file.read_text(errors="replace")
+    session.log.write(text)
+    named = re.search(r"rank 1 \(.*\) exited unexpectedly", text)
+    note = f"rank 0 exited {seconds} s later and named rank 1" if named else "rank 0 did not name rank 1"
+    return ended and bool(named), note if ended else "rank 0 still runs after 60 s", {"seconds": seconds}
+
+
+def cpu(session):
+    train, report = program(session, "ddp-train"), program(session, "ddp-report")
+    return [
+        Step("libraries", function=where_libraries_come_from),
+        Step("version", [train, "--version"], shown=".+"),
+        Step("train on one rank", [train, "--epochs", 2, "--report-dir", "one"], limit=90, expected="^done",
+             shown="^done.*"),
+        Step("train on two ranks", ranks(session, 2, train, "--epochs", 2, "--report-dir", "two"), limit=90,
+             expected="^done", shown="^done.*"),
+        Step("checkpoint", [train, "--epochs", 1, "--checkpoint-dir", "checkpoints"], limit=60, expected="^done"),
+        Step("resume on two ranks", ranks(session, 2, train, "--epochs", 2, "--checkpoint-dir", "checkpoints"),
+             limit=60, expected="resumed from", shown=".*resumed from.*"),
+        Step("verify the checkpoint", [program(session, "ddp-ckpt"), "verify", "checkpoints"], shown=".+"),
+        Step("kill -9 of one of two ranks", function=kill_one_of_two_ranks),
+        Step("node check", [program(session, "ddp-check"), "node"], exit_codes=(0, 1, 2),
+             shown="^ddp-check node .*"),
+        Step("report of a run", [report, "run", "two"], expected="step"),
+        Step("report of a sweep", [report, "sweep", "one", "two", "--html", "sweep.html"]),
+    ]
+
+
+# ---- tests on GPUs
+
+def understand_tests(text):
+    """Reads what GoogleTest says."""
+    counts = {}
+    for word, key in (("PASSED", "passed"), ("SKIPPED", "skipped"), ("FAILED", "failed")):
+        found = re.search(rf"^\[\s+{word}\s+\] (\d+) test", text, re.MULTILINE)
+        counts[key] = int(found[1]) if found else 0
+    failed = sorted(set(re.findall(r"^\[\s+FAILED\s+\] ([\w/]+\.[\w/]+)", text, re.MULTILINE)))
+    reasons = sorted(set(re.findall(r": Skipped\n(.+)", text)))
+    note = f"{counts['passed']} passed, {counts['skipped']} skipped, {counts['failed']} failed"
+    if failed:
+        note += ": " + ", ".join(failed)
+    elif counts["passed"] == 0 and reasons:
+        note += ": " + reasons[0]
+    return note, {**counts, "names": failed, "reasons": reasons}, counts["passed"] > 0 and counts["failed"] == 0
+
+
+def tests_on_gpus(session, name, filter_text, title, **more):
+    file = test(session, name)
+    return Step(title, [file, f"--gtest_filter={filter_text}"], skip=unless_there(file), needs_gpu=True,
+                understand=understand_tests, limit=more.pop("limit", 150), **more)
+
+
+def shared_gpu(session):
+    """Returns the variables with which two ranks run on this machine's GPUs, or the reason why they cannot."""
+    machine = session.machine
+    if machine.gpus >= 2:
+        return {}, ""
+    file, version = machine.nccl[0] if machine.nccl else (None, 0)
+    if version < NCCL_FOR_SHARED_GPUS:
+        newest = f"the newest here is {nccl_text(version)}" if version else "there is none here"
+        return {}, machine.no_gpu or f"two ranks need two GPUs, or NCCL 2.30 to share one; {newest}; see --nccl"
+    return {"GPU_TEST_NCCL_LIBRARY": str(file), "NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_MAX_CTAS": "8"}, ""
+
+
+def nvidia_smi(title):
+    query = ("name,driver_version,memory.total,memory.used,clocks.sm,clocks.mem,temperature.gpu,power.draw,"
+             "compute_mode,mig.mode.current")
+    return Step(title, ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], of_kit=False, needs_gpu=True,
+                shown=".+")
+
+
+TORCH_FACTS = """
+import torch
+p = torch.cuda.get_device_properties(0)
+print(f"torch {torch.__version__}, CUDA {torch.version.cuda}, NCCL {torch.cuda.nccl.version()}, {p.name}, "
+      f"{p.multi_processor_count} SMs, {p.total_memory / 2**30:.0f} GiB")
+"""
+
+
+def smoke(session):
+    steps = [
+        nvidia_smi("nvidia-smi"),
+        Step("PyTorch sees the GPU", [sys.executable, "-c", TORCH_FACTS], of_kit=False, needs_gpu=True, limit=90,
+             shown="^torch.*"),
+        Step("version", [program(session, "ddp-train"), "--version"], needs_gpu=True, shown=".+"),
+        Step("node check", [program(session, "ddp-check"), "node"], exit_codes=(0, 1, 2), needs_gpu=True,
+             shown="^ddp-check node .*"),
+        tests_on_gpus(session, "nccl_gpu_test", "*/One:NcclStart*", "nccl_gpu_test, one rank"),
+    ]
+    for file in other_gpu_tests(session):
+        steps.append(tests_on_gpus(session, file.name, "*", file.name))
+    return steps
+
+
+def other_gpu_tests(session):
+    return [file for file in sorted((session.kit / "tests").glob("*_gpu_test")) if file.name != "nccl_gpu_test"]
+
+
+def correctness(session):
+    variables, impossible = shared_gpu(session)
+    steps = [tests_on_gpus(session, "nccl_gpu_test", "*/One:NcclStart*", "nccl_gpu_test, one rank"),
+             tests_on_gpus(session, "nccl_gpu_test", "*/Two", "nccl_gpu_test, two ranks", environment=variables)]
+    steps[-1].skip = steps[-1].skip or impossible
+    for file in other_gpu_tests(session):
+        steps.append(tests_on_gpus(session, file.name, "*", file.name))
+    memcheck = [session.machine.sanitizer or "compute-sanitizer", "--tool", "memcheck", "--error-exitcode", 9]
+    checked = Step("compute-sanitizer memcheck",
+                   [*memcheck, test(session, "nccl_gpu_test"), "--gtest_filter=*/One-*Error*"],
+                   needs_gpu=True, limit=150, understand=understand_tests)
+    if not session.machine.no_gpu and not session.machine.sanitizer:
+        checked.skip = "this machine has no compute-sanitizer"
+    return [*steps, checked]
+
+
+# ---- train
+
+DONE = re.compile(r"^done: \d+ steps, .*parameters (0x[0-9a-f]{8})", re.MULTILINE)
+
+
+def understand_training(text):
+    """Reads the last line of ddp-train."""
+    done = DONE.search(text)
+    if not done:
+        return "", {}, False
+    numbers = {name: float(value) for name, value in re.findall(r"(train loss|accuracy) ([\d.]+)", done[0])}
+    return done[0], {**numbers, "parameters": done[1]}, True
+
+
+def compare_with_cpus(session):
+    """The two runs differ in the order of their sums only, so they learn about the same."""
+    steps = {step["name"]: step["values"] for step in session.result["steps"]}
+    losses = [steps[name].get("train loss") for name in (ON_DEVICE, ON_CPUS)]
+    if None in losses:
+        return False, "one of the two runs did not end", {}
+    apart = abs(losses[0] - losses[1]) / losses[1]
+    return apart < 0.05, f"train loss {losses[0]} and {losses[1]} on CPUs, {100 * apart:.1f} % apart", {"apart": apart}
+
+
+def compare_interrupted(session):
+    """A run in two pieces ends with the bits of a run in one."""
+    steps = {step["name"]: step["values"] for step in session.result["steps"]}
+    bits = [steps[name].get("parameters") for name in (IN_ONE_PIECE, IN_TWO_PIECES)]
+    same = None not in bits and bits[0] == bits[1]
+    return same, f"parameters {bits[0]} and {bits[1]}", {"same": same}
+
+
+ON_DEVICE, ON_CPUS = "digits on the GPU", "digits on CPUs"
+IN_ONE_PIECE, IN_TWO_PIECES = "without interruption", "resumed on the GPU"
+
+
+def train(session, device="cuda"):
+    def run(name, *options, where=device, limit=60, **more):
+        command = [program(session, "ddp-train"), "--device", where, *options]
+        return Step(name, command, needs_gpu=device != "cpu", limit=limit, understand=understand_training, **more)
+
+    def saved(directory, epochs):
+        return ["--optimizer", "adamw", "--epochs", epochs, "--checkpoint-dir", directory]
+
+    gpt = ["--model", "gpt", "--data", f"text:{HERE / 'parts.py'}", "--batch", 8, "--steps", 50]
+    resnet = ["--model", "resnet18", "--data", "synthetic", "--batch", 64, "--steps", 50]
+    return [
+        run(ON_DEVICE, "--epochs", 3, "--report-dir", "gpu"),
+        run(ON_CPUS, "--epochs", 3, "--report-dir", "cpus", where="cpu"),
+        Step("compare the loss with CPUs", function=compare_with_cpus, needs_gpu=device != "cpu"),
+        run(IN_ONE_PIECE, *saved("whole", 2)),
+        run("the first half", *saved("halves", 1)),
+        run(IN_TWO_PIECES, *saved("halves", 2), expected="resumed from"),
+        Step("compare the bits after resuming", function=compare_interrupted, needs_gpu=device != "cpu"),
+        run("begun on CPUs", *saved("moved", 1), where="cpu"),
+        run("continued on the GPU", *saved("moved", 2), expected="resumed from"),
+        run("continued on CPUs", *saved("moved", 3), where="cpu", expected="resumed from"),
+        run("clipping and accumulation", "--clip", 1, "--accumulate", 2, "--epochs", 1),
+        run("fp16 with loss scaling", "--precision", "fp16", "--epochs", 1),
+        run("gpt in bf16", *gpt, "--precision", "bf16", limit=90),
+        run("resnet18", *resnet, limit=90),
+        Step("report of a run", [program(session, "ddp-report"), "run", "gpu"], expected="step",
+             needs_gpu=device != "cpu"),
+    ]
+
+
+# ---- faults
+
+def faults(session):
+    variables, impossible = shared_gpu(session)
+    two = tests_on_gpus(session, "nccl_gpu_test", "*Error*/Two:*MissingRank*/Two:*DoesNotEnd*/Two",
+                        "failures amid collectives, two ranks", environment=variables)
+    two.skip = two.skip or impossible
+    cost = test(session, "nccl_launch_cost")
+    return [
+        Step("a CUDA_VISIBLE_DEVICES without GPUs", [cost, 1, 1], environment={"CUDA_VISIBLE_DEVICES": "99"},
+             needs_gpu=True, expected="this process sees no GPU", shown="this process sees no GPU[^\"]*",
+             skip=unless_there(cost)),
+        tests_on_gpus(session, "nccl_gpu_test", "NcclStart*", "a GPU that is not there, two ranks on one GPU"),
+        tests_on_gpus(session, "nccl_gpu_test", "*Error*/One", "failures amid collectives, one rank"),
+        two,
+        Step("kill -9 of one of two ranks, on CPUs", function=kill_one_of_two_ranks, needs_gpu=True),
+    ]
+
+
+# ---- speed
+
+def understand_ceilings(text):
+    values = json.loads(text[text.index("{"):])
+    medians = [f"{name} {entry['p50']:.4g}" for name, entry in values.items() if isinstance(entry, dict)]
+    return ", ".join(medians), values, True
+
+
+def understand_cost(text):
+    values = json.loads(text[text.index("{"):])
+    if "skipped" in values or "error" in values:
+        return values.get("skipped") or values["error"], values, False
+    for row, raw in zip(values["group_us"], values["communicator_us"]):
+        done = row["done"]
+        print(f"  {row['bytes'] // 1024:6} KiB  call {row['call']['p50']:7.1f} us  "
+              f"launched {row['launched']['p50']:7.1f}  done {done['p50']:8.1f}  "
+              f"(p10 {done['p10']:.1f}, p90 {done['p90']:.1f})   "
+              f"communicator alone: launched {raw['launched']['p50']:7.1f}")
+    return f"NCCL {values['nccl']}, medians of {values['repetitions']} above", values, True
+
+
+def speed(session):
+    variables, impossible = shared_gpu(session)
+    cost = test(session, "nccl_launch_cost")
+    return [
+        nvidia_smi("clocks before"),
+        Step("ceilings by PyTorch: GB/s and TFLOP/s", [sys.executable, HERE / "ceilings.py"], of_kit=False,
+             needs_gpu=True, limit=150, understand=understand_ceilings),
+        Step("launch cost of all-reduce, one rank", [cost, 1, 200], needs_gpu=True, limit=120, skip=unless_there(cost),
+             understand=understand_cost),
+        Step("launch cost of all-reduce, two ranks", [cost, 2, 200], needs_gpu=True, limit=150, environment=variables,
+             skip=unless_there(cost) or impossible, understand=understand_cost),
+        nvidia_smi("clocks after"),
+    ]
+
+
+PARTS = {"cpu": cpu, "smoke": smoke, "correctness": correctness, "train": train, "faults": faults, "speed": speed}

@@ -1,0 +1,193 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# The kit for machines with a GPU: packed from a build against a PyTorch wheel, unpacked, and run on this
+# machine with all that the kit must bring hidden.
+#
+# GPU_DAY_BUILDS names the build directories; the first has the environment with PyTorch.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+  here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
+  export here
+  export GPU_DAY_BUILDS=${GPU_DAY_BUILDS:-${SLURM_DDP_BUILD:-$here/build-torch2/2.11.0}}
+  local build first=${GPU_DAY_BUILDS%% *} options=()
+  export PYTHON_DIRECTORY=$first/venv/bin
+  if [ ! -x "$first/bin/ddp-train" ] || [ ! -x "$PYTHON_DIRECTORY/python3" ]; then
+    export missing="no build against a PyTorch wheel in $first; make it with tests/torch2/run --build 2.11.0"
+    return
+  fi
+  for build in $GPU_DAY_BUILDS; do options+=(--build "$build"); done
+  cd "$BATS_FILE_TMPDIR" || return
+  "$here/scripts/gpu_day" pack "${options[@]}" --output gpu-kit.tar.xz > pack.log
+  # As on the other machine.
+  python3 -m tarfile -e gpu-kit.tar.xz .
+}
+
+setup() {
+  cd "$BATS_FILE_TMPDIR" || return
+  gpu_day=$BATS_FILE_TMPDIR/gpu-kit/gpu_day
+}
+
+need_kit() { [ -z "${missing:-}" ] || skip "$missing"; }
+
+bare() { PATH=$PYTHON_DIRECTORY:$PATH "$here/tests/torch2/bare_machine" "$@"; }
+
+# no_gpu: succeeds if this machine has no GPU.
+no_gpu() { ! nvidia-smi > /dev/null 2>&1; }
+
+@test "the kit has less than 30 MB, all programs, and nothing of PyTorch, CUDA or the C library" {
+  need_kit
+  cat pack.log
+  [ "$(stat -c %s gpu-kit.tar.xz)" -lt 30000000 ]
+  for program in bin/ddp-{train,check,report,bench,ckpt} tests/nccl_gpu_test tests/nccl_launch_cost mpi/bin/mpirun; do
+    [ -x "gpu-kit/$program" ]
+    run ! grep -q 'debug_info' <(readelf -SW "gpu-kit/$program")
+  done
+  run ! grep -E 'lib/lib(c|m|stdc\+\+|gcc_s|torch.*|c10.*|cud.*|nccl.*|gomp)\.so' gpu-kit/manifest.json
+  run -0 grep -E '"(version|commit)": "[0-9a-f.]{5,}"|"torch": "2' gpu-kit/manifest.json
+  [ "${#lines[@]}" -eq 3 ]
+}
+
+@test "a machine without MPI, HDF5, fmt, SLURM and network runs the part cpu" {
+  need_kit
+  unshare --mount --net true || skip "no right to hide files from a process (needs root)"
+  # Nothing that the kit brings is left on this machine.
+  run -127 bare "${GPU_DAY_BUILDS%% *}/bin/ddp-train" --version
+  [[ $output == *"file too short"* ]]
+  run -126 bare mpirun --version
+  run -0 bare "$gpu_day" run cpu --out "$BATS_TEST_TMPDIR/results"
+  [ "${#lines[@]}" -le 30 ]
+  [[ $output == *"from kit"* ]]
+  python3 - "$BATS_TEST_TMPDIR/results/cpu.json" << 'PYTHON'
+import json, sys
+part = json.load(open(sys.argv[1]))
+assert part["finished"] and not part["skipped"] and not part["machine"]["gpus"] < 0, part
+results = {step["name"]: step["result"] for step in part["steps"]}
+assert len(results) >= 10 and set(results.values()) == {"ok"}, results
+libraries = part["steps"][0]["values"]
+assert libraries["kit"] > 20 and libraries["foreign"] == [], libraries
+assert 0 < next(s for s in part["steps"] if s["name"].startswith("kill"))["values"]["seconds"] < 60
+PYTHON
+  [ -s "$BATS_TEST_TMPDIR/results/cpu.log" ]
+}
+
+@test "without a GPU the other parts skip each command, say why, and exit with 0" {
+  need_kit
+  no_gpu || skip "this machine has a GPU"
+  PATH=$PYTHON_DIRECTORY:$PATH run -0 "$gpu_day" run smoke correctness train faults speed --out "$BATS_TEST_TMPDIR/results"
+  python3 - "$BATS_TEST_TMPDIR/results" << 'PYTHON'
+import json, pathlib, sys
+for name in ("smoke", "correctness", "train", "faults", "speed"):
+    part = json.loads((pathlib.Path(sys.argv[1]) / f"{name}.json").read_text())
+    assert part["skipped"] and part["finished"] and part["machine"]["gpus"] == 0, part
+    assert len(part["steps"]) >= 3
+    for step in part["steps"]:
+        assert step["result"] == "skipped" and "NVIDIA driver" in step["note"], step
+PYTHON
+  [ "$(grep -c '^skipped .*NVIDIA driver' <<< "$output")" -ge 30 ]
+  PATH=$PYTHON_DIRECTORY:$PATH run -0 env LD_LIBRARY_PATH="$BATS_FILE_TMPDIR/gpu-kit/lib" gpu-kit/tests/nccl_launch_cost
+  [[ $output == *'"skipped": "'* ]]
+}
+
+# The fake of CUDA and NCCL in place of the libraries, and a machine that claims two GPUs.
+@test "with GPUs, the tests run on them, and a command that the machine lacks is one failure" {
+  need_kit
+  no_gpu || skip "this machine has a GPU"
+  local build
+  for build in $GPU_DAY_BUILDS; do
+    [ ! -e "$build/lib/libslurm_ddp_fake_gpu.so" ] || export GPU_TEST_CUDA_LIBRARY=$build/lib/libslurm_ddp_fake_gpu.so
+  done
+  export GPU_TEST_NCCL_LIBRARY=$GPU_TEST_CUDA_LIBRARY
+  PATH=$PYTHON_DIRECTORY:$PATH run -0 python3 - "$BATS_TEST_TMPDIR/results" << 'PYTHON'
+import json, os, pathlib, subprocess, sys, types
+kit = pathlib.Path("gpu-kit").resolve()
+sys.path.insert(0, str(kit / "gpu_kit"))
+import machine, parts, runner
+machine.count_gpus = lambda: (2, "")
+out = pathlib.Path(sys.argv[1])
+options = types.SimpleNamespace(parts=["smoke", "correctness"], out=out, nccl=None, minutes=8)
+assert runner.run(kit, options) == 1
+smoke, correctness = (json.loads((out / f"{name}.json").read_text()) for name in options.parts)
+results = {step["name"]: step for step in smoke["steps"] + correctness["steps"]}
+assert results["nvidia-smi"]["result"] == "failed" and "nvidia-smi" in results["nvidia-smi"]["note"], results
+assert not smoke["skipped"] and not correctness["skipped"]
+for ranks in ("one rank", "two ranks"):
+    step = results[f"nccl_gpu_test, {ranks}"]
+    assert step["result"] == "ok" and step["values"]["passed"] > 10, step
+assert results["compute-sanitizer memcheck"]["result"] == "skipped"
+variables = {**os.environ, **machine.Machine(kit).environment()}
+cost = subprocess.run([kit / "tests/nccl_launch_cost", "2", "5", "1"], env=variables, capture_output=True, text=True, check=True)
+note, values, passed = parts.understand_cost(cost.stdout)
+assert passed and [row["bytes"] >> 10 for row in values["group_us"]] == [1, 4, 16, 64, 256, 1024], values
+for row in values["group_us"] + values["communicator_us"]:
+    assert 0 < row["call"]["p50"] <= row["launched"]["p90"] and row["done"]["p10"] <= row["done"]["p90"], row
+PYTHON
+}
+
+# On CPUs, so that its commands and comparisons are tried before they meet a GPU.
+@test "the part train compares losses, bits and checkpoints" {
+  need_kit
+  PATH=$PYTHON_DIRECTORY:$PATH run -0 python3 - "$BATS_TEST_TMPDIR/results" << 'PYTHON'
+import json, pathlib, sys, types
+kit = pathlib.Path("gpu-kit").resolve()
+sys.path.insert(0, str(kit / "gpu_kit"))
+import parts, runner
+slow = ("gpt in bf16", "resnet18")
+parts.PARTS["train"] = lambda session: [step for step in parts.train(session, "cpu") if step.name not in slow]
+out = pathlib.Path(sys.argv[1])
+assert runner.run(kit, types.SimpleNamespace(parts=["train"], out=out, nccl=None, minutes=8)) == 0
+steps = {step["name"]: step for step in json.loads((out / "train.json").read_text())["steps"]}
+assert len(steps) == 13 and {step["result"] for step in steps.values()} == {"ok"}, steps
+assert steps["compare the loss with CPUs"]["values"]["apart"] == 0, steps
+values = {parts.ON_DEVICE: {"train loss": 0.6}, parts.ON_CPUS: {"train loss": 0.5},
+          parts.IN_ONE_PIECE: {"parameters": "0x1"}, parts.IN_TWO_PIECES: {"parameters": "0x2"}}
+session = types.SimpleNamespace(result={"steps": [{"name": name, "values": v} for name, v in values.items()]})
+assert not parts.compare_with_cpus(session)[0] and not parts.compare_interrupted(session)[0]
+assert parts.understand_training("ddp-train: no GPU") == ("", {}, False)
+PYTHON
+}
+
+@test "a part that is cut off keeps its results, and a command that fails does not stop the next" {
+  need_kit
+  cp -r gpu-kit "$BATS_TEST_TMPDIR/broken"
+  printf '#!/bin/sh\necho out of order\nexit 3\n' > "$BATS_TEST_TMPDIR/broken/bin/ddp-report"
+  chmod +x "$BATS_TEST_TMPDIR/broken/bin/ddp-report"
+  PATH=$PYTHON_DIRECTORY:$PATH run -1 "$BATS_TEST_TMPDIR/broken/gpu_day" run cpu --minutes 0.5 --out "$BATS_TEST_TMPDIR/results"
+  [[ $output == *"failed "*"report of a run: exit code 3: out of order"* || $output == *"the time of this part is over"* ]]
+  [[ $output == *"report of a sweep"* ]]
+  cd "$BATS_TEST_TMPDIR" || return
+  PATH=$PYTHON_DIRECTORY:$PATH TMPDIR=$PWD "$gpu_day" run cpu --out cut > /dev/null 3>&- &
+  local run=$! status=0
+  until grep -qs '"result": "ok"' cut/cpu.json; do kill -0 "$run" && sleep 0.1; done
+  kill "$run"
+  wait "$run" || status=$?
+  [ "$status" -eq 143 ]
+  python3 -c 'import json; part = json.load(open("cut/cpu.json")); assert not part["finished"] and part["steps"]'
+  run ! pgrep -f "$BATS_FILE_TMPDIR/gpu-kit/(bin|mpi)"  # the running command ended with it
+}
+
+@test "usage errors are one sentence" {
+  need_kit
+  PATH=$PYTHON_DIRECTORY:$PATH run -2 "$gpu_day" run all
+  [ "$output" = "gpu_day: there is no part 'all'; the parts are cpu, smoke, correctness, train, faults, speed" ]
+  run -2 "$here/scripts/gpu_day" run cpu
+  [[ $output == "gpu_day: "*" is not an unpacked kit; make one with 'scripts/gpu_day pack'"* ]]
+}
+
+@test "pack refuses what could not run" {
+  mkdir -p build/bin
+  run -2 "$here/scripts/gpu_day" pack --build build
+  [[ $output == "gpu_day: there are no programs in build; build first, or give --build DIR" ]]
+  cp /bin/true build/bin/ddp-train
+  run -2 "$here/scripts/gpu_day" pack --build build
+  [[ $output == "gpu_day: build has no bin/ddp-check, "*"; build them, or pack without them (--partial)" ]]
+  run -2 "$here/scripts/gpu_day" pack --build build --output kit.zip
+  [[ $output == "gpu_day: the name of kit.zip must end in .tar.xz or .tar.zst" ]]
+  rm -r build
+}
+
+@test "help lists all parts" {
+  run -0 "$here/scripts/gpu_day" --help
+  for part in cpu smoke correctness faults speed; do grep -qE "^  $part " <<< "$output"; done
+}
