@@ -56,7 +56,6 @@ void Leader::roll_call(int expected, Deadline deadline, const Progress& progress
   Callers callers;
   const auto all = static_cast<std::size_t>(expected);
   std::size_t told = 0;
-  watch_.begin();
   while (present_.size() < all && Clock::now() < deadline) {
     std::vector<pollfd> entries{{listener_.socket.get(), POLLIN, 0}};
     Deadline next = deadline;
@@ -250,7 +249,6 @@ std::uint64_t Leader::send_orders(const ByRank& commands, const std::string& dur
       lose(rank, during, error.what());
     }
   }
-  watch_.begin();
   return id;
 }
 
@@ -275,6 +273,7 @@ void Leader::read_answers(int rank, const std::string& during, Inboxes& inboxes)
 int Leader::wait_until(std::vector<pollfd>& entries, Deadline& deadline) {
   while (true) {
     const Deadline next_look = in(SuspensionWatch::kLookEvery);
+    watch_.begin();  // the messages of thousands of tasks may have taken a while
     const int ready =
         poll(entries.data(), entries.size(), milliseconds_until(std::min(deadline, next_look)));
     deadline += watch_.look();

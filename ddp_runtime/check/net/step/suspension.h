@@ -16,7 +16,7 @@ class SuspensionWatch {
   // A shorter gap may be a busy machine.
   static constexpr std::chrono::milliseconds kShortest{3'000};
 
-  // Starts watching. The time before does not count, because the thread was working.
+  // Starts to watch one wait. The time before does not count, because the thread was working.
   void begin(Clock::time_point now = Clock::now()) noexcept { last_look_ = now; }
 
   // Returns how long the process was suspended since the last look; 0 if it was not.
