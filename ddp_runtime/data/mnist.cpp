@@ -123,7 +123,7 @@ DataPair read_mnist(const fs::path& directory) {
   if (train != evaluation) {
     throw RuntimeError(fmt::format(
         "the images in {} have {} pixels in the train files and {} in the t10k files; use files "
-        "of one data set",
+        "from the same data set",
         directory.string(), pixels(train), pixels(evaluation)));
   }
   return data;

@@ -151,7 +151,8 @@ TEST(Scaling, DifferentSettingsAreDifferentWork) {
   EXPECT_EQ(differ("staleness", 0), only("staleness"));
   EXPECT_EQ(differ("deterministic", "yes"), only("deterministic sums"));
   EXPECT_EQ(differ("checkpoint_activations", "yes"), only("activation checkpointing"));
-  EXPECT_EQ(differ("learning_rate", 0.4), std::vector<std::string>{}) << "the same work";
+  EXPECT_EQ(differ("learning_rate", 0.4), std::vector<std::string>{})
+      << "a different learning rate does not change the work";
   auto old = run_json(2, 64, kOne);
   auto base = run_json(1, 64, kOne);
   base["settings"] = settings;
