@@ -109,10 +109,6 @@ comm_ranks() {
   wait "$job" || true # with --enable-recovery, mpirun may still exit with 0
   cat "$work/out"
   grep -qxE 'comm_ranks: rank 1 \(.*, process [0-9]+\) has been silent for 8 s, but the machine answers: it is stopped .*; rank [02] waited 5 s in .*' "$work/out"
-  for _ in {1..100}; do # mpirun may exit before rank 0 has written the file
-    [ ! -s "$work/failure.json" ] || break
-    sleep 0.1
-  done
   python3 -c 'import json, sys
 record = json.load(open(sys.argv[1]))
 assert record["kind"] == "stopped" and record["rank"] == 1, record
@@ -120,7 +116,7 @@ assert [lost["rank"] for lost in record["lost"]] == [1], record' "$work/failure.
 }
 
 @test "a rank that stops for a few seconds is tolerated, and a suspended job continues" {
-  COMM_RANKS_TIMEOUT=4 comm_ranks 2 barriers 15
+  COMM_RANKS_TIMEOUT=8 comm_ranks 2 barriers 15
   kill -STOP "$(cat "$work/pid.1")"
   sleep 3
   kill -CONT "$(cat "$work/pid.1")"

@@ -36,7 +36,8 @@ class ErrorChannel {
   // report. Returns nullopt if rank 0 is gone or silent.
   std::optional<Failure> verdict(std::chrono::milliseconds timeout);
   // On rank 0, returns whether all other ranks closed their connections in time. Does not wait for
-  // ranks already found to be lost. On other ranks, returns true.
+  // ranks already found to be lost, but for the record of the failure, because the caller may end
+  // the job next. On other ranks, returns true.
   bool wait_for_peer_exit(std::chrono::milliseconds timeout);
   // The rank that reports a failure if rank 0 is lost: a rank on another node, if there is one.
   int deputy() const noexcept { return deputy_; }

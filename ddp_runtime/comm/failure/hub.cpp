@@ -74,7 +74,7 @@ Hub::~Hub() {
 
 bool Hub::wait_for_peer_exit(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, timeout, [this] { return awaited_ == 0; });
+  changed_.wait_for(lock, timeout, [this] { return awaited_ == 0 && !record_is_due_; });
   return gone_ + 1 >= peers_.size();
 }
 
@@ -89,8 +89,7 @@ void Hub::serve() noexcept {
       }
       // Runs one more turn before the thread exits, in case a failure occurred just before.
       turn(over ? 0 : wait_milliseconds());
-      const std::lock_guard lock(mutex_);
-      if (dump_at_ && (leaving_ || awaited_ == 0 || clock_.now() >= *dump_at_)) write_dump();
+      if (dump_at_ && (clock_.now() >= *dump_at_ || no_account_will_come())) write_dump();
     } catch (const std::exception& e) {
       failures_.fail({.rank = 0, .text = std::string("the error channel failed: ") + e.what()});
     }
@@ -98,6 +97,11 @@ void Hub::serve() noexcept {
   for (auto& other : peers_) {
     if (present(other)) other.connection.flush_within(std::chrono::milliseconds(100));
   }
+}
+
+bool Hub::no_account_will_come() {
+  const std::lock_guard lock(mutex_);
+  return leaving_ || awaited_ == 0;
 }
 
 void Hub::turn(int milliseconds) {
@@ -407,9 +411,9 @@ void Hub::diagnose_hang() {
 void Hub::announce(const Failure& failure) {
   reported_ = failure;
   diagnosis_.reset();
+  if (!options_.dump.empty()) plan_dump();
   set_verdict(failure);
   if (failure.kind == FailureKind::silent && failure.rank > 0) stop_awaiting(peer(failure.rank));
-  if (!options_.dump.empty()) dump_at_ = clock_.now() + kDumpAfter;
   for (std::size_t rank = 1; rank < peers_.size(); ++rank) {
     send(static_cast<int>(rank), verdict_message());
   }
@@ -433,13 +437,26 @@ std::vector<RankStatus> Hub::statuses() const {
   return all;
 }
 
+// Called before the main thread learns of the failure. Otherwise it could end the job, and with it
+// this process, before the record is written.
+void Hub::plan_dump() {
+  dump_at_ = clock_.now() + kDumpAfter;
+  const std::lock_guard lock(mutex_);
+  record_is_due_ = true;
+}
+
 // Does not report that the dump cannot be written, because the failure itself is more important.
 void Hub::write_dump() {
   dump_at_.reset();
   try {
     write_file(options_.dump, as_text(failure_record(statuses(), *reported_, losses_), 1) + "\n");
-  } catch (const RuntimeError&) {
+  } catch (const std::exception&) {
   }
+  {
+    const std::lock_guard lock(mutex_);
+    record_is_due_ = false;
+  }
+  changed_.notify_all();
 }
 
 }  // namespace ddp::comm

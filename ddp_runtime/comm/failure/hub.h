@@ -94,7 +94,9 @@ class Hub final : public ChannelEnd {
   void diagnose_hang();
   void announce(const Failure& failure);
   Message verdict_message() const;
+  void plan_dump();
   void write_dump();
+  bool no_account_will_come();
   std::vector<RankStatus> statuses() const;
   int wait_milliseconds() const;
 
@@ -114,6 +116,7 @@ class Hub final : public ChannelEnd {
   // Guarded by the mutex:
   std::size_t awaited_;  // ranks whose goodbye the hub still waits for
   std::size_t gone_ = 0;
+  bool record_is_due_ = false;
 
   std::thread thread_;
 };

@@ -178,6 +178,32 @@ TEST(Hub, InvalidUtf8ReachesAllRanksAndTheRecord) {
               HasSubstr("cannot open /tmp/text"));
 }
 
+// The caller ends the job when no other rank is left, and the job's end may kill this process.
+TEST(Hub, RecordIsWrittenBeforeTheJobCanEnd) {
+  const auto dump = std::filesystem::path(testing::TempDir()) / "hub-at-once.json";
+  std::filesystem::remove(dump);
+  auto options = quick();
+  options.dump = dump;
+  Leader leader(3, options);
+  Connection lost = leader.join(1, "node1");
+  Connection well = leader.join(2, "node2");
+  lost = {};
+  ASSERT_TRUE(leader.hub->verdict(30s));
+  well.send({MessageKind::goodbye, 2, {}});
+  leader.hub->wait_for_peer_exit(1h);
+  EXPECT_TRUE(std::filesystem::exists(dump));
+}
+
+TEST(Hub, RecordThatCannotBeWrittenIsNotAwaited) {
+  auto options = quick();
+  options.dump = std::filesystem::path(testing::TempDir()) / "no-such-directory" / "record.json";
+  Leader leader(2, options);
+  Connection lost = leader.join(1, "node1");
+  lost = {};
+  ASSERT_TRUE(leader.hub->verdict(30s));
+  leader.hub->wait_for_peer_exit(1h);
+}
+
 TEST(Hub, ProcessThatDoesNotExitAfterAFailureIsTerminated) {
   auto options = quick();
   options.liveness.exit = 50ms;
