@@ -90,7 +90,7 @@ disturbed() {
   OMPI_MCA_orte_enable_recovery=1 timeout -k 5 40 mpirun --quiet --enable-recovery -n 3 "$train" \
     --epochs 100000 --batch 4 --staleness 2 --log-every 50 "$@" > out 2>&1 &
   job=$!
-  for _ in $(seq 200); do
+  for _ in $(seq 600); do
     grep -q 'step 50/' out && break
     sleep 0.1
   done

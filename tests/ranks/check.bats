@@ -187,7 +187,7 @@ task() {
 @test "a stopped process is named" {
   net 4 --inject missing:n4 --deadline 4 --pair-limit 2 > out.txt 2> err.txt &
   local job=$!
-  for _ in $(seq 100); do grep -q '3 of 4 tasks' err.txt && break || sleep 0.1; done
+  for _ in $(seq 600); do grep -q '3 of 4 tasks' err.txt && break || sleep 0.1; done
   kill -STOP "$(pid_of_rank 1 $job)"
   local status=0
   wait $job || status=$?
@@ -199,7 +199,7 @@ task() {
 @test "a leader that was suspended blames no other node" {
   net 4 --no-mpi --rounds 150 --pair-limit 2 > out.txt 2> err.txt &
   local job=$!
-  for _ in $(seq 200); do grep -q 'TCP round' err.txt && break || sleep 0.05; done
+  for _ in $(seq 600); do grep -q 'TCP round' err.txt && break || sleep 0.05; done
   local leader
   leader=$(pid_of_rank 0 $job)
   kill -STOP "$leader"
@@ -231,7 +231,7 @@ task() {
   local leader=$!
   task 1 3 2> err1.txt &
   local victim=$!
-  for _ in $(seq 100); do grep -q '2 of 3 tasks' err0.txt && break || sleep 0.1; done
+  for _ in $(seq 600); do grep -q '2 of 3 tasks' err0.txt && break || sleep 0.1; done
   kill -KILL "$(pid_of_rank 1 $victim)"
   local status=0
   run -2 task 2 3
@@ -244,10 +244,10 @@ task() {
 @test "when the leader is killed, every task reports it and fails" {
   task 0 3 2> err0.txt &
   local leader=$!
-  for _ in $(seq 100); do grep -q 'waiting for 3' err0.txt && break || sleep 0.1; done
+  for _ in $(seq 600); do grep -q 'waiting for 3' err0.txt && break || sleep 0.1; done
   task 1 3 2> err1.txt &
   local other=$!
-  for _ in $(seq 100); do grep -q '2 of 3 tasks' err0.txt && break || sleep 0.1; done
+  for _ in $(seq 600); do grep -q '2 of 3 tasks' err0.txt && break || sleep 0.1; done
   kill -KILL "$(pid_of_rank 0 $leader)"
   local status=0
   wait $other || status=$?
@@ -278,7 +278,7 @@ s = socket.create_server(('', 0), family=socket.AF_INET6, dualstack_ipv6=True)
 print(s.getsockname()[1], flush=True)
 time.sleep(60)" > port.txt &
   local holder=$!
-  for _ in $(seq 100); do [ -s port.txt ] && break || sleep 0.1; done
+  for _ in $(seq 600); do [ -s port.txt ] && break || sleep 0.1; done
   run -2 net 2 --port "$(cat port.txt)" --deadline 3
   kill $holder
   [[ $(verdict) == *"net.leader_port"* ]]
@@ -401,7 +401,7 @@ PY
 @test "findings from before MPI survive a step that is killed in MPI" {
   net 4 --inject corrupt:n3,hang:n2:mpi --pair-limit 60 > out.txt 2> err.txt &
   local job=$!
-  for _ in $(seq 300); do grep -q 'MPI round' err.txt && break || sleep 0.1; done
+  for _ in $(seq 600); do grep -q 'MPI round' err.txt && break || sleep 0.1; done
   local pids rank
   pids=$(for rank in 0 1 2 3; do pid_of_rank $rank $job; done)
   # shellcheck disable=SC2086  # several process IDs

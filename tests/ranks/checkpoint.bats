@@ -76,7 +76,7 @@ shared=(--model mnist-cnn --optimizer adam --lr 0.001 --checkpoint-share-mb 0.05
   job=$!
   until pid=$(rank_pids "$job") && [ -n "$pid" ]; do sleep 0.1; done
   # Bit 14 stands for SIGTERM: once it is set, the signal does not kill the process.
-  for _ in $(seq 150); do
+  for _ in $(seq 600); do
     caught=0x$(sed -n 's/^SigCgt:\t//p' "/proc/$pid/status")
     [ $((caught >> 14 & 1)) -eq 0 ] || break
     sleep 0.1

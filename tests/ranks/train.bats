@@ -90,7 +90,7 @@ PY
   grep -E '^ddp-train: rank 1 \(.*, process [0-9]+\) does not answer: stopped.*; rank 0 waited 2 s in all_reduce #[0-9]+ \(.*\) for rank 1' stopped.log ||
     { cat stopped.log; false; }
   for pid in "${pids[@]}"; do
-    for _ in $(seq 50); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+    for _ in $(seq 300); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
     run ! kill -0 "$pid"
   done
 }
