@@ -280,13 +280,10 @@ bool RunReporter::after_step() {
   return step && since * *step >= target_.interval_seconds;
 }
 
-void RunReporter::take_rows(std::vector<StepLoss>& rows, std::size_t& complete) {
-  const auto taken = std::min(complete, rows.size());
+void RunReporter::add_rows(std::span<const StepLoss> rows) {
   if (writes()) {
-    for (std::size_t i = 0; i < taken; ++i) pending_rows_ += row_of(rows[i]);
+    for (const auto& row : rows) pending_rows_ += row_of(row);
   }
-  rows.erase(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(taken));
-  complete -= taken;
   // Asynchronous ranks have no common step at which they could meet for update().
   if (synchronous_ || seconds_since(rows_written_) < target_.interval_seconds) return;
   try {

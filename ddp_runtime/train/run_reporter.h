@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -61,8 +62,9 @@ class RunReporter {
   // Call after each step. Collective if the ranks are synchronous and there is a report to write.
   // Returns whether it is time for update(), the same on all ranks.
   bool after_step();
-  // Moves the first `complete` rows, which are means over the ranks, out of `rows`.
-  void take_rows(std::vector<StepLoss>& rows, std::size_t& complete);
+  // Takes rows whose losses are means over the ranks, for the table of steps. Call after each step,
+  // even without rows: asynchronous ranks write their table here.
+  void add_rows(std::span<const StepLoss> rows);
   // Collective: updates the report on disk. Prints a warning if it cannot be written.
   void update(const RunOutcome& so_far);
   // Collective, once: returns the report on rank 0, null on the others. Throws RuntimeError if it

@@ -229,11 +229,8 @@ RunOutcome TrainingRun::outcome_so_far() const {
 // Keeps the newest row, because the progress display shows it.
 void TrainingRun::keep_report() {
   const bool due = reporter_->after_step();
-  if (due) reduce_losses();
-  std::size_t complete = std::min(reduced_losses_, losses_.size() - 1);
-  const std::size_t newest = reduced_losses_ - complete;
-  reporter_->take_rows(losses_, complete);
-  reduced_losses_ = newest;
+  if (due) average_losses();
+  reporter_->add_rows(losses_.take_averaged_before_newest());
   if (due) reporter_->update(outcome_so_far());
 }
 
@@ -267,21 +264,13 @@ void TrainingRun::run_step(data::Prefetcher& batches, double learning_rate) {
   group_.flight_recorder().set_phase(
       fmt::format("epoch {}, step {}", position_.epoch + 1, position_.step + 1));
   auto outcome = step_->run(batches, learning_rate, position_.consumed);
-  take_late_loss();
   ++position_.step;
   if (const auto* scaler = step_->scaler()) position_.loss_scale = scaler->state();
-  losses_.push_back({position_.step, position_.epoch, 0, learning_rate, 0});
-  late_loss_ = std::move(outcome.loss);
-  if (late_loss_->ready()) take_late_loss();
+  losses_.add({.step = position_.step, .epoch = position_.epoch, .learning_rate = learning_rate},
+              std::move(outcome.loss));
   if (!outcome.left_out.empty()) {
     progress_->log(fmt::format("step {}: update skipped: {}", position_.step, outcome.left_out));
   }
-}
-
-// On a device, the loss of a step is read in the next one. See Note [Late values].
-void TrainingRun::take_late_loss() {
-  if (!late_loss_) return;
-  losses_.back().loss = shown_loss_ = std::exchange(late_loss_, std::nullopt)->value();
 }
 
 void TrainingRun::finish_step() {
@@ -290,40 +279,30 @@ void TrainingRun::finish_step() {
       checkpointer_.due(position_.step, false)) {
     const auto span = recorder_.measure(Phase::checkpoint);
     step_->settle();
-    reduce_losses();
+    average_losses();
     checkpointer_.save(position_);
   }
   recorder_.end_step();
-  losses_.back().seconds = recorder_.steps().back().total();
-  longest_step_ = std::max(longest_step_, losses_.back().seconds);
+  const double seconds = recorder_.steps().back().total();
+  losses_.set_seconds(seconds);
+  longest_step_ = std::max(longest_step_, seconds);
   keep_report();
   if (options_.log_every_steps > 0 && position_.step % options_.log_every_steps == 0) {
-    if (step_->max_lead() == 0) reduce_losses();
+    if (step_->max_lead() == 0) average_losses();
     const auto point = progress_point();
     progress_->log(progress_line(point, progress_->seconds_left(point)));
   }
   progress_->update(progress_point());
 }
 
-// Losses stay on each rank and are averaged over the ranks only when needed: a collective in every
-// step would cost more than a number in a log is worth.
-void TrainingRun::reduce_losses() {
-  take_late_loss();
-  const std::size_t count = losses_.size() - reduced_losses_;
-  if (count == 0) return;
-  std::vector<double> values;
-  for (std::size_t i = reduced_losses_; i < losses_.size(); ++i) values.push_back(losses_[i].loss);
-  group_.all_reduce(comm::buffer_of(std::span(values)), comm::ReduceOp::sum, "losses").wait();
-  for (std::size_t i = 0; i < count; ++i) {
-    const double mean = values[i] / group_.size();
-    losses_[reduced_losses_ + i].loss = mean;
+void TrainingRun::average_losses() {
+  const auto means = losses_.average(group_);
+  for (const double mean : means) {
     if (!std::isfinite(mean)) continue;  // a skipped step
     position_.loss_sum += mean;
     ++position_.loss_steps;
   }
-  reduced_losses_ = losses_.size();
-  shown_loss_ = losses_.back().loss;
-  if (position_.loss_steps > 0) {
+  if (!means.empty() && position_.loss_steps > 0) {
     epoch_loss_ = position_.loss_sum / static_cast<double>(position_.loss_steps);
   }
 }
@@ -335,15 +314,15 @@ ProgressPoint TrainingRun::progress_point() const {
   const std::size_t recent = std::min(steps.size(), kRecentSteps);
   double seconds = 0;
   for (std::size_t i = steps.size() - recent; i < steps.size(); ++i) seconds += steps[i].total();
-  point.loss = shown_loss_;
-  point.learning_rate = losses_.back().learning_rate;
+  point.loss = losses_.newest_loss();
+  point.learning_rate = losses_.newest().learning_rate;
   point.samples_per_second =
       static_cast<double>(recent) * static_cast<double>(sampler_.layout().global_batch()) / seconds;
   return point;
 }
 
 void TrainingRun::end_epoch() {
-  reduce_losses();
+  average_losses();
   evaluate_now();
   progress_->log(fmt::format("epoch {}/{}  step {}  train loss {:.4f}{}  {:.0f} samples/s",
                              position_.epoch + 1, epochs_, position_.step, epoch_loss_,
@@ -422,10 +401,10 @@ void TrainingRun::add_report(RunResult& result, const nlohmann::json& report) co
 RunResult TrainingRun::finish_interrupted() {
   checkpointer_.leave();
   step_->settle();
-  reduce_losses();
+  average_losses();
   save_last();
   progress_.reset();
-  reporter_->take_rows(losses_, reduced_losses_);
+  reporter_->add_rows(losses_.take_averaged());
   auto interrupted = result_so_far();
   interrupted.interrupted = interrupted_;
   interrupted.evaluation = {};  // could be from an earlier step
@@ -486,7 +465,7 @@ RunResult TrainingRun::finish_without_steps() {
 }
 
 RunResult TrainingRun::finish() {
-  reduce_losses();
+  average_losses();
   evaluate_now();
   if (auto* const replica = step_->replica()) replica->require_same_parameters();
   // A run that must stop within an epoch keeps its last steps, too.
@@ -506,7 +485,7 @@ RunResult TrainingRun::finish() {
   nlohmann::json more;
   const auto asynchronous = step_->finish();
   if (!asynchronous.is_null()) more = {{"asynchronous", asynchronous}};
-  reporter_->take_rows(losses_, reduced_losses_);
+  reporter_->add_rows(losses_.take_averaged());
   add_report(ended, reporter_->finish(outcome, RunReporter::Ending::finished, "", more));
   return ended;
 }

@@ -16,6 +16,7 @@
 #include "ddp_runtime/profile/step_recorder.h"
 #include "ddp_runtime/train/checkpointer.h"
 #include "ddp_runtime/train/learning_rate.h"
+#include "ddp_runtime/train/loss_history.h"
 #include "ddp_runtime/train/progress.h"
 #include "ddp_runtime/train/run_length.h"
 #include "ddp_runtime/train/run_report.h"
@@ -38,9 +39,8 @@ class TrainingRun {
   void resume();
   void run_epoch();
   void run_step(data::Prefetcher& batches, double learning_rate);
-  void take_late_loss();
   void finish_step();
-  void reduce_losses();
+  void average_losses();
   void evaluate_now();
   void end_epoch();
   void save_after_step();
@@ -92,10 +92,7 @@ class TrainingRun {
   std::int64_t epochs_ = 0;      // of the whole run
   std::int64_t first_step_ = 0;  // the step at which this process began
   double epoch_loss_ = 0;        // of the current or last epoch, over all ranks
-  std::vector<StepLoss> losses_;
-  std::optional<MeanLoss> late_loss_;  // of the newest one, until it is known
-  double shown_loss_ = 0;              // the newest one that is known
-  std::size_t reduced_losses_ = 0;     // how many of losses_ are already means over all ranks
+  LossHistory losses_;
   Evaluation evaluation_;
   std::int64_t evaluated_step_ = -1;  // step of evaluation_
   double started_unix_ = 0;

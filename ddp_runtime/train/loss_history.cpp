@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/train/loss_history.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+namespace ddp::train {
+
+void LossHistory::add(const StepLoss& step, MeanLoss loss) {
+  read_late_loss();
+  steps_.push_back(step);
+  late_ = std::move(loss);
+  if (late_->ready()) read_late_loss();
+}
+
+void LossHistory::read_late_loss() {
+  if (!late_) return;
+  steps_.back().loss = newest_loss_ = std::exchange(late_, std::nullopt)->value();
+}
+
+std::vector<double> LossHistory::average(comm::Group& group) {
+  read_late_loss();
+  std::vector<double> means;
+  for (std::size_t i = averaged_; i < steps_.size(); ++i) means.push_back(steps_[i].loss);
+  if (means.empty()) return means;
+  group.all_reduce(comm::buffer_of(std::span(means)), comm::ReduceOp::sum, "losses").wait();
+  for (double& mean : means) {
+    mean /= group.size();
+    steps_[averaged_++].loss = mean;
+  }
+  newest_loss_ = means.back();
+  return means;
+}
+
+std::vector<StepLoss> LossHistory::take_averaged() {
+  return take(averaged_);
+}
+
+std::vector<StepLoss> LossHistory::take_averaged_before_newest() {
+  return take(std::min(averaged_, steps_.size() - 1));
+}
+
+std::vector<StepLoss> LossHistory::take(std::size_t count) {
+  const auto end = steps_.begin() + static_cast<std::ptrdiff_t>(count);
+  std::vector<StepLoss> taken(steps_.begin(), end);
+  steps_.erase(steps_.begin(), end);
+  averaged_ -= count;
+  return taken;
+}
+
+}  // namespace ddp::train

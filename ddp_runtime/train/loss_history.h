@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The losses of a run's steps. They stay on each rank and are averaged over the ranks only when
+// needed: a collective in every step would cost more than a number in a log is worth.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/train/mean_loss.h"
+#include "ddp_runtime/train/run_outcome.h"
+
+namespace ddp::train {
+
+class LossHistory {
+ public:
+  // Adds a step. `loss` is this rank's; on a device it is read when the next step is added, see
+  // Note [Late values]. `step.loss` and `step.seconds` are ignored.
+  void add(const StepLoss& step, MeanLoss loss);
+  // The duration of the newest step.
+  void set_seconds(double seconds) { steps_.back().seconds = seconds; }
+
+  // Collective. Averages over the ranks the losses of the steps since the last call, and returns
+  // the means. Waits for the device if the newest loss is on one.
+  std::vector<double> average(comm::Group& group);
+
+  // The newest known loss: this rank's, or the mean if it has been averaged.
+  double newest_loss() const noexcept { return newest_loss_; }
+  // The newest step, after the first add() or take_averaged_before_newest().
+  const StepLoss& newest() const { return steps_.back(); }
+
+  // Moves the averaged steps out: all of them, or all but the newest step, which newest() needs.
+  std::vector<StepLoss> take_averaged();
+  std::vector<StepLoss> take_averaged_before_newest();
+
+ private:
+  void read_late_loss();
+  std::vector<StepLoss> take(std::size_t count);
+
+  std::vector<StepLoss> steps_;
+  std::size_t averaged_ = 0;      // how many of steps_, from the first
+  std::optional<MeanLoss> late_;  // of the newest step, until it is known
+  double newest_loss_ = 0;
+};
+
+}  // namespace ddp::train
