@@ -37,6 +37,9 @@ struct Knobs {
   std::map<int, int> async_error = {};  // by rank: found after collective `fail_after`
   int fail_after = 0;                   // number of collectives
   int never_completes = -1;             // collectives of this number and later; -1: all complete
+  // The other ranks are in other processes, where they have fakes of their own. Collectives then
+  // complete as if all ranks had this rank's data, and messages do not.
+  bool others_elsewhere = false;
   bool corrupts = false;                // reductions give wrong sums
   bool windows = true;                  // ncclCommWindowRegister gives windows
 };

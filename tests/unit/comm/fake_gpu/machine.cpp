@@ -232,6 +232,11 @@ bool Machine::arrive(const std::shared_ptr<Operation>& operation) {
   }
   auto& meeting = clique.meetings[operation->number];
   meeting.by_rank.resize(clique.members.size());
+  if (knobs.others_elsewhere) {
+    std::fill(meeting.by_rank.begin(), meeting.by_rank.end(), operation);
+    meet(clique, operation->number);
+    return operation->done;
+  }
   meeting.by_rank[static_cast<std::size_t>(communicator.rank)] = operation;
   if (++meeting.arrived == clique.members.size()) meet(clique, operation->number);
   return operation->done;

@@ -232,6 +232,9 @@ int ncclCommInitRankConfig(void** handle, int ranks, ncclUniqueId id, int rank, 
   }
   int number = 0;
   std::memcpy(&number, id.internal, sizeof number);
+  if (machine.knobs.others_elsewhere && machine.cliques.empty()) {
+    machine.cliques.push_back(std::make_unique<Clique>());  // its ID is from another process
+  }
   Clique& clique = *machine.cliques.at(static_cast<std::size_t>(number));
   clique.members.resize(static_cast<std::size_t>(ranks));
   auto communicator = std::make_unique<Communicator>();
@@ -260,11 +263,12 @@ int ncclCommGetAsyncError(void* handle, int* error) {
   call.machine().advance();
   const int ranks = static_cast<int>(c.clique->members.size());
   if (c.connecting) {
-    const bool all = c.clique->connected == ranks && call.machine().knobs.init_never_completes == 0;
+    const bool all = (c.clique->connected == ranks || call.machine().knobs.others_elsewhere) &&
+                     call.machine().knobs.init_never_completes == 0;
     c.connecting = !all;
     c.polls_left = all ? 0 : 1;
   } else if (c.finalizing) {
-    c.finalized = c.clique->finalized == ranks;
+    c.finalized = c.clique->finalized == ranks || call.machine().knobs.others_elsewhere;
     c.polls_left = c.finalized ? 0 : 1;
   } else if (c.polls_left > 0 && --c.polls_left == 0) {
     call.machine().commit(c);

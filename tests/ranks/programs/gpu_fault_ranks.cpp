@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as processes that train on GPUs of the fake (tests/unit/comm/fake_gpu): consecutive
+// all-reduces of device memory. Each process has a fake of its own, whose collectives complete
+// without the other processes, up to number 20; later ones hang, as on real GPUs when a rank is
+// missing.
+//
+// Usage: gpu_fault_ranks FAULT DIRECTORY     FAULT happens on rank 1
+//   hang        no fault; the collectives hang until the timeout
+//   nccl-error  NCCL reports an asynchronous error
+//   lost-gpu    the GPU is lost
+//   end-program an exception between two collectives
+// Each rank writes its process ID to DIRECTORY/pid.R when its collectives hang, or before its
+// fault.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "ddp_runtime/comm/device/device_calls.h"
+#include "ddp_runtime/comm/world.h"
+#include "tests/unit/comm/fake_gpu/fake_gpu.h"
+
+namespace {
+
+using ddp::comm::World;
+
+constexpr int kCompleted = 20;
+constexpr int kFaultAfter = 10;
+constexpr int kUncorrectableMemoryError = 214;  // cudaErrorECCUncorrectable
+constexpr int kRemoteError = 6;                 // ncclRemoteError
+
+class Stream {
+ public:
+  explicit Stream(const ddp::comm::DeviceCalls& calls) : calls_(calls) {
+    calls_.stream_create(&stream_, ddp::comm::cuda::kNonBlockingStream, 0);
+  }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() { calls_.stream_destroy(stream_); }
+  ddp::comm::DeviceStream get() const { return stream_; }
+
+ private:
+  const ddp::comm::DeviceCalls& calls_;
+  ddp::comm::DeviceStream stream_ = nullptr;
+};
+
+void train(World& world, const std::string& fault, const std::string& directory) {
+  const auto calls = ddp::comm::load_device_calls(SLURM_DDP_FAKE_GPU);
+  calls.set_device(*world.device());
+  const Stream stream(calls);
+  constexpr std::size_t kFloats = 1000;
+  const auto memory = world.group().allocate(kFloats * sizeof(float));
+  const ddp::comm::Buffer gradients{memory.get(), kFloats, ddp::comm::ElementType::f32,
+                                    ddp::comm::Memory::device, stream.get()};
+  for (int step = 1;; ++step) {
+    const auto work = world.group().all_reduce(gradients, ddp::comm::ReduceOp::sum, "gradients");
+    if (step == kFaultAfter) {
+      std::ofstream(fmt::format("{}/pid.{}", directory, world.rank())) << getpid() << '\n';
+    }
+    const bool at_fault = world.rank() == 1 && step == kFaultAfter;
+    if (at_fault && fault == "lost-gpu") {
+      ddp::fake::break_device(*world.device(), kUncorrectableMemoryError);
+    }
+    if (at_fault && fault == "end-program") throw std::runtime_error("the data is unreadable");
+    work.wait_host();
+  }
+}
+
+ddp::fake::Knobs knobs_of(const std::string& fault) {
+  ddp::fake::Knobs knobs;
+  knobs.others_elsewhere = true;
+  knobs.never_completes = kCompleted;
+  // NCCL's ranks, as the world's.
+  if (fault == "nccl-error") knobs.async_error[1] = kRemoteError;
+  knobs.fail_after = kFaultAfter;
+  return knobs;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  const std::string fault = argv[1];
+  ddp::fake::reset(knobs_of(fault));
+  ddp::comm::WorldOptions options;
+  options.backend = ddp::comm::Backend::nccl;
+  options.nccl.cuda_library = SLURM_DDP_FAKE_GPU;
+  options.nccl.nccl_library = SLURM_DDP_FAKE_GPU;
+  if (const char* seconds = std::getenv("GPU_FAULT_RANKS_TIMEOUT")) {
+    options.group.limits.timeout = std::chrono::seconds(std::atoi(seconds));
+  }
+  return ddp::comm::run("gpu_fault_ranks", options,
+                        [&](World& world) { train(world, fault, argv[2]); });
+}
