@@ -48,7 +48,7 @@ void require_trainable(torch::nn::Module& module, const std::vector<NamedTensor>
 StaleSynchronous::StaleSynchronous(torch::nn::Module& module, comm::Group& group,
                                    const StaleSynchronousOptions& options,
                                    std::span<const torch::Tensor> decayed)
-    : module_(module), group_(group), options_(options), buffers_(named_buffers(module)) {
+    : group_(group), options_(options), buffers_(named_buffers(module)) {
   auto state = named_parameters(module);
   for (const auto& p : state) {
     if (p.tensor.requires_grad()) parameters_.push_back(p);

@@ -87,7 +87,6 @@ class StaleSynchronous {
   void push_and_pull(std::span<const float> gradient, double learning_rate);
   void forget_gradients();
 
-  torch::nn::Module& module_;
   comm::Group& group_;
   StaleSynchronousOptions options_;
   std::vector<NamedTensor> parameters_;  // those that require gradients; decayed ones come first
