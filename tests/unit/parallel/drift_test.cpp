@@ -139,8 +139,9 @@ struct Change {
 class ChangedAfterWrapping : public testing::TestWithParam<std::tuple<Change, int>> {
  protected:
   static std::string error(bool allow_unused) {
-    const auto& [change, ranks] = GetParam();
-    return error_of([&, &change = change] {
+    const auto& change = std::get<Change>(GetParam());
+    const int ranks = std::get<int>(GetParam());
+    return error_of([&] {
       comm::run_ranks(ranks, [&](comm::Group& group) {
         auto net = make_branches();
         change.before(net);
