@@ -45,6 +45,8 @@ DeviceCalls load_device_calls(const std::string& path) {
   library.require(calls.set_bytes, "cudaMemsetAsync");
   library.require(calls.allocate, "cudaMalloc");
   library.require(calls.free, "cudaFree");
+  library.require(calls.allocate_host, "cudaMallocHost");
+  library.require(calls.free_host, "cudaFreeHost");
   calls.file = library.file_of("cudaMalloc");
   return calls;
 }

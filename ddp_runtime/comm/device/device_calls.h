@@ -50,6 +50,8 @@ struct DeviceCalls {
   int (*set_bytes)(void*, int, std::size_t, DeviceStream) = nullptr;
   int (*allocate)(void**, std::size_t) = nullptr;
   int (*free)(void*) = nullptr;
+  int (*allocate_host)(void**, std::size_t) = nullptr;  // page-locked
+  int (*free_host)(void*) = nullptr;
 
   std::string file;  // the library that contains them, for messages
 };

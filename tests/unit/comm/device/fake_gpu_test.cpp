@@ -241,5 +241,84 @@ TEST_F(FakeGpuTest, HostMustWaitToo) {
   stream.finish();
 }
 
+// ---- copies between the host and a device
+
+struct HostMemory {
+  explicit HostMemory(std::size_t bytes) {
+    void* pages = nullptr;
+    EXPECT_EQ(device_calls().allocate_host(&pages, bytes), cuda::kSuccess);
+    memory = {static_cast<std::byte*>(pages), [](std::byte* p) { device_calls().free_host(p); }};
+  }
+  std::shared_ptr<std::byte> memory;
+};
+
+int copy_on(const TestStream& stream, void* to, const void* from) {
+  return device_calls().copy(to, from, 16, cuda::kCopyDefault, stream.get());
+}
+
+TEST_F(FakeGpuTest, CopyMustWaitForTheKernelThatWrites) {
+  const Place p(0);
+  const HostMemory host(16);
+  write(p.data, std::vector<float>(4, 7), p.other.get());
+  EXPECT_EQ(copy_on(p.stream, host.memory.get(), p.memory.get()), cuda::kSuccess);
+  p.other.finish();
+  p.stream.finish();
+  EXPECT_THAT(expected_problems(), ElementsAre("a copy reads memory without waiting for a kernel "
+                                               "that writes, which writes it"));
+}
+
+TEST_F(FakeGpuTest, HostMustWaitForACopy) {
+  fake::reset({.polls_per_copy = 3});
+  const Place p(0);
+  const HostMemory host(16);
+  write(p.data, std::vector<float>(4, 7));
+  EXPECT_EQ(copy_on(p.stream, host.memory.get(), p.memory.get()), cuda::kSuccess);
+  EXPECT_NE(*reinterpret_cast<const float*>(host.memory.get()), 7);
+  fake::touch("the host", {host.memory.get(), 16}, false);
+  EXPECT_THAT(expected_problems(), ElementsAre("the host reads memory without waiting for a copy, "
+                                               "which writes it"));
+  p.stream.finish();
+  EXPECT_EQ(*reinterpret_cast<const float*>(host.memory.get()), 7);
+}
+
+TEST_F(FakeGpuTest, RefusesCopiesOfPageableAndOfFreedMemory) {
+  fake::reset({.pageable_copies = false});
+  const Place p(0);
+  std::array<float, 4> pageable{};
+  EXPECT_NE(copy_on(p.stream, pageable.data(), p.memory.get()), cuda::kSuccess);
+  std::byte* freed = nullptr;
+  {
+    const HostMemory host(16);
+    freed = host.memory.get();
+    EXPECT_EQ(copy_on(p.stream, freed, p.memory.get()), cuda::kSuccess);
+    p.stream.finish();
+    EXPECT_EQ(fake::page_locked_bytes(), 16U);
+  }
+  EXPECT_EQ(fake::page_locked_bytes(), 0U);
+  EXPECT_NE(copy_on(p.stream, freed, p.memory.get()), cuda::kSuccess);
+  const std::string problem = "a copy uses memory that is neither of a device nor page-locked";
+  EXPECT_THAT(expected_problems(), ElementsAre(problem, problem));
+  device_calls().take_last_error();
+}
+
+TEST_F(FakeGpuTest, RefusesHostMemoryThatIsFreedTooEarly) {
+  const Place p(0);
+  fake::hold(0);
+  void* pages = nullptr;
+  ASSERT_EQ(device_calls().allocate_host(&pages, 16), cuda::kSuccess);
+  copy_on(p.stream, pages, p.memory.get());
+  device_calls().free_host(pages);
+  EXPECT_THAT(expected_problems(), ElementsAre("memory is freed before a copy has run"));
+  fake::break_device(0, 700);  // the copy never runs
+}
+
+TEST_F(FakeGpuTest, KnowsWhoAllocatedMemory) {
+  const Place p(0);
+  void* pages = nullptr;
+  ASSERT_EQ(device_calls().allocate_host(&pages, 16), cuda::kSuccess);
+  device_calls().free(pages);
+  EXPECT_THAT(expected_problems(), ElementsAre("memory is freed by the wrong function"));
+}
+
 }  // namespace
 }  // namespace ddp::comm::test

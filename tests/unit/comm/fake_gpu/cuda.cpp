@@ -49,20 +49,23 @@ Stream& Machine::stream_of(void* handle) {
   return *found->second;
 }
 
-int allocate(Machine& machine, void** memory, std::size_t bytes, bool by_nccl) {
-  const auto device = static_cast<std::size_t>(current_device);
-  if (machine.used.at(device) + bytes > machine.knobs.memory) return kOutOfMemory;
+int allocate(Machine& machine, void** memory, std::size_t bytes, Owner owner) {
+  const bool on_host = owner == Owner::page_locked;
+  std::size_t& used =
+      on_host ? machine.page_locked : machine.used.at(static_cast<std::size_t>(current_device));
+  const std::size_t limit = on_host ? machine.knobs.page_locked : machine.knobs.memory;
+  if (used + bytes > limit) return kOutOfMemory;
   constexpr std::size_t kPage = 4096;
   auto owned = std::make_unique<std::byte[]>(bytes + kPage);
   std::memset(owned.get(), 0xcd, bytes + kPage);
   const auto begin = (reinterpret_cast<std::uintptr_t>(owned.get()) + kPage - 1) / kPage * kPage;
-  machine.used[device] += bytes;
-  machine.allocations[begin] = {bytes, current_device, by_nccl, std::move(owned)};
+  used += bytes;
+  machine.allocations[begin] = {bytes, on_host ? kHost : current_device, owner, std::move(owned)};
   *memory = reinterpret_cast<void*>(begin);
   return kCudaSuccess;
 }
 
-int release(Machine& machine, void* memory, bool by_nccl) {
+int release(Machine& machine, void* memory, Owner owner) {
   const auto begin = reinterpret_cast<std::uintptr_t>(memory);
   const auto found = machine.allocations.find(begin);
   if (found == machine.allocations.end()) {
@@ -70,7 +73,7 @@ int release(Machine& machine, void* memory, bool by_nccl) {
     return kInvalidValue;
   }
   const auto end = begin + found->second.bytes;
-  if (found->second.by_nccl != by_nccl) machine.report("memory is freed by the wrong library");
+  if (found->second.owner != owner) machine.report("memory is freed by the wrong function");
   std::vector<const Stream*> all;
   for (const auto& [handle, stream] : machine.streams) all.push_back(stream.get());
   for (const auto& stream : machine.defaults) all.push_back(stream.get());
@@ -91,9 +94,35 @@ int release(Machine& machine, void* memory, bool by_nccl) {
       }
     }
   }
-  machine.used[static_cast<std::size_t>(found->second.device)] -= found->second.bytes;
+  const int device = found->second.device;
+  (device == kHost ? machine.page_locked : machine.used[static_cast<std::size_t>(device)]) -=
+      found->second.bytes;
   machine.forget(begin, end);
   machine.allocations.erase(found);
+  return kCudaSuccess;
+}
+
+// Memory that was freed looks like memory that was never page-locked.
+int copy(Machine& machine, void* to, const void* from, std::size_t bytes, void* stream) {
+  const int device = machine.stream_of(stream).device;
+  if (const int error = error_of_device(machine, device); error != 0) return remember(error);
+  const auto planned = machine.knobs.copy_error.find(device);
+  if (planned != machine.knobs.copy_error.end()) return remember(planned->second);
+  for (const void* side : {static_cast<const void*>(to), from}) {
+    const Allocation* memory = machine.find(reinterpret_cast<std::uintptr_t>(side), bytes);
+    if (memory == nullptr && !machine.knobs.pageable_copies) {
+      machine.report("a copy uses memory that is neither of a device nor page-locked");
+      return kInvalidValue;
+    }
+    if (memory != nullptr && memory->device != kHost && memory->device != device) {
+      machine.report("a copy uses memory of another device");
+    }
+  }
+  auto item = std::make_shared<Item>();
+  item->name = "a copy";
+  item->run = [=] { std::memcpy(to, from, bytes); };
+  item->polls_left = machine.knobs.polls_per_copy;
+  machine.launch(stream, item, {{from, bytes}}, {{to, bytes}});
   return kCudaSuccess;
 }
 
@@ -259,9 +288,9 @@ int cudaEventQuery(void* handle) {
 }
 
 int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, void* stream) {
-  ddp::fake::launch(stream, "a copy", {{from, bytes}}, {{to, bytes}},
-                    [=] { std::memcpy(to, from, bytes); });
-  return 0;
+  auto& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  return ddp::fake::copy(machine, to, from, bytes, stream);
 }
 int cudaMemsetAsync(void* memory, int value, std::size_t bytes, void* stream) {
   ddp::fake::launch(stream, "a fill", {}, {{memory, bytes}},
@@ -271,12 +300,22 @@ int cudaMemsetAsync(void* memory, int value, std::size_t bytes, void* stream) {
 int cudaMalloc(void** memory, std::size_t bytes) {
   auto& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
-  return ddp::fake::allocate(machine, memory, bytes, false);
+  return ddp::fake::allocate(machine, memory, bytes, ddp::fake::Owner::cuda);
 }
 int cudaFree(void* memory) {
   auto& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
-  return ddp::fake::release(machine, memory, false);
+  return ddp::fake::release(machine, memory, ddp::fake::Owner::cuda);
+}
+int cudaMallocHost(void** memory, std::size_t bytes) {
+  auto& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  return ddp::fake::allocate(machine, memory, bytes, ddp::fake::Owner::page_locked);
+}
+int cudaFreeHost(void* memory) {
+  auto& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  return ddp::fake::release(machine, memory, ddp::fake::Owner::page_locked);
 }
 
 }  // extern "C"

@@ -42,6 +42,11 @@ struct Knobs {
   bool others_elsewhere = false;
   bool corrupts = false;                // reductions give wrong sums
   bool windows = true;                  // ncclCommWindowRegister gives windows
+  std::size_t page_locked = std::size_t{64} << 20;  // memory of the host
+  // Whether copies may use memory of the host that is not page-locked. Real ones may, but block.
+  bool pageable_copies = true;
+  int polls_per_copy = 0;              // for which a copy does not run
+  std::map<int, int> copy_error = {};  // by device: result of cudaMemcpyAsync
 };
 
 // Forgets all devices and problems. No thread may use the fake meanwhile.
@@ -51,6 +56,8 @@ void reset(const Knobs& knobs = {});
 std::vector<std::string> problems();
 // Objects that were created and not destroyed: "2 streams, 1 event"; empty if there are none.
 std::string leaks();
+// Bytes of page-locked memory that are allocated.
+std::size_t page_locked_bytes();
 // Number of ncclCommAbort calls.
 int aborts();
 // Number of threads that are in a call on a communicator.

@@ -78,6 +78,7 @@ void Machine::reset(const Knobs& wanted) {
   deadlock_reported_ = false;
   const auto devices = static_cast<std::size_t>(knobs.devices);
   used.assign(devices, 0);
+  page_locked = 0;
   known.assign(devices, {});
   running_.assign(devices, nullptr);
   defaults.clear();
@@ -124,6 +125,17 @@ void Machine::append(Stream& stream, const std::shared_ptr<Item>& item, const Mo
   join(stream.moment, known[static_cast<std::size_t>(stream.device)]);
   ++stream.moment[stream.timeline];
   stream.items.push_back(item);
+}
+
+void Machine::launch(void* stream, const std::shared_ptr<Item>& item,
+                     const std::vector<Range>& reads, const std::vector<Range>& writes) {
+  Stream& on = stream_of(stream);
+  item->touches = reads;
+  item->touches.insert(item->touches.end(), writes.begin(), writes.end());
+  append(on, item, here());
+  for (const auto& range : reads) access(range, false, on.timeline, on.moment, item->name);
+  for (const auto& range : writes) access(range, true, on.timeline, on.moment, item->name);
+  advance();
 }
 
 void Machine::commit(Communicator& communicator) {
@@ -201,6 +213,7 @@ bool Machine::advance(Stream& stream) {
 }
 
 bool Machine::advance(Item& item, Stream& stream) {
+  if (item.polls_left > 0 && item.polls_left-- > 0) return false;
   if (item.run) item.run();
   if (item.records) item.records->reached = true;
   if (item.awaits) return item.awaits->reached;
@@ -477,16 +490,16 @@ void launch(void* stream, const std::string& name, const std::vector<Range>& rea
             const std::vector<Range>& writes, const std::function<void()>& run) {
   auto& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
-  Stream& on = machine.stream_of(stream);
   auto item = std::make_shared<Item>();
   item->name = name;
   item->run = run;
-  item->touches = reads;
-  item->touches.insert(item->touches.end(), writes.begin(), writes.end());
-  machine.append(on, item, machine.here());
-  for (const auto& range : reads) machine.access(range, false, on.timeline, on.moment, name);
-  for (const auto& range : writes) machine.access(range, true, on.timeline, on.moment, name);
-  machine.advance();
+  machine.launch(stream, item, reads, writes);
+}
+
+std::size_t page_locked_bytes() {
+  auto& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  return machine.page_locked;
 }
 
 void touch(const std::string& who, Range range, bool writes) {

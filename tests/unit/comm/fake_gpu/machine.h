@@ -66,15 +66,20 @@ struct Item {
   std::string name;
   std::vector<Range> touches;
   std::function<void()> run;          // a kernel or a copy
+  int polls_left = 0;                 // for which it does not run
   std::shared_ptr<Position> records;  // an event
   std::shared_ptr<Position> awaits;
   std::vector<std::shared_ptr<Operation>> operations;  // one launch of NCCL
 };
 
+// Who allocated memory, and so must free it. Page-locked memory of the host belongs to no device.
+enum class Owner { cuda, nccl, page_locked };
+constexpr int kHost = -1;
+
 struct Allocation {
   std::size_t bytes = 0;
-  int device = 0;
-  bool by_nccl = false;
+  int device = 0;  // or kHost
+  Owner owner = Owner::cuda;
   std::unique_ptr<std::byte[]> memory;
 };
 
@@ -139,6 +144,9 @@ class Machine {
   // Puts an item on a stream, after what the calling thread knows.
   void append(Stream& stream, const std::shared_ptr<Item>& item, const Moment& caller);
   Stream& stream_of(void* handle);
+  // Puts a kernel or a copy of the calling thread on a stream.
+  void launch(void* stream, const std::shared_ptr<Item>& item, const std::vector<Range>& reads,
+              const std::vector<Range>& writes);
 
   // Puts the pending launch of a communicator on its streams.
   void commit(Communicator& communicator);
@@ -158,6 +166,7 @@ class Machine {
   // other thread.
   std::vector<Moment> known;
   std::vector<std::size_t> used;  // bytes, by device
+  std::size_t page_locked = 0;    // bytes
   std::set<int> held;
   std::map<int, int> broken;  // device: the error of all later calls
   std::vector<std::unique_ptr<Clique>> cliques;

@@ -12,8 +12,8 @@
 namespace ddp::fake {
 
 int device_of_this_thread();
-int allocate(Machine& machine, void** memory, std::size_t bytes, bool by_nccl);
-int release(Machine& machine, void* memory, bool by_nccl);
+int allocate(Machine& machine, void** memory, std::size_t bytes, Owner owner);
+int release(Machine& machine, void* memory, Owner owner);
 
 namespace {
 
@@ -366,13 +366,16 @@ int ncclGroupEnd() {
 int ncclMemAlloc(void** memory, std::size_t bytes) {
   auto& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
-  return ddp::fake::allocate(machine, memory, bytes, true) == 0 ? 0
-                                                                : ddp::fake::kUnhandledCudaError;
+  return ddp::fake::allocate(machine, memory, bytes, ddp::fake::Owner::nccl) == 0
+             ? 0
+             : ddp::fake::kUnhandledCudaError;
 }
 int ncclMemFree(void* memory) {
   auto& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
-  return ddp::fake::release(machine, memory, true) == 0 ? 0 : ddp::fake::kInvalidArgument;
+  return ddp::fake::release(machine, memory, ddp::fake::Owner::nccl) == 0
+             ? 0
+             : ddp::fake::kInvalidArgument;
 }
 int ncclCommRegister(void* communicator, void* memory, std::size_t bytes, void** handle) {
   return add_range(communicator, "ncclCommRegister", memory, bytes, false, handle);
