@@ -2,13 +2,9 @@
 #include "ddp_runtime/comm/device/nccl_start.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -20,110 +16,11 @@
 namespace ddp::comm {
 namespace {
 
-bool environment_says(const char* name, std::string_view value) {
-  const char* const text = std::getenv(name);
-  return text != nullptr && value == text;
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
-// ---- what the ranks tell each other
-
-constexpr std::size_t kFacts = 6;
-
-std::string to_text(const RankFacts& facts) {
-  return fmt::format("{}\n{}\n{}\n{}\n{}\n{}", facts.is_usage_error ? 1 : 0, facts.nccl_version,
-                     facts.shares_gpus ? 1 : 0, sanitize(facts.node), sanitize(facts.gpu),
-                     sanitize_lines(facts.error, 600));
-}
-
-RankFacts facts_from_text(const std::string& text) {
-  const auto parts = split(text, '\n', kFacts);
-  if (parts.size() != kFacts) throw RuntimeError("malformed facts from a rank about its GPU");
-  return {.error = std::string(parts[5]),
-          .is_usage_error = parts[0] == "1",
-          .nccl_version = static_cast<int>(parse_decimal(parts[1]).value_or(0)),
-          .node = std::string(parts[3]),
-          .gpu = std::string(parts[4]),
-          .shares_gpus = parts[2] == "1"};
-}
-
-// Collective. The number of ranks on `node` whose rank is lower than this one's.
-int local_rank(Group& host, const std::string& node) {
-  const auto nodes = host.all_gather_text(sanitize(node));
-  return static_cast<int>(std::count(nodes.begin(), nodes.begin() + host.rank(), sanitize(node)));
-}
-
-// The GPU of the rank with this number on its node.
-int default_device(const DeviceCalls& calls, int local_rank) {
-  int count = 0;
-  const bool known = calls.device_count(&count) == cuda::kSuccess && count > 0;
-  return known ? local_rank % count : 0;  // require_device() reports the other case
-}
-
-struct ThisRank {
-  RankFacts facts;
-  DeviceLibraries libraries;
-  int device = 0;
-};
-
-ThisRank facts_of_this_rank(Group& host, const NcclOptions& options) {
-  ThisRank rank;
-  RankFacts& facts = rank.facts;
-  facts.node = options.node.empty() ? host_name() : options.node;
-  const int on_node = local_rank(host, facts.node);
-  facts.shares_gpus = environment_says("NCCL_MULTI_RANK_GPU_ENABLE", "1");
-  try {
-    if (environment_says("NCCL_COMM_BLOCKING", "1")) {
-      throw UsageError(
-          "NCCL_COMM_BLOCKING=1 makes collectives that cannot be ended when a rank fails; unset "
-          "it");
-    }
-    if (options.prepare) options.prepare();
-    const DeviceCalls calls = rank.libraries.device = load_device_calls(options.cuda_library);
-    rank.libraries.nccl = load_nccl_calls(options.nccl_library);
-    facts.nccl_version = rank.libraries.nccl.version;
-    rank.device = options.device.value_or(default_device(calls, on_node));
-    require_device(calls, rank.device);
-    std::array<char, 32> address{};
-    check_device(calls, calls.set_device(rank.device), "be used by this process");
-    check_device(
-        calls, calls.pci_bus_id(address.data(), static_cast<int>(address.size()) - 1, rank.device),
-        "report its PCI address");
-    facts.gpu = address.data();
-  } catch (const UsageError& e) {
-    facts.error = e.what();
-    facts.is_usage_error = true;
-  } catch (const std::exception& e) {
-    facts.error = e.what();
-  }
-  return rank;
-}
-
-// ---- what the ranks may have in common
-
-std::optional<StartProblem> find_error(std::span<const RankFacts> ranks) {
-  std::size_t failed = 0;
-  std::size_t first = 0;
-  for (std::size_t rank = ranks.size(); rank-- > 0;) {
-    if (ranks[rank].error.empty()) continue;
-    ++failed;
-    first = rank;
-  }
-  if (failed == 0) return std::nullopt;
-  const std::string who =
-      failed == ranks.size() && failed > 1
-          ? fmt::format("all {} ranks, the first on {}", failed, ranks[first].node)
-      : failed > 1 ? fmt::format("{} of {} ranks, the first is rank {} on {}", failed, ranks.size(),
-                                 first, ranks[first].node)
-                   : fmt::format("rank {} on {}", first, ranks[first].node);
-  return StartProblem{
-      fmt::format("the NCCL backend cannot start ({}): {}", who, ranks[first].error),
-      ranks[first].is_usage_error};
+void require_abortable() {
+  const char* const blocking = std::getenv("NCCL_COMM_BLOCKING");
+  if (blocking == nullptr || std::string_view(blocking) != "1") return;
+  throw UsageError(
+      "NCCL_COMM_BLOCKING=1 makes collectives that cannot be ended when a rank fails; unset it");
 }
 
 std::optional<StartProblem> find_different_versions(std::span<const RankFacts> ranks) {
@@ -134,20 +31,6 @@ std::optional<StartProblem> find_different_versions(std::span<const RankFacts> r
         "nodes",
         ranks[0].node, nccl_release(ranks[0].nccl_version), rank, ranks[rank].node,
         nccl_release(ranks[rank].nccl_version))};
-  }
-  return std::nullopt;
-}
-
-std::optional<StartProblem> find_shared_gpu(std::span<const RankFacts> ranks) {
-  std::map<std::pair<std::string, std::string>, std::size_t> users;
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    const auto& facts = ranks[rank];
-    const auto [other, is_first] = users.emplace(std::pair(facts.node, facts.gpu), rank);
-    if (is_first || facts.shares_gpus) continue;
-    return StartProblem{
-        fmt::format("ranks {} and {} on {} both use the GPU {}; request one GPU per task with "
-                    "--gpus-per-task=1, start fewer tasks, or use --device cpu",
-                    other->second, rank, facts.node, facts.gpu)};
   }
   return std::nullopt;
 }
@@ -242,22 +125,25 @@ void prove_connection(const DeviceLibraries& libraries, const StartedNccl& start
 }  // namespace
 
 std::optional<StartProblem> find_start_problem(std::span<const RankFacts> ranks) {
-  if (auto problem = find_error(ranks)) return problem;
+  if (auto problem = find_gpu_error(ranks, "the NCCL backend cannot start")) return problem;
   if (auto problem = find_different_versions(ranks)) return problem;
-  return find_shared_gpu(ranks);
+  const auto shared = find_shared_gpu(ranks);
+  if (!shared) return std::nullopt;
+  return StartProblem{
+      fmt::format("{}; request one GPU per task with --gpus-per-task=1, start fewer tasks, or use "
+                  "--backend mpi, which sends GPU memory through the host",
+                  *shared)};
 }
 
 StartedNccl start_nccl(Group& host, FailureState& failures, const NcclOptions& options) {
-  const ThisRank mine = facts_of_this_rank(host, options);
-  const DeviceLibraries& libraries = mine.libraries;
-  std::vector<RankFacts> all;
-  for (const auto& text : host.all_gather_text(to_text(mine.facts))) {
-    all.push_back(facts_from_text(text));
-  }
-  if (const auto problem = find_start_problem(all)) {
-    if (problem->is_usage_error) throw UsageError(problem->text);
-    throw RuntimeError(problem->text);
-  }
+  DeviceLibraries libraries;
+  const ThisGpu mine = find_this_gpu(host, options, [&](RankFacts& facts) {
+    require_abortable();
+    libraries.nccl = load_nccl_calls(options.nccl_library);
+    facts.nccl_version = libraries.nccl.version;
+  });
+  libraries.device = mine.calls;
+  throw_if(find_start_problem(exchange_facts(host, mine.facts)));
   const NcclId id = agree_on_id(host, libraries.nccl);
   const auto& calls = libraries.device;
   // Declared first, because after an error the communicator ends before the memory that its kernel

@@ -9,26 +9,12 @@
 
 #include "ddp_runtime/comm/device/communicator.h"
 #include "ddp_runtime/comm/device/event_pool.h"
+#include "ddp_runtime/comm/device/gpu_survey.h"
 #include "ddp_runtime/comm/device/nccl_options.h"
 #include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/group.h"
 
 namespace ddp::comm {
-
-// What each rank tells the others before they connect.
-struct RankFacts {
-  std::string error = {};       // why this rank cannot start; empty if it can
-  bool is_usage_error = false;  // whether the user can change that
-  int nccl_version = 0;
-  std::string node = {};
-  std::string gpu = {};      // its PCI address
-  bool shares_gpus = false;  // NCCL_MULTI_RANK_GPU_ENABLE=1
-};
-
-struct StartProblem {
-  std::string text = {};
-  bool is_usage_error = true;
-};
 
 // The reason why these ranks cannot connect, in one sentence for all of them; nullopt if there is
 // none. Pure.

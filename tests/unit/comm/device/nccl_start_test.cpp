@@ -148,6 +148,23 @@ TEST(StartProblem, ComparesTheRanks) {
   EXPECT_FALSE(problem->is_usage_error);
 }
 
+TEST(ReasonAgainstNccl, IsASharedGpu) {
+  std::vector<RankFacts> ranks(4, {.node = "a", .gpu = "1"});
+  ranks[1].gpu = "2";
+  ranks[2].node = "b";
+  ranks[3] = {.node = "b", .gpu = "2"};
+  EXPECT_FALSE(reason_against_nccl(ranks));
+
+  ranks[3].gpu = "1";
+  EXPECT_EQ(reason_against_nccl(ranks),
+            "ranks 2 and 3 on b both use the GPU 1, which NCCL refuses");
+  ranks[1].error = "no NCCL";  // its start reports that
+  EXPECT_FALSE(reason_against_nccl(ranks));
+  ranks[1].error.clear();
+  for (auto& rank : ranks) rank.shares_gpus = true;  // the user asks NCCL to allow it
+  EXPECT_FALSE(reason_against_nccl(ranks));
+}
+
 TEST(NcclRelease, KnowsBothSchemes) {
   EXPECT_EQ(nccl_release(22809), "2.28.9");
   EXPECT_EQ(nccl_release(2803), "2.8.3");
