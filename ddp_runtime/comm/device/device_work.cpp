@@ -89,10 +89,15 @@ WorkTimes DeviceWork::times() {
   return times_;
 }
 
+void DeviceWork::began() {
+  const std::lock_guard lock(mutex_);
+  times_.started = Clock::now();
+}
+
 void DeviceWork::launched(EventPool::Event end) {
   {
     const std::lock_guard lock(mutex_);
-    times_.started = Clock::now();
+    if (times_.started == Clock::time_point()) times_.started = Clock::now();
     end_ = std::move(end);
     phase_ = Phase::launched;
   }

@@ -30,7 +30,9 @@ class DeviceWork final : public Work::Completion {
   bool done() override;
   WorkTimes times() override;
 
-  // The queue's side. `end` is recorded behind the collective.
+  // The queue's side. `end` is recorded behind the collective. began() gives an earlier time than
+  // launched() for WorkTimes::started.
+  void began();
   void launched(EventPool::Event end);
   void finished();
   void failed(std::exception_ptr error);

@@ -4,30 +4,12 @@
 #include <fmt/format.h>
 
 #include <exception>
-#include <stdexcept>
 #include <utility>
 
 #include "ddp_runtime/comm/call_record.h"
+#include "ddp_runtime/comm/device/buffer_checks.h"
 
 namespace ddp::comm {
-namespace {
-
-void require_valid(bool condition, const char* what) {
-  if (!condition) throw std::invalid_argument(what);
-}
-
-bool on_device(const Buffer& a) {
-  return a.memory == Memory::device;
-}
-
-// Whether both are in device memory, on one stream.
-bool on_device(const Buffer& a, const Buffer& b) {
-  require_valid(a.memory == b.memory && a.stream == b.stream,
-                "both buffers of a collective must be in the same memory, on the same stream");
-  return on_device(a);
-}
-
-}  // namespace
 
 NcclGroup::NcclGroup(Group& host, FailureState& failures, const NcclOptions& options)
     : NcclGroup(host, open(host, failures, options), kMainChannel) {
@@ -122,9 +104,7 @@ Work NcclGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::st
   if (!on_device(input, output)) {
     return host_.reduce_scatter(input, output, op, std::move(label));
   }
-  require_valid(
-      input.type == output.type && input.count == output.count * static_cast<std::size_t>(size()),
-      "reduce_scatter: input must hold size() times the elements of output, of one type");
+  require_reduce_scatter(*this, input, output);
   return launch("reduce_scatter", input, fmt::format("{} of {}", to_string(op), describe(input)),
                 std::move(label), [=](Communicator& nccl, DeviceStream stream) {
                   nccl.reduce_scatter(input, output, op, stream);
@@ -133,9 +113,7 @@ Work NcclGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::st
 
 Work NcclGroup::all_gather(Buffer input, Buffer output, std::string label) {
   if (!on_device(input, output)) return host_.all_gather(input, output, std::move(label));
-  require_valid(
-      input.type == output.type && output.count == input.count * static_cast<std::size_t>(size()),
-      "all_gather: output must hold size() times the elements of input, of one type");
+  require_all_gather(*this, input, output);
   return launch(
       "all_gather", input, describe(input), std::move(label),
       [=](Communicator& nccl, DeviceStream stream) { nccl.all_gather(input, output, stream); });
@@ -143,7 +121,7 @@ Work NcclGroup::all_gather(Buffer input, Buffer output, std::string label) {
 
 Work NcclGroup::broadcast(Buffer data, int root, std::string label) {
   if (!on_device(data)) return host_.broadcast(data, root, std::move(label));
-  require_valid(root >= 0 && root < size(), "broadcast: root is not a rank of the group");
+  require_root(*this, root);
   return launch(
       "broadcast", data, fmt::format("{} from rank {}", describe(data), root), std::move(label),
       [=](Communicator& nccl, DeviceStream stream) { nccl.broadcast(data, root, stream); });
@@ -151,13 +129,13 @@ Work NcclGroup::broadcast(Buffer data, int root, std::string label) {
 
 Work NcclGroup::send(Buffer data, int peer, std::string label) {
   if (!on_device(data)) return host_.send(data, peer, std::move(label));
-  require_valid(peer >= 0 && peer < size() && peer != rank(), "send: peer is not another rank");
+  require_peer(*this, peer, "send: peer is not another rank");
   return device_.queue->message(channel_, {true, data, peer}, label);
 }
 
 Work NcclGroup::receive(Buffer data, int peer, std::string label) {
   if (!on_device(data)) return host_.receive(data, peer, std::move(label));
-  require_valid(peer >= 0 && peer < size() && peer != rank(), "receive: peer is not another rank");
+  require_peer(*this, peer, "receive: peer is not another rank");
   return device_.queue->message(channel_, {false, data, peer}, label);
 }
 

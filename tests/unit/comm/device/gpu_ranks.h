@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,31 +35,30 @@ inline NcclOptions quick_options() {
   return options;
 }
 
+// Opens the group of a rank on its group of hosts.
+using OpenGroup = std::function<std::unique_ptr<Group>(int rank, Group& host, FailureState&)>;
+
 // Returns each rank's error; empty if it had none. As in a real job, the first error ends all
-// ranks. `change` adjusts the options of a rank.
-inline std::vector<std::string> run_gpu_ranks(
-    int ranks, const std::function<void(GpuRank)>& body,
-    const std::function<void(int rank, NcclOptions&)>& change = {}) {
+// ranks.
+inline std::vector<std::string> run_ranks_on_gpus(int ranks, const OpenGroup& open,
+                                                  const std::function<void(GpuRank)>& body,
+                                                  const GroupOptions& host_options = {}) {
   FailureState failures;
   InProcessNetwork network(ranks);
   std::vector<std::string> errors(static_cast<std::size_t>(ranks));
   const auto run = [&](int rank) {
     const auto connect = [&network, rank] { return network.connect(rank); };
-    NcclOptions options = quick_options();
-    options.device = rank;
-    if (change) change(rank, options);
-    device_calls().set_device(rank);
     const auto fail = [&](const std::exception& e) {
       errors[static_cast<std::size_t>(rank)] = e.what();
       failures.fail({rank, e.what()});
     };
     try {
-      P2pGroup host(connect(), failures, {}, connect);
+      P2pGroup host(connect(), failures, host_options, connect);
       try {
-        NcclGroup group(host, failures, options);
+        const auto group = open(rank, host, failures);
         try {
           const TestStream stream;
-          body({rank, group, host, failures, stream});
+          body({rank, *group, host, failures, stream});
           stream.finish();
         } catch (const std::exception& e) {
           fail(e);  // before the group is destroyed, because peers may be waiting for this rank
@@ -74,6 +74,20 @@ inline std::vector<std::string> run_gpu_ranks(
   for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run, rank);
   for (auto& thread : threads) thread.join();
   return errors;
+}
+
+// With groups of NCCL. `change` adjusts the options of a rank.
+inline std::vector<std::string> run_gpu_ranks(
+    int ranks, const std::function<void(GpuRank)>& body,
+    const std::function<void(int rank, NcclOptions&)>& change = {}) {
+  const auto open = [&](int rank, Group& host, FailureState& failures) {
+    NcclOptions options = quick_options();
+    options.device = rank;
+    if (change) change(rank, options);
+    device_calls().set_device(rank);
+    return std::make_unique<NcclGroup>(host, failures, options);
+  };
+  return run_ranks_on_gpus(ranks, open, body);
 }
 
 }  // namespace ddp::comm::test

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// A group whose collectives of device memory travel through page-locked memory of the host, by the
+// group of hosts on which it is built; see Note [Staging] in staging_queue.h. It is slower than
+// NCCL, but works with any number of ranks per GPU and on any network, and it adds like the group
+// of hosts, in rank order too. Host memory goes by the group of hosts directly.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/comm/device/nccl_options.h"
+#include "ddp_runtime/comm/device/staging_options.h"
+#include "ddp_runtime/comm/device/staging_queue.h"
+#include "ddp_runtime/comm/failure/failure_state.h"
+#include "ddp_runtime/comm/group.h"
+
+namespace ddp::comm {
+
+// Differences from a group of hosts, for device memory:
+// - A collective begins after the work that is on the stream of its buffer when it is called.
+// - Work::wait() blocks until all ranks have sent their data, and then makes that stream wait;
+//   Work::wait_host() makes the caller wait. A send, and a broadcast on its root, are done when
+//   their data has left the GPU.
+// - Collectives of device memory have an order of their own: one of host memory may overtake them.
+// - allocate() returns device memory.
+// barrier() waits on the host, until all ranks have called it and the collectives of device memory
+// before it are done.
+class StagedGroup final : public Group {
+ public:
+  // Collective. Chooses and checks the GPU of each rank, from the options that NCCL has too, and
+  // opens a channel of `host`. Throws on all ranks if there is an error on one: UsageError if the
+  // user can change the cause, RuntimeError or PeerFailure otherwise. `host` and `failures` must
+  // outlive the group and all Works. No other thread may use `host` meanwhile.
+  StagedGroup(Group& host, FailureState& failures, const NcclOptions& gpu,
+              const StagingOptions& staging = {});
+  // Finishes the queued collectives, unless a rank has failed or an exception destroys the group.
+  // Memory of allocate() remains usable.
+  ~StagedGroup() override;
+
+  int rank() const noexcept override { return host_.rank(); }
+  int size() const noexcept override { return host_.size(); }
+  std::string_view backend() const noexcept override { return host_.backend(); }
+  // The number of this rank's GPU among those that this process sees.
+  int device() const noexcept { return shared_->device; }
+  FlightRecorder& flight_recorder() noexcept override { return host_.flight_recorder(); }
+
+  Group& channel(const std::string& name) override;
+  PointToPointChannel& point_to_point_channel(const std::string& name) override;
+  std::uint64_t call_history() const override;
+
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
+  Work all_reduce(Buffer data, ReduceOp op, std::string label,
+                  std::shared_ptr<const void> keep) override;
+  Work reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label) override;
+  Work all_gather(Buffer input, Buffer output, std::string label) override;
+  Work broadcast(Buffer data, int root, std::string label) override;
+  Work send(Buffer data, int peer, std::string label) override;
+  Work receive(Buffer data, int peer, std::string label) override;
+  Work barrier(std::string label) override;
+
+ private:
+  // What all channels of a group share.
+  struct Shared {
+    Group& main;  // of hosts; opens channels
+    FailureState& failures;
+    int device = 0;
+    std::string gpu = {};  // its PCI address
+    LinkLimits limits = {};
+    std::size_t memory_bytes = 0;
+    std::shared_ptr<EventPool> events = {};
+  };
+  using SharedPtr = std::shared_ptr<const Shared>;
+  // A channel, or the group itself. `host` carries host memory.
+  StagedGroup(Group& host, SharedPtr shared, const std::string& name);
+
+  static SharedPtr open(Group& host, FailureState& failures, const NcclOptions& gpu,
+                        const StagingOptions& staging);
+  // Calls make(first, count, label) for consecutive ranges of `count` elements that fit into the
+  // memory, if each element takes `bytes_each` bytes of it.
+  using MakePiece = std::function<StagingQueue::Piece(std::size_t first, std::size_t count,
+                                                      const std::string& label)>;
+  std::vector<StagingQueue::Piece> in_pieces(std::size_t count, std::size_t bytes_each,
+                                             const std::string& label, const MakePiece& make) const;
+  // Numbers the call, and adds it to the call history with its signature.
+  Work submit(const std::string& name, const std::string& signature, const std::string& label,
+              StagingQueue::Call call);
+
+  Group& host_;
+  SharedPtr shared_;
+  Group& carrier_;            // of hosts, for the data of this group's device memory
+  mutable std::mutex mutex_;  // for the two below
+  std::uint64_t next_number_ = 0;
+  std::uint64_t history_ = 0;
+  int exceptions_ = std::uncaught_exceptions();  // when the group was created
+  std::unique_ptr<StagingQueue> queue_;
+  std::map<std::string, std::unique_ptr<StagedGroup>> channels_;
+};
+
+}  // namespace ddp::comm
