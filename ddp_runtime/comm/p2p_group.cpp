@@ -29,10 +29,9 @@ void require(bool condition, const char* what) {
 }
 
 void require_host(const Buffer& data) {
-  require(
-      data.memory == Memory::host,
-      "this group communicates host memory, but the buffer is in the memory of a device; choose "
-      "Backend::nccl for tensors on GPUs");
+  require(data.memory == Memory::host,
+          "this group communicates host memory, but the buffer is in the memory of a device; set "
+          "WorldOptions::gpus for tensors on GPUs");
 }
 
 LinkLimits whole_elements(LinkLimits limits) {

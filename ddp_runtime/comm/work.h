@@ -51,7 +51,8 @@ class Work {
 
   // Host memory: blocks without using the CPU until the collective is done on this rank. Device
   // memory: makes the stream of the collective's buffer wait, and blocks only until the collective
-  // is on its way to the device.
+  // is on its way to the device. With MPI, that is when the hosts have its result, so wait as late
+  // as possible.
   void wait() const {
     if (completion_) completion_->wait();
   }

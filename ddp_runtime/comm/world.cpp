@@ -18,7 +18,9 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/descriptor_limit.h"
+#include "ddp_runtime/comm/device/gpu_survey.h"
 #include "ddp_runtime/comm/device/nccl_group.h"
+#include "ddp_runtime/comm/device/staged_group.h"
 #include "ddp_runtime/comm/failure/error_channel.h"
 #include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/in_process/in_process_transport.h"
@@ -164,18 +166,36 @@ World::World(const WorldOptions& options) : failures_(std::make_unique<FailureSt
                        [is_leader, several, limit = options.liveness.exit] {
                          end_stuck_process(limit, is_leader && several);
                        }});
-    if (options.backend == Backend::nccl) {
-      NcclOptions nccl = options.nccl;
-      nccl.limits = options.group.limits;
-      gpus_ = std::make_unique<NcclGroup>(*group_, *failures_, nccl);
-    }
+    if (options.gpus || options.backend == Backend::nccl) open_gpus(options);
   } catch (...) {
     if (failures_->failed() && mpi_) mpi_->abandon();
     throw;
   }
 }
 
+void World::open_gpus(const WorldOptions& options) {
+  NcclOptions gpu = options.nccl;
+  gpu.limits = options.group.limits;
+  std::optional<std::string> against_nccl;
+  if (options.backend == Backend::automatic) {
+    against_nccl =
+        options.group.in_rank_order
+            ? "NCCL does not add in rank order"
+            : reason_against_nccl(exchange_facts(*group_, find_this_gpu(*group_, gpu).facts));
+    if (against_nccl && group_->rank() == 0 && options.group.announce) {
+      options.group.announce(
+          fmt::format("{}, so GPU memory is sent by MPI through the host", *against_nccl));
+    }
+  }
+  if (options.backend == Backend::mpi || against_nccl) {
+    staged_ = std::make_unique<StagedGroup>(*group_, *failures_, gpu, options.staging);
+  } else {
+    nccl_ = std::make_unique<NcclGroup>(*group_, *failures_, gpu);
+  }
+}
+
 World::~World() {
+  staged_.reset();  // finishes collectives, in which other ranks may need this one
   if (!failures_->failed()) {
     try {
       group_->barrier("end of the job").wait();  // no rank exits while another still needs it
@@ -183,19 +203,22 @@ World::~World() {
       // The rank that failed reports the error, and the destructors below check failures_.
     }
   }
-  gpus_.reset();
+  nccl_.reset();
   errors_.reset();
   group_.reset();
   if (failures_->failed() && mpi_) mpi_->abandon();
 }
 
 Group& World::group() noexcept {
-  if (gpus_) return *gpus_;
+  if (nccl_) return *nccl_;
+  if (staged_) return *staged_;
   return *group_;
 }
 
 std::optional<int> World::device() const noexcept {
-  return gpus_ ? std::optional(gpus_->device()) : std::nullopt;
+  if (nccl_) return nccl_->device();
+  if (staged_) return staged_->device();
+  return std::nullopt;
 }
 
 Failure World::fail(const Failure& failure) {

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "ddp_runtime/comm/device/nccl_options.h"
+#include "ddp_runtime/comm/device/staging_options.h"
 #include "ddp_runtime/comm/failure/failure.h"
 #include "ddp_runtime/comm/failure/liveness_limits.h"
 #include "ddp_runtime/comm/group.h"
@@ -23,9 +24,11 @@ class ErrorChannel;
 class FailureState;
 class MpiEnvironment;
 class NcclGroup;
+class StagedGroup;
 
-// nccl: collectives of GPU memory run on the GPUs, and those of host memory by MPI. automatic: mpi;
-// a program that trains on GPUs chooses nccl.
+// nccl: collectives of GPU memory run on the GPUs, and those of host memory by MPI. mpi: all run by
+// MPI, and GPU memory is copied through the host. automatic: mpi on CPUs; on GPUs, nccl unless
+// ranks share a GPU or sums must be in rank order.
 enum class Backend : std::uint8_t { automatic, mpi, nccl };
 
 // Throws UsageError with the list of available backends.
@@ -33,8 +36,14 @@ Backend parse_backend(const std::string& name);
 
 struct WorldOptions {
   Backend backend = Backend::automatic;
+  // The ranks train on GPUs, so collectives of GPU memory are needed. Backend::nccl implies it. If
+  // the backend is chosen automatically and is mpi, group.announce is called with the reason.
+  bool gpus = false;
   GroupOptions group;
-  NcclOptions nccl;  // `limits` are those of `group`
+  // For nccl; `limits` are those of `group`. `device`, `prepare`, `cuda_library` and `node` also
+  // count for GPUs with the backend mpi.
+  NcclOptions nccl;
+  StagingOptions staging;  // for GPUs with the backend mpi
   // File in which rank 0 records what all ranks were doing when one failed (JSON); empty: no file.
   std::string failure_dump;
   // Limits for detecting ranks that are stopped or whose machine is gone.
@@ -48,7 +57,8 @@ class World {
  public:
   // Collective over the job. A process started without mpirun or srun is a world of one rank.
   // Throws UsageError if the launcher and MPI disagree on the number of processes, and PeerFailure
-  // if a rank cannot connect to rank 0 or is lost meanwhile. See start_nccl() for errors of GPUs.
+  // if a rank cannot connect to rank 0 or is lost meanwhile. See start_nccl() and StagedGroup for
+  // errors of GPUs.
   explicit World(const WorldOptions& options = {});
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -59,7 +69,8 @@ class World {
   // Whether this is the rank that prints on behalf of all of them.
   bool is_leader() const noexcept { return rank() == 0; }
   Group& group() noexcept;
-  // The number of this rank's GPU among those that this process sees; nullopt with the backend mpi.
+  // The number of this rank's GPU among those that this process sees; nullopt if it does not train
+  // on a GPU.
   std::optional<int> device() const noexcept;
 
   // Reports a failure to the other ranks, unless they already know it: a failure of this rank, or
@@ -73,11 +84,14 @@ class World {
   void kill_remaining(int exit_code);
 
  private:
+  void open_gpus(const WorldOptions& options);
+
   std::unique_ptr<FailureState> failures_;
   std::unique_ptr<MpiEnvironment> mpi_;
   std::unique_ptr<Group> group_;
   std::unique_ptr<ErrorChannel> errors_;
-  std::unique_ptr<NcclGroup> gpus_;
+  std::unique_ptr<NcclGroup> nccl_;
+  std::unique_ptr<StagedGroup> staged_;
 };
 
 // Runs `body` in the world and turns the outcome into an exit code: 0, 1 after a failure, 2 after a

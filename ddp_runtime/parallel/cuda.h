@@ -3,7 +3,7 @@
 // program runs on login nodes, on CPUs and on GPUs, and starts quickly where no GPU is wanted.
 //
 //   ddp::comm::WorldOptions options;
-//   options.backend = ddp::comm::Backend::nccl;
+//   options.gpus = true;
 //   options.nccl.prepare = ddp::load_cuda;
 //   return ddp::comm::run("mine", options, [](ddp::comm::World& world) {
 //     const torch::Device device = ddp::cuda_device(*world.device());

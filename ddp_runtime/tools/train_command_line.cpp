@@ -103,8 +103,10 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
   app.option_defaults()->group("Run");
   app.add_option("--device", c.device, "cpu or cuda: where the model is trained")
       ->capture_default_str();
-  app.add_option("--backend", c.backend,
-                 "How gradients travel: mpi for CPUs, nccl for GPUs; auto chooses by --device")
+  app.add_option(
+         "--backend", c.backend,
+         "How gradients travel: mpi, or nccl for GPUs; auto takes nccl for GPUs that ranks do "
+         "not share; mpi sends GPU memory through the host")
       ->capture_default_str();
   app.add_option("--bucket-mb", c.bucket_mb, "Size of gradient buckets in MiB")
       ->check(size_in_mib())
@@ -226,19 +228,19 @@ data::SyntheticShape synthetic_shape(const models::ModelOptions& model) {
   return shape;
 }
 
+bool trains_on_gpus(const TrainCommandLine& c) {
+  return c.device == "cuda";
+}
+
 comm::Backend backend_of(const TrainCommandLine& c) {
   const auto backend = comm::parse_backend(c.backend);
   if (c.device != "cpu" && c.device != "cuda") {
     throw UsageError(fmt::format("unknown device '{}'; use cpu or cuda", c.device));
   }
-  const bool on_gpus = c.device == "cuda";
-  if (on_gpus && backend == comm::Backend::mpi) {
-    throw UsageError("--device cuda needs --backend nccl: this version sends no GPU memory by MPI");
-  }
-  if (!on_gpus && backend == comm::Backend::nccl) {
+  if (!trains_on_gpus(c) && backend == comm::Backend::nccl) {
     throw UsageError("--backend nccl is for GPUs; add --device cuda, or use --backend mpi");
   }
-  return on_gpus ? comm::Backend::nccl : backend;
+  return backend;
 }
 
 // Performs the checks that CLI11 cannot.
@@ -246,9 +248,9 @@ void interpret(TrainCommandLine& c) {
   auto& t = c.train;
   const auto backend = backend_of(c);
   if (c.deterministic && backend == comm::Backend::nccl) {
-    throw UsageError("--deterministic needs --device cpu: NCCL does not add in rank order");
+    throw UsageError("--deterministic needs --backend mpi: NCCL does not add in rank order");
   }
-  if (t.staleness && backend == comm::Backend::nccl) {
+  if (t.staleness && trains_on_gpus(c)) {
     throw UsageError(
         "--staleness needs --device cpu: asynchronous training keeps its shards there");
   }
@@ -295,7 +297,8 @@ void make_report_directory(const std::filesystem::path& directory) {
 comm::WorldOptions world_options_of(const TrainCommandLine& c) {
   comm::WorldOptions options;
   options.backend = backend_of(c);
-  if (options.backend == comm::Backend::nccl) options.nccl.prepare = load_cuda;
+  options.gpus = trains_on_gpus(c);
+  if (options.gpus) options.nccl.prepare = load_cuda;
   options.group.limits.timeout = milliseconds(c.timeout_seconds);
   options.start_timeout = milliseconds(c.start_timeout_seconds);
   options.liveness = comm::limits_for(milliseconds(c.silence_seconds));

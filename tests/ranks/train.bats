@@ -114,9 +114,8 @@ PY
   refused 2 "unknown optimizer 'lion'" --optimizer lion
   refused 2 "unknown precision 'fp8'" --precision fp8
   refused 2 "--backend nccl is for GPUs; add --device cuda, or use --backend mpi" --backend nccl
-  refused 2 "--device cuda needs --backend nccl" --device cuda --backend mpi
   refused 2 "unknown device 'gpu'; use cpu or cuda" --device gpu
-  refused 2 "--deterministic needs --device cpu" --device cuda --deterministic
+  refused 2 "--deterministic needs --backend mpi: NCCL does not add in rank order" --device cuda --backend nccl --deterministic
   refused 2 "--staleness needs --device cpu" --device cuda --staleness 2
   refused 2 "--checkpoint-every takes" --checkpoint-every never
   refused 2 "--epochs: '0' is not a number from 1 to 1000000000" --epochs 0
@@ -131,6 +130,8 @@ PY
   [[ $(spoken) =~ "training on GPUs needs PyTorch 2.11 or newer, but this program was built with "|\
 "/libtorch_cuda.so cannot be loaded: "|"this machine has no NVIDIA driver; run on a node with GPUs" ]] ||
     { spoken; false; }
+  refused 2 "the MPI backend cannot use GPUs (all 2 ranks, the first on $(hostname)): " --device cuda --backend mpi
+  refused 2 "the MPI backend cannot use GPUs (all 2 ranks, the first on $(hostname)): " --device cuda --deterministic
 }
 
 @test "numbers that no run can have are refused with one sentence" {
