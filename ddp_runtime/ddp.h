@@ -12,6 +12,7 @@
 #include "ddp_runtime/data/sampler.h"
 #include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/optim/optimizers.h"
 #include "ddp_runtime/parallel/activation_checkpoint.h"
 #include "ddp_runtime/parallel/cuda.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// SGD, Adam and AdamW whose step reads and writes memory once.
+//
+// They are torch::optim's classes with another step(): constructors, parameter groups, options,
+// state objects and files are theirs, so they go wherever a torch::optim::Optimizer goes, and each
+// can resume from the state of the other. The results are bitwise the same; Note [Bits of libtorch]
+// in update_rules.h says how.
+//
+// A parameter is updated in one pass if it, its gradient and its state are dense float32 tensors on
+// the CPU with the same order of elements. libtorch's own step updates all others: sparse
+// gradients, other types and devices, AMSGrad. It also updates all parameters if some share memory,
+// or if the rules do not give libtorch's bits on this machine (self_check.h).
+//
+// If a parameter's gradient is refused with an exception, no parameter that fits has been updated.
+#pragma once
+
+#include <torch/torch.h>
+
+#include "ddp_runtime/optim/self_check.h"
+
+namespace ddp::optim {
+
+class SGD : public torch::optim::SGD {
+ public:
+  using torch::optim::SGD::SGD;
+
+  torch::Tensor step(LossClosure closure = nullptr) override;
+
+ protected:
+  // The rules of the one pass; null leaves every parameter to libtorch's step.
+  virtual const UpdateRules* rules() const { return rules_in_use(Rule::sgd); }
+};
+
+class Adam : public torch::optim::Adam {
+ public:
+  using torch::optim::Adam::Adam;
+
+  torch::Tensor step(LossClosure closure = nullptr) override;
+
+ protected:
+  virtual const UpdateRules* rules() const { return rules_in_use(Rule::adam); }
+};
+
+class AdamW : public torch::optim::AdamW {
+ public:
+  using torch::optim::AdamW::AdamW;
+
+  torch::Tensor step(LossClosure closure = nullptr) override;
+
+ protected:
+  virtual const UpdateRules* rules() const { return rules_in_use(Rule::adamw); }
+};
+
+}  // namespace ddp::optim

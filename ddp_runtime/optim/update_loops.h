@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops of the update rules. Each file that includes this header is compiled for another
+// instruction set. Everything is in an anonymous namespace, and nothing here calls an inline
+// function of a library: the linker keeps one copy of such a function, perhaps the one with
+// instructions that this CPU does not have.
+#pragma once
+
+#include "ddp_runtime/optim/update_rules.h"
+
+namespace ddp::optim {
+namespace {
+
+// Returns sum + a * b.
+template <bool kFused>
+inline float add_product(float sum, float a, float b) {
+  if constexpr (kFused) {
+    return __builtin_fmaf(a, b, sum);
+  } else {
+    return sum + a * b;
+  }
+}
+
+enum class Momentum : std::uint8_t { none, first, later };
+
+template <bool kFused, bool kDecays, Momentum kMomentum, bool kNesterov>
+void sgd_loop(const SgdUpdate& update, const SgdArrays& arrays, std::size_t count) {
+  const SgdUpdate u = update;
+  float* __restrict parameter = arrays.parameter;
+  const float* __restrict gradient = arrays.gradient;
+  float* __restrict momentum = arrays.momentum;
+  for (std::size_t i = 0; i < count; ++i) {
+    float direction = gradient[i];
+    if constexpr (kDecays) {
+      direction = add_product<kFused>(direction, parameter[i], u.weight_decay);
+    }
+    if constexpr (kMomentum != Momentum::none) {
+      float average = direction;
+      if constexpr (kMomentum == Momentum::later) {
+        average = add_product<kFused>(momentum[i] * u.momentum, direction, u.gradient_share);
+      }
+      momentum[i] = average;
+      direction = kNesterov ? add_product<kFused>(direction, average, u.momentum) : average;
+    }
+    parameter[i] = add_product<kFused>(parameter[i], direction, u.minus_lr);
+  }
+}
+
+template <bool kFused, bool kDecays>
+void sgd_with_momentum(const SgdUpdate& u, const SgdArrays& arrays, std::size_t count) {
+  if (!u.has_momentum) {
+    sgd_loop<kFused, kDecays, Momentum::none, false>(u, arrays, count);
+  } else if (u.first) {
+    (u.nesterov ? sgd_loop<kFused, kDecays, Momentum::first, true>
+                : sgd_loop<kFused, kDecays, Momentum::first, false>)(u, arrays, count);
+  } else {
+    (u.nesterov ? sgd_loop<kFused, kDecays, Momentum::later, true>
+                : sgd_loop<kFused, kDecays, Momentum::later, false>)(u, arrays, count);
+  }
+}
+
+template <Rounding kRounding>
+void sgd(const SgdUpdate& u, const SgdArrays& arrays, std::size_t count) {
+  constexpr bool kFused = kRounding != Rounding::separate;
+  (u.decays ? sgd_with_momentum<kFused, true> : sgd_with_momentum<kFused, false>)(u, arrays, count);
+}
+
+enum class Decay : std::uint8_t { none, joins_gradient, shrinks_parameter };
+
+template <Rounding kRounding, Decay kDecay>
+void adam_loop(const AdamUpdate& update, const AdamArrays& arrays, std::size_t count) {
+  constexpr bool kFusedAdd = kRounding != Rounding::separate;
+  constexpr bool kFusedProduct = kRounding == Rounding::fused;
+  const AdamUpdate u = update;
+  float* __restrict parameter = arrays.parameter;
+  const float* __restrict gradient = arrays.gradient;
+  float* __restrict average = arrays.average;
+  float* __restrict square_average = arrays.square_average;
+  for (std::size_t i = 0; i < count; ++i) {
+    float p = parameter[i];
+    float g = gradient[i];
+    if constexpr (kDecay == Decay::joins_gradient) g = add_product<kFusedAdd>(g, p, u.decay);
+    if constexpr (kDecay == Decay::shrinks_parameter) p *= u.decay;
+    const float m = add_product<kFusedAdd>(average[i] * u.beta1, g, u.gradient_share);
+    const float v = add_product<kFusedProduct>(square_average[i] * u.beta2, u.square_share * g, g);
+    const float denominator = __builtin_sqrtf(v) / u.root_correction + u.eps;
+    average[i] = m;
+    square_average[i] = v;
+    parameter[i] = p + u.minus_step_size * m / denominator;
+  }
+}
+
+template <Rounding kRounding>
+void adam(const AdamUpdate& u, const AdamArrays& arrays, std::size_t count) {
+  if (!u.decays) {
+    adam_loop<kRounding, Decay::none>(u, arrays, count);
+  } else if (u.decoupled) {
+    adam_loop<kRounding, Decay::shrinks_parameter>(u, arrays, count);
+  } else {
+    adam_loop<kRounding, Decay::joins_gradient>(u, arrays, count);
+  }
+}
+
+template <Rounding kRounding>
+constexpr UpdateRules rules_for(const char* instructions) {
+  return {instructions, kRounding, sgd<kRounding>, adam<kRounding>};
+}
+
+}  // namespace
+}  // namespace ddp::optim

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/optim/update_rules.h"
+
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+
+#include "ddp_runtime/optim/update_rules_sets.h"
+
+namespace ddp::optim {
+namespace {
+
+// Infinity and NaN have their own floats; libtorch accepts them, too.
+bool fits_float(double value) {
+  return !std::isfinite(value) || std::abs(value) <= std::numeric_limits<float>::max();
+}
+
+bool all_fit_float(std::initializer_list<double> values) {
+  for (const double value : values) {
+    if (!fits_float(value)) return false;
+  }
+  return true;
+}
+
+float rounded(double value) {
+  return static_cast<float>(value);
+}
+
+const UpdateRules* rules_of_this_cpu() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return avx512_rules();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2_rules();
+#endif
+  return baseline_rules();
+}
+
+}  // namespace
+
+std::optional<SgdUpdate> sgd_update(const SgdSettings& settings, bool first) {
+  const double minus_lr = -1 * settings.lr;
+  const double gradient_share = 1 - settings.dampening;
+  if (!all_fit_float({minus_lr, gradient_share, settings.momentum, settings.weight_decay})) {
+    return std::nullopt;
+  }
+  return SgdUpdate{.minus_lr = rounded(minus_lr),
+                   .momentum = rounded(settings.momentum),
+                   .gradient_share = rounded(gradient_share),
+                   .weight_decay = rounded(settings.weight_decay),
+                   .decays = settings.weight_decay != 0,
+                   .has_momentum = settings.momentum != 0,
+                   .nesterov = settings.nesterov,
+                   .first = first};
+}
+
+std::optional<AdamUpdate> adam_update(const AdamSettings& settings, std::int64_t step) {
+  const auto power = static_cast<double>(step);
+  const double minus_step_size = -(settings.lr / (1 - std::pow(settings.beta1, power)));
+  const double root_correction = std::sqrt(1 - std::pow(settings.beta2, power));
+  const double decay =
+      settings.decoupled ? 1 - settings.lr * settings.weight_decay : settings.weight_decay;
+  if (!all_fit_float({minus_step_size, root_correction, decay, settings.beta1, settings.beta2,
+                      1 - settings.beta1, 1 - settings.beta2, settings.eps})) {
+    return std::nullopt;
+  }
+  return AdamUpdate{.beta1 = rounded(settings.beta1),
+                    .gradient_share = rounded(1 - settings.beta1),
+                    .beta2 = rounded(settings.beta2),
+                    .square_share = rounded(1 - settings.beta2),
+                    .root_correction = rounded(root_correction),
+                    .eps = rounded(settings.eps),
+                    .minus_step_size = rounded(minus_step_size),
+                    .decay = rounded(decay),
+                    .decays = settings.weight_decay != 0,
+                    .decoupled = settings.decoupled};
+}
+
+std::span<const UpdateRules> update_rules() {
+  return {rules_of_this_cpu(), kRoundings};
+}
+
+}  // namespace ddp::optim
