@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/errors.h"
+#include "ddp_runtime/optim/optimizers.h"
 #include "ddp_runtime/parallel/each_module.h"
 #include "ddp_runtime/parallel/replica.h"
 
@@ -60,14 +61,14 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const torch::nn::Module&
   const auto groups = decay_groups(module);
   const double lr = options.learning_rate;
   if (options.name == "sgd") {
-    return over<torch::optim::SGD>(
+    return over<optim::SGD>(
         groups, SGDOptions(lr).momentum(options.momentum).weight_decay(options.weight_decay));
   }
   if (options.name == "adam") {
-    return over<torch::optim::Adam>(groups, AdamOptions(lr).weight_decay(options.weight_decay));
+    return over<optim::Adam>(groups, AdamOptions(lr).weight_decay(options.weight_decay));
   }
   if (options.name == "adamw") {
-    return over<torch::optim::AdamW>(groups, AdamWOptions(lr).weight_decay(options.weight_decay));
+    return over<optim::AdamW>(groups, AdamWOptions(lr).weight_decay(options.weight_decay));
   }
   throw UsageError(fmt::format("unknown optimizer '{}'; use sgd, adam or adamw", options.name));
 }
