@@ -28,7 +28,6 @@ float rounded(double value) {
 
 const UpdateRules* rules_of_this_cpu() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return avx512_rules();
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2_rules();
 #endif
   return baseline_rules();

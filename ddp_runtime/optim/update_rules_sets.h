@@ -11,7 +11,6 @@ inline constexpr std::size_t kRoundings = 3;
 const UpdateRules* baseline_rules();
 #if defined(__x86_64__)
 const UpdateRules* avx2_rules();
-const UpdateRules* avx512_rules();
 #endif
 
 }  // namespace ddp::optim

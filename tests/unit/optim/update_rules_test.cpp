@@ -20,7 +20,6 @@ std::vector<UpdateRules> all_rules() {
   std::vector<const UpdateRules*> sets{baseline_rules()};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) sets.push_back(avx2_rules());
-  if (__builtin_cpu_supports("avx512f")) sets.push_back(avx512_rules());
 #endif
   std::vector<UpdateRules> result;
   for (const auto* set : sets) result.insert(result.end(), set, set + kRoundings);
