@@ -4,11 +4,13 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "ddp_runtime/optim/fused_update.h"
 #include "ddp_runtime/optim/plain_memory.h"
 #include "ddp_runtime/torch_compat.h"
 
@@ -17,12 +19,14 @@ namespace {
 
 using torch::optim::OptimizerParamGroup;
 
-// Fewer elements are not worth another thread; libtorch's operators use the same number.
+// Fewer elements are not worth another thread; libtorch's operators use the
+// same number.
 constexpr std::int64_t kGrain = 32768;
 
-// Lets an optimizer see other parameter groups while this object lives. libtorch's step goes over
-// all groups of the optimizer; this is how it updates some parameters with the optimizer's own
-// state, and leaves the rest alone, even if it throws.
+// Lets an optimizer see other parameter groups while this object lives.
+// libtorch's step goes over all groups of the optimizer; this is how it updates
+// some parameters with the optimizer's own state, and leaves the rest alone,
+// even if it throws.
 class ReplacedGroups {
  public:
   ReplacedGroups(torch::optim::Optimizer& optimizer, std::vector<OptimizerParamGroup> groups)
@@ -64,8 +68,9 @@ AdamArrays from(const AdamArrays& a, std::int64_t offset) {
   return {a.parameter + offset, a.gradient + offset, a.average + offset, a.square_average + offset};
 }
 
-// How SGD updates a parameter: whether it fits, the state it needs, and its arrays. AdamMethod has
-// the same members for Adam and AdamW.
+// How SGD updates a parameter: whether it fits, the state it needs, and its
+// arrays. AdamMethod has the same members for Adam and AdamW. A state is null
+// before the parameter's first step.
 struct SgdMethod {
   using Optimizer = torch::optim::SGD;
   using Options = torch::optim::SGDOptions;
@@ -87,18 +92,27 @@ struct SgdMethod {
     return {state.momentum_buffer()};
   }
   static bool fits(const Options&) { return true; }
-  // Returns the arrays of a parameter. Creates its state if it needs one and `state` is null.
-  static Arrays prepare(torch::optim::Optimizer& optimizer, const Options& options,
-                        const torch::Tensor& parameter, State*& state) {
-    Arrays arrays{floats(parameter), floats(parameter.grad()), nullptr};
-    if (options.momentum() == 0) return arrays;
-    if (state == nullptr) {
-      const auto buffer = torch::empty_like(parameter).detach();
-      state = &add_state<State>(optimizer, parameter);
-      state->momentum_buffer(buffer);
-    }
-    arrays.momentum = floats(state->momentum_buffer());
-    return arrays;
+  // Parameters with the same number can be updated by one operator.
+  static std::int64_t number_of_step(const State* state) { return state == nullptr ? 1 : 2; }
+  // The first step overwrites the buffer, but it has values in case that memory
+  // runs out before.
+  static State* create_state(torch::optim::Optimizer& optimizer, const Options& options,
+                             const torch::Tensor& parameter) {
+    if (options.momentum() == 0) return nullptr;
+    const auto buffer = torch::zeros_like(parameter).detach();
+    auto& state = add_state<State>(optimizer, parameter);
+    state.momentum_buffer(buffer);
+    return &state;
+  }
+  static Arrays arrays(const Options& options, const torch::Tensor& parameter, const State* state) {
+    return {floats(parameter), floats(parameter.grad()),
+            options.momentum() == 0 ? nullptr : floats(state->momentum_buffer())};
+  }
+  static void append_state(const Options& options, const State* state, FusedLists& lists) {
+    if (options.momentum() != 0) lists.averages.push_back(state->momentum_buffer());
+  }
+  static void run_fused(const FusedLists& lists, const Options& options, std::int64_t number) {
+    fused_sgd(lists, options, number == 1);
   }
   // libtorch, too, changes the parameter without a new version.
   static void finish(const torch::Tensor&, State*) {}
@@ -122,22 +136,40 @@ struct AdamMethod {
                         .eps = options.eps(),
                         .weight_decay = options.weight_decay(),
                         .decoupled = kDecoupled},
-                       (state == nullptr ? 0 : state->step()) + 1);
+                       number_of_step(state));
   }
-  static std::vector<torch::Tensor> used(const Options&, const State& state) {
+  static std::vector<torch::Tensor> used(const Options& options, const State& state) {
+    if (options.amsgrad()) {
+      return {state.exp_avg(), state.exp_avg_sq(), state.max_exp_avg_sq()};
+    }
     return {state.exp_avg(), state.exp_avg_sq()};
   }
   static bool fits(const Options& options) { return !options.amsgrad(); }
-  static Arrays prepare(torch::optim::Optimizer& optimizer, const Options&,
-                        const torch::Tensor& parameter, State*& state) {
-    if (state == nullptr) {
-      const auto average = torch::zeros_like(parameter).detach();
-      const auto square_average = torch::zeros_like(parameter).detach();
-      state = &add_state<State>(optimizer, parameter);
-      state->step(0);
-      state->exp_avg(average);
-      state->exp_avg_sq(square_average);
-    }
+  static std::int64_t number_of_step(const State* state) {
+    return (state == nullptr ? 0 : state->step()) + 1;
+  }
+  static State* create_state(torch::optim::Optimizer& optimizer, const Options& options,
+                             const torch::Tensor& parameter) {
+    const auto zeros = [&] { return torch::zeros_like(parameter).detach(); };
+    const auto average = zeros();
+    const auto square_average = zeros();
+    const auto max_square_average = options.amsgrad() ? zeros() : torch::Tensor();
+    auto& state = add_state<State>(optimizer, parameter);
+    state.step(0);
+    state.exp_avg(average);
+    state.exp_avg_sq(square_average);
+    state.max_exp_avg_sq(max_square_average);
+    return &state;
+  }
+  static void append_state(const Options& options, const State* state, FusedLists& lists) {
+    lists.averages.push_back(state->exp_avg());
+    lists.square_averages.push_back(state->exp_avg_sq());
+    if (options.amsgrad()) lists.max_square_averages.push_back(state->max_exp_avg_sq());
+  }
+  static void run_fused(const FusedLists& lists, const Options& options, std::int64_t number) {
+    fused_adam(lists, options, number);
+  }
+  static Arrays arrays(const Options&, const torch::Tensor& parameter, const State* state) {
     return {floats(parameter), floats(parameter.grad()), floats(state->exp_avg()),
             floats(state->exp_avg_sq())};
   }
@@ -155,12 +187,15 @@ struct AdamMethod {
 template <class Method>
 class Step {
  public:
-  Step(torch::optim::Optimizer& optimizer, const UpdateRules& rules)
-      : optimizer_(optimizer), rules_(rules) {
+  // Without rules, no parameter is updated in one pass.
+  Step(torch::optim::Optimizer& optimizer, const UpdateRules* rules,
+       std::function<bool(torch::DeviceType)> fuses)
+      : optimizer_(optimizer), rules_(rules), fuses_(std::move(fuses)) {
     for (auto& group : optimizer.param_groups()) sort(group);
   }
 
-  // Whether tensors of the step share memory, so that the order of their updates matters.
+  // Whether tensors of the step share memory, so that the order of their
+  // updates matters.
   bool shares_memory() const { return memory_.overlap(); }
   bool has_rest() const { return has_rest_; }
   // The groups with the parameters that do not fit.
@@ -168,7 +203,8 @@ class Step {
 
   void update_in_one_pass() {
     for (auto& part : one_pass_) {
-      part.arrays = Method::prepare(optimizer_, *part.options, part.parameter, part.state);
+      create_state(part);
+      part.arrays = Method::arrays(*part.options, part.parameter, part.state);
     }
     std::vector<std::int64_t> ends;
     std::int64_t end = 0;
@@ -179,14 +215,50 @@ class Step {
     for (const auto& part : one_pass_) Method::finish(part.parameter, part.state);
   }
 
+  void update_by_fused_operators() {
+    for (auto& part : fused_) create_state(part);
+    while (!fused_.empty()) {
+      // The parameters that one operator can update with the first one.
+      const auto others = std::ranges::stable_partition(
+          fused_, [first = fused_.front()](const Part& part) { return go_together(first, part); });
+      const std::vector<Part> together(fused_.begin(), others.begin());
+      fused_.erase(fused_.begin(), others.begin());
+      run_fused(together);
+    }
+  }
+
  private:
   struct Part {
     torch::Tensor parameter;
     const typename Method::Options* options;
-    typename Method::State* state;  // null before the first step
-    typename Method::Update update;
+    typename Method::State* state;
+    std::int64_t number_of_step;
+    typename Method::Update update;  // of a part that is updated in one pass, like the arrays
     typename Method::Arrays arrays;
   };
+
+  static bool go_together(const Part& a, const Part& b) {
+    return a.options == b.options && a.number_of_step == b.number_of_step &&
+           a.parameter.device() == b.parameter.device() &&
+           a.parameter.scalar_type() == b.parameter.scalar_type();
+  }
+
+  static void run_fused(const std::vector<Part>& parts) {
+    FusedLists lists;
+    const auto& options = *parts.front().options;
+    for (const auto& part : parts) {
+      lists.parameters.push_back(part.parameter);
+      lists.gradients.push_back(part.parameter.grad());
+      Method::append_state(options, part.state, lists);
+    }
+    Method::run_fused(lists, options, parts.front().number_of_step);
+    for (const auto& part : parts) Method::finish(part.parameter, part.state);
+  }
+
+  void create_state(Part& part) {
+    if (part.state != nullptr) return;
+    part.state = Method::create_state(optimizer_, *part.options, part.parameter);
+  }
 
   void sort(OptimizerParamGroup& group) {
     const auto& options = static_cast<const typename Method::Options&>(group.options());
@@ -194,9 +266,17 @@ class Step {
     for (const auto& parameter : group.params()) {
       if (!parameter.grad().defined()) continue;
       auto* state = find_state<typename Method::State>(optimizer_, parameter);
+      const auto number = Method::number_of_step(state);
       const auto update = Method::update(options, state);
-      if (update && Method::fits(options) && fits(parameter, options, state)) {
-        one_pass_.push_back({parameter, &options, state, *update, {}});
+      const auto tensors = used_tensors(parameter, options, state);
+      if (rules_ != nullptr && update && Method::fits(options) &&
+          fit_one_pass(parameter, tensors)) {
+        one_pass_.push_back({parameter, &options, state, number, *update, {}});
+        remember_memory(parameter, tensors);
+      } else if (kHasFusedUpdates && fuses_(parameter.device().type()) &&
+                 can_be_fused(parameter, tensors)) {
+        fused_.push_back({parameter, &options, state, number, {}, {}});
+        remember_memory(parameter, tensors);
       } else {
         others.push_back(parameter);
       }
@@ -205,24 +285,30 @@ class Step {
     rest_.emplace_back(std::move(others), group.options().clone());
   }
 
-  bool fits(const torch::Tensor& parameter, const typename Method::Options& options,
-            const typename Method::State* state) {
-    const auto& gradient = parameter.grad();
-    if (!is_plain(parameter) || !is_plain(gradient) || !same_order(parameter, gradient)) {
-      return false;
-    }
-    const auto used =
-        state == nullptr ? std::vector<torch::Tensor>{} : Method::used(options, *state);
-    const bool all_fit = std::ranges::all_of(
-        used, [&](const auto& t) { return is_plain(t) && same_order(parameter, t); });
-    if (!all_fit) return false;
-    memory_.add_written(parameter);
-    memory_.add_read(gradient);
-    for (const auto& tensor : used) memory_.add_written(tensor);
-    return true;
+  // The gradient, and the tensors of the state, if there is one.
+  static std::vector<torch::Tensor> used_tensors(const torch::Tensor& parameter,
+                                                 const typename Method::Options& options,
+                                                 const typename Method::State* state) {
+    auto tensors = state == nullptr ? std::vector<torch::Tensor>{} : Method::used(options, *state);
+    tensors.insert(tensors.begin(), parameter.grad());
+    return tensors;
   }
 
-  // Updates the elements [first, last) of all parts, which are numbered one part after the other.
+  static bool fit_one_pass(const torch::Tensor& parameter,
+                           const std::vector<torch::Tensor>& tensors) {
+    return is_plain(parameter) && std::ranges::all_of(tensors, [&](const auto& tensor) {
+             return is_plain(tensor) && same_order(parameter, tensor);
+           });
+  }
+
+  void remember_memory(const torch::Tensor& parameter, const std::vector<torch::Tensor>& tensors) {
+    memory_.add_written(parameter);
+    memory_.add_read(tensors.front());
+    for (std::size_t i = 1; i < tensors.size(); ++i) memory_.add_written(tensors[i]);
+  }
+
+  // Updates the elements [first, last) of all parts, which are numbered one
+  // part after the other.
   void update_elements(const std::vector<std::int64_t>& ends, std::int64_t first,
                        std::int64_t last) const {
     auto index = static_cast<std::size_t>(std::ranges::upper_bound(ends, first) - ends.begin());
@@ -230,16 +316,18 @@ class Step {
       const auto& part = one_pass_[index];
       const std::int64_t offset = first - (ends[index] - part.parameter.numel());
       const std::int64_t count = std::min(last, ends[index]) - first;
-      Method::run(rules_, part.update, from(part.arrays, offset), static_cast<std::size_t>(count));
+      Method::run(*rules_, part.update, from(part.arrays, offset), static_cast<std::size_t>(count));
       first += count;
       ++index;
     }
   }
 
   torch::optim::Optimizer& optimizer_;
-  const UpdateRules& rules_;
+  const UpdateRules* rules_;
+  std::function<bool(torch::DeviceType)> fuses_;
   MemoryRanges memory_;
   std::vector<Part> one_pass_;
+  std::vector<Part> fused_;
   std::vector<OptimizerParamGroup> rest_;
   bool has_rest_ = false;
 };
@@ -247,6 +335,7 @@ class Step {
 // libtorch's step comes first: it may refuse a gradient.
 template <class Method>
 torch::Tensor step_of(typename Method::Optimizer& optimizer, const UpdateRules* rules,
+                      const std::function<bool(torch::DeviceType)>& fuses,
                       const torch::optim::Optimizer::LossClosure& closure) {
   torch::Tensor loss;
   if (closure != nullptr) {
@@ -255,11 +344,11 @@ torch::Tensor step_of(typename Method::Optimizer& optimizer, const UpdateRules* 
   }
   const torch::NoGradGuard no_grad;
   using Libtorch = typename Method::Optimizer;
-  if (rules == nullptr) {
+  if (rules == nullptr && !kHasFusedUpdates) {
     optimizer.Libtorch::step(nullptr);
     return loss;
   }
-  Step<Method> step(optimizer, *rules);
+  Step<Method> step(optimizer, rules, fuses);
   if (step.shares_memory()) {
     optimizer.Libtorch::step(nullptr);
     return loss;
@@ -269,6 +358,7 @@ torch::Tensor step_of(typename Method::Optimizer& optimizer, const UpdateRules* 
     optimizer.Libtorch::step(nullptr);
   }
   step.update_in_one_pass();
+  step.update_by_fused_operators();
   return loss;
 }
 
@@ -280,13 +370,16 @@ using AdamWCase = AdamMethod<torch::optim::AdamW, torch::optim::AdamWOptions,
 }  // namespace
 
 torch::Tensor SGD::step(LossClosure closure) {
-  return step_of<SgdMethod>(*this, rules(), closure);
+  return step_of<SgdMethod>(
+      *this, rules(), [this](torch::DeviceType type) { return fuses(type); }, closure);
 }
 torch::Tensor Adam::step(LossClosure closure) {
-  return step_of<AdamCase>(*this, rules(), closure);
+  return step_of<AdamCase>(
+      *this, rules(), [this](torch::DeviceType type) { return fuses(type); }, closure);
 }
 torch::Tensor AdamW::step(LossClosure closure) {
-  return step_of<AdamWCase>(*this, rules(), closure);
+  return step_of<AdamWCase>(
+      *this, rules(), [this](torch::DeviceType type) { return fuses(type); }, closure);
 }
 
 }  // namespace ddp::optim

@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // SGD, Adam and AdamW whose step reads and writes memory once.
 //
-// They are torch::optim's classes with another step(): constructors, parameter groups, options,
-// state objects and files are theirs, so they go wherever a torch::optim::Optimizer goes, and each
-// can resume from the state of the other. The results are bitwise the same; Note [Bits of libtorch]
-// in update_rules.h says how.
+// They are torch::optim's classes with another step(): constructors, parameter
+// groups, options, state objects and files are theirs, so they go wherever a
+// torch::optim::Optimizer goes, and each can resume from the state of the
+// other. The results are bitwise the same; Note [Bits of libtorch] in
+// update_rules.h says how.
 //
-// A parameter is updated in one pass if it, its gradient and its state are dense float32 tensors on
-// the CPU with the same order of elements. libtorch's own step updates all others: sparse
-// gradients, other types and devices, AMSGrad. It also updates all parameters if some share memory,
-// or if the rules do not give libtorch's bits on this machine (self_check.h).
+// A parameter is updated in one pass if it, its gradient and its state are
+// dense float32 tensors on the CPU with the same order of elements. libtorch's
+// own step updates all others on the CPU: sparse gradients, other types,
+// AMSGrad. It also updates all parameters if some share memory, or if the rules
+// do not give libtorch's bits on this machine (self_check.h).
 //
-// If a parameter's gradient is refused with an exception, no parameter that fits has been updated.
+// With PyTorch 2.4 or newer, parameters on a GPU are updated by ATen's fused
+// operators, a few kernels for all parameters instead of some for each. Their
+// results are those of Python's torch.optim with fused=True. They may differ
+// from those of libtorch's step in the last bits.
+//
+// If a parameter's gradient is refused with an exception, no parameter that
+// fits has been updated.
 #pragma once
 
 #include <torch/torch.h>
@@ -29,6 +37,9 @@ class SGD : public torch::optim::SGD {
  protected:
   // The rules of the one pass; null leaves every parameter to libtorch's step.
   virtual const UpdateRules* rules() const { return rules_in_use(Rule::sgd); }
+  // Whether ATen's fused operators update the parameters on this kind of
+  // device.
+  virtual bool fuses(torch::DeviceType type) const { return type == torch::kCUDA; }
 };
 
 class Adam : public torch::optim::Adam {
@@ -39,6 +50,7 @@ class Adam : public torch::optim::Adam {
 
  protected:
   virtual const UpdateRules* rules() const { return rules_in_use(Rule::adam); }
+  virtual bool fuses(torch::DeviceType type) const { return type == torch::kCUDA; }
 };
 
 class AdamW : public torch::optim::AdamW {
@@ -49,6 +61,7 @@ class AdamW : public torch::optim::AdamW {
 
  protected:
   virtual const UpdateRules* rules() const { return rules_in_use(Rule::adamw); }
+  virtual bool fuses(torch::DeviceType type) const { return type == torch::kCUDA; }
 };
 
 }  // namespace ddp::optim

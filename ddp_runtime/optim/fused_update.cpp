@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/optim/fused_update.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace ddp::optim {
+
+bool can_be_fused(const torch::Tensor& parameter, const std::vector<torch::Tensor>& others) {
+  if (parameter.layout() != torch::kStrided || !parameter.is_floating_point() ||
+      !parameter.is_non_overlapping_and_dense() || parameter.numel() == 0) {
+    return false;
+  }
+  return std::ranges::all_of(others, [&](const torch::Tensor& other) {
+    return other.defined() && other.layout() == torch::kStrided &&
+           other.device() == parameter.device() && other.scalar_type() == parameter.scalar_type() &&
+           other.sizes() == parameter.sizes() && other.strides() == parameter.strides();
+  });
+}
+
+#if SLURM_DDP_TORCH_2_4
+
+namespace {
+
+// The number of the step where the operators read it: on the device, once for
+// each parameter. All parameters share one tensor, which a kernel fills, so
+// that the host does not wait.
+std::vector<torch::Tensor> steps_on_device(const FusedLists& lists, std::int64_t step) {
+  const auto options =
+      torch::TensorOptions(torch::kFloat32).device(lists.parameters.front().device());
+  return {lists.parameters.size(), torch::full({}, static_cast<double>(step), options)};
+}
+
+}  // namespace
+
+void fused_sgd(const FusedLists& lists, const torch::optim::SGDOptions& options, bool first) {
+  at::_fused_sgd_(lists.parameters, lists.gradients, lists.averages, options.weight_decay(),
+                  options.momentum(), options.lr(), options.dampening(), options.nesterov(),
+                  /*maximize=*/false, first);
+}
+
+void fused_adam(const FusedLists& lists, const torch::optim::AdamOptions& options,
+                std::int64_t step) {
+  const auto [beta1, beta2] = options.betas();
+  at::_fused_adam_(lists.parameters, lists.gradients, lists.averages, lists.square_averages,
+                   lists.max_square_averages, steps_on_device(lists, step), options.lr(), beta1,
+                   beta2, options.weight_decay(), options.eps(), options.amsgrad(),
+                   /*maximize=*/false);
+}
+
+void fused_adam(const FusedLists& lists, const torch::optim::AdamWOptions& options,
+                std::int64_t step) {
+  const auto [beta1, beta2] = options.betas();
+  at::_fused_adamw_(lists.parameters, lists.gradients, lists.averages, lists.square_averages,
+                    lists.max_square_averages, steps_on_device(lists, step), options.lr(), beta1,
+                    beta2, options.weight_decay(), options.eps(), options.amsgrad(),
+                    /*maximize=*/false);
+}
+
+#else
+
+void fused_sgd(const FusedLists&, const torch::optim::SGDOptions&, bool) {}
+void fused_adam(const FusedLists&, const torch::optim::AdamOptions&, std::int64_t) {}
+void fused_adam(const FusedLists&, const torch::optim::AdamWOptions&, std::int64_t) {}
+
+#endif
+
+}  // namespace ddp::optim
