@@ -179,7 +179,7 @@ struct AdamMethod {
     parameter.unsafeGetTensorImpl()->bump_version();
   }
   static void run(const UpdateRules& rules, const Update& u, const Arrays& a, std::size_t n) {
-    rules.adam(u, a, n);
+    run_adam(rules, u, a, n);
   }
 };
 

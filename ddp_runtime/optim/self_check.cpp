@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "ddp_runtime/optim/libtorch_roots.h"
 #include "ddp_runtime/torch_compat.h"
 
 namespace ddp::optim {
@@ -19,8 +20,7 @@ namespace {
 
 constexpr int kSteps = 3;
 // Vectorized loops end with a part that is not a whole vector. The largest array is large enough
-// for rare differences: MKL's square root, which PyTorch's wheels use, rounds one value in about a
-// thousand differently.
+// for rare differences such as those of MKL's square root.
 constexpr std::array<std::int64_t, 3> kLengths{1, 61, 8191};
 
 // A generator of its own: the user's random numbers must not depend on the check. The values are of
@@ -97,10 +97,10 @@ bool adam_equals(const AdamSettings& settings, const UpdateRules& rules, std::in
     const auto gradient = values.next(count);
     theirs.mutable_grad() = gradient.clone();
     optimizer.step();
-    rules.adam(adam_update(settings, step).value(),
-               {ours.data_ptr<float>(), gradient.data_ptr<float>(), average.data_ptr<float>(),
-                square_average.data_ptr<float>()},
-               static_cast<std::size_t>(count));
+    run_adam(rules, adam_update(settings, step).value(),
+             {ours.data_ptr<float>(), gradient.data_ptr<float>(), average.data_ptr<float>(),
+              square_average.data_ptr<float>()},
+             static_cast<std::size_t>(count));
   }
   const auto& state = state_of<State>(optimizer, theirs);
   return same_bits(theirs, ours) && same_bits(state.exp_avg(), average) &&
@@ -151,6 +151,19 @@ const UpdateRules* first_equal(Rule rule, std::span<const UpdateRules> candidate
   return found == candidates.end() ? nullptr : &*found;
 }
 
+std::span<const UpdateRules> candidates() {
+  static const std::vector<UpdateRules> kCandidates = [] {
+    const auto own_roots = update_rules();
+    std::vector<UpdateRules> all(own_roots.begin(), own_roots.end());
+    for (auto rules : own_roots) {
+      rules.square_roots = libtorch_roots;
+      all.push_back(rules);
+    }
+    return all;
+  }();
+  return kCandidates;
+}
+
 const UpdateRules* rules_in_use(Rule rule) {
   switch (rule) {
     case Rule::sgd: {
@@ -158,11 +171,11 @@ const UpdateRules* rules_in_use(Rule rule) {
       return kChosen;
     }
     case Rule::adam: {
-      static const UpdateRules* const kChosen = first_equal(rule, update_rules());
+      static const UpdateRules* const kChosen = first_equal(rule, candidates());
       return kChosen;
     }
     case Rule::adamw: {
-      static const UpdateRules* const kChosen = first_equal(rule, update_rules());
+      static const UpdateRules* const kChosen = first_equal(rule, candidates());
       return kChosen;
     }
   }

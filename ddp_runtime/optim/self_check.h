@@ -16,6 +16,10 @@ enum class Rule : std::uint8_t { sgd, adam, adamw };
 // modes.
 bool equals_libtorch(Rule rule, const UpdateRules& rules);
 
+// The rules for Adam and AdamW to choose from: with the roots of the instruction set, then with
+// libtorch's. The span lives as long as the process.
+std::span<const UpdateRules> candidates();
+
 // Returns the first of the candidates for which equals_libtorch() holds, or null.
 const UpdateRules* first_equal(Rule rule, std::span<const UpdateRules> candidates);
 

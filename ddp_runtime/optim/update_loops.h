@@ -67,25 +67,63 @@ void sgd(const SgdUpdate& u, const SgdArrays& arrays, std::size_t count) {
 enum class Decay : std::uint8_t { none, joins_gradient, shrinks_parameter };
 
 template <Rounding kRounding, Decay kDecay>
-void adam_loop(const AdamUpdate& update, const AdamArrays& arrays, std::size_t count) {
+inline void update_averages(const AdamUpdate& u, float p, float g, float& m, float& v) {
   constexpr bool kFusedAdd = kRounding != Rounding::separate;
   constexpr bool kFusedProduct = kRounding == Rounding::fused;
+  if constexpr (kDecay == Decay::joins_gradient) g = add_product<kFusedAdd>(g, p, u.decay);
+  m = add_product<kFusedAdd>(m * u.beta1, g, u.gradient_share);
+  v = add_product<kFusedProduct>(v * u.beta2, u.square_share * g, g);
+}
+
+template <Decay kDecay>
+inline float updated_parameter(const AdamUpdate& u, float p, float m, float root) {
+  if constexpr (kDecay == Decay::shrinks_parameter) p *= u.decay;
+  const float denominator = root / u.root_correction + u.eps;
+  return p + u.minus_step_size * m / denominator;
+}
+
+template <Rounding kRounding, Decay kDecay>
+void adam_loop(const AdamUpdate& update, const AdamArrays& arrays, std::size_t count) {
   const AdamUpdate u = update;
   float* __restrict parameter = arrays.parameter;
   const float* __restrict gradient = arrays.gradient;
   float* __restrict average = arrays.average;
   float* __restrict square_average = arrays.square_average;
   for (std::size_t i = 0; i < count; ++i) {
-    float p = parameter[i];
-    float g = gradient[i];
-    if constexpr (kDecay == Decay::joins_gradient) g = add_product<kFusedAdd>(g, p, u.decay);
-    if constexpr (kDecay == Decay::shrinks_parameter) p *= u.decay;
-    const float m = add_product<kFusedAdd>(average[i] * u.beta1, g, u.gradient_share);
-    const float v = add_product<kFusedProduct>(square_average[i] * u.beta2, u.square_share * g, g);
-    const float denominator = __builtin_sqrtf(v) / u.root_correction + u.eps;
+    float m = average[i];
+    float v = square_average[i];
+    update_averages<kRounding, kDecay>(u, parameter[i], gradient[i], m, v);
     average[i] = m;
     square_average[i] = v;
-    parameter[i] = p + u.minus_step_size * m / denominator;
+    parameter[i] = updated_parameter<kDecay>(u, parameter[i], m, __builtin_sqrtf(v));
+  }
+}
+
+template <Rounding kRounding, Decay kDecay>
+void averages_loop(const AdamUpdate& update, const AdamArrays& arrays, std::size_t count) {
+  const AdamUpdate u = update;
+  const float* __restrict parameter = arrays.parameter;
+  const float* __restrict gradient = arrays.gradient;
+  float* __restrict average = arrays.average;
+  float* __restrict square_average = arrays.square_average;
+  for (std::size_t i = 0; i < count; ++i) {
+    float m = average[i];
+    float v = square_average[i];
+    update_averages<kRounding, kDecay>(u, parameter[i], gradient[i], m, v);
+    average[i] = m;
+    square_average[i] = v;
+  }
+}
+
+template <Decay kDecay>
+void parameter_loop(const AdamUpdate& update, const AdamArrays& arrays, const float* square_roots,
+                    std::size_t count) {
+  const AdamUpdate u = update;
+  float* __restrict parameter = arrays.parameter;
+  const float* __restrict average = arrays.average;
+  const float* __restrict roots = square_roots;
+  for (std::size_t i = 0; i < count; ++i) {
+    parameter[i] = updated_parameter<kDecay>(u, parameter[i], average[i], roots[i]);
   }
 }
 
@@ -101,8 +139,27 @@ void adam(const AdamUpdate& u, const AdamArrays& arrays, std::size_t count) {
 }
 
 template <Rounding kRounding>
+void adam_averages(const AdamUpdate& u, const AdamArrays& arrays, std::size_t count) {
+  if (u.decays && !u.decoupled) {
+    averages_loop<kRounding, Decay::joins_gradient>(u, arrays, count);
+  } else {
+    averages_loop<kRounding, Decay::none>(u, arrays, count);
+  }
+}
+
+inline void adam_parameter(const AdamUpdate& u, const AdamArrays& arrays, const float* roots,
+                           std::size_t count) {
+  if (u.decays && u.decoupled) {
+    parameter_loop<Decay::shrinks_parameter>(u, arrays, roots, count);
+  } else {
+    parameter_loop<Decay::none>(u, arrays, roots, count);
+  }
+}
+
+template <Rounding kRounding>
 constexpr UpdateRules rules_for(const char* instructions) {
-  return {instructions, kRounding, sgd<kRounding>, adam<kRounding>};
+  return {instructions,  kRounding, sgd<kRounding>, adam<kRounding>, adam_averages<kRounding>,
+          adam_parameter};
 }
 
 }  // namespace

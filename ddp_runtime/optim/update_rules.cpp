@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/optim/update_rules.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <initializer_list>
 #include <limits>
@@ -71,6 +73,22 @@ std::optional<AdamUpdate> adam_update(const AdamSettings& settings, std::int64_t
                     .decay = rounded(decay),
                     .decays = settings.weight_decay != 0,
                     .decoupled = settings.decoupled};
+}
+
+void run_adam(const UpdateRules& rules, const AdamUpdate& update, const AdamArrays& arrays,
+              std::size_t count) {
+  if (rules.square_roots == nullptr) return rules.adam(update, arrays, count);
+  // Long enough for the cost of a call, and short enough for the first cache, with the roots.
+  constexpr std::size_t kBlock = 4096;
+  std::array<float, kBlock> roots;  // NOLINT(cppcoreguidelines-pro-type-member-init): written first
+  for (std::size_t first = 0; first < count; first += kBlock) {
+    const std::size_t length = std::min(kBlock, count - first);
+    const AdamArrays block{arrays.parameter + first, arrays.gradient + first,
+                           arrays.average + first, arrays.square_average + first};
+    rules.adam_averages(update, block, length);
+    rules.square_roots(block.square_average, roots.data(), length);
+    rules.adam_parameter(update, block, roots.data(), length);
+  }
 }
 
 std::span<const UpdateRules> update_rules() {

@@ -11,12 +11,14 @@
 // - `a.add_(b, alpha)` is fma(b, alpha, a) where libtorch's kernels use FMA instructions, and
 //   otherwise two roundings. `addcmul_` may differ from `add_`: it has no explicit FMA, but the
 //   compiler of libtorch may have contracted it.
-// - Multiplication, division, square root and addcdiv_ (a division between the product and the sum)
-//   round each operation.
+// - Multiplication, division and addcdiv_ (a division between the product and the sum) round each
+//   operation. So does the square root, except in PyTorch's wheels: theirs comes from MKL, which
+//   rounds some values in a thousand to the other neighbor. Then libtorch itself computes the
+//   roots, in blocks that stay in the cache.
 //
-// So there are three ways to round, and it depends on libtorch's release, its compiler and this CPU
-// which of them is libtorch's. self_check.h finds out. The files of this room are compiled with
-// -ffp-contract=off: only the FMAs that are written here exist.
+// So there are three ways to round and two kinds of roots, and it depends on libtorch's release,
+// its compiler and this CPU which of them are libtorch's. self_check.h finds out. The files of this
+// room are compiled with -ffp-contract=off: only the FMAs that are written here exist.
 #pragma once
 
 #include <cstddef>
@@ -96,6 +98,9 @@ struct AdamArrays {
   float* square_average = nullptr;  // of their squares
 };
 
+// Writes the square roots of `count` values.
+using SquareRoots = void (*)(const float* values, float* roots, std::size_t count);
+
 // The rules as compiled for one instruction set. Elements do not influence each other, so any range
 // can be cut anywhere, and its parts updated by several threads.
 struct UpdateRules {
@@ -103,7 +108,17 @@ struct UpdateRules {
   Rounding rounding = Rounding::separate;
   void (*sgd)(const SgdUpdate& update, const SgdArrays& arrays, std::size_t count) = nullptr;
   void (*adam)(const AdamUpdate& update, const AdamArrays& arrays, std::size_t count) = nullptr;
+  // The same in two parts, for square roots that are computed between them.
+  void (*adam_averages)(const AdamUpdate& update, const AdamArrays& arrays,
+                        std::size_t count) = nullptr;
+  void (*adam_parameter)(const AdamUpdate& update, const AdamArrays& arrays, const float* roots,
+                         std::size_t count) = nullptr;
+  SquareRoots square_roots = nullptr;  // null: those of the instruction set
 };
+
+// Updates the arrays with the square roots of the rules.
+void run_adam(const UpdateRules& rules, const AdamUpdate& update, const AdamArrays& arrays,
+              std::size_t count);
 
 // The rules that this CPU can run, one for each way to round, the likeliest first. For each of
 // them, the fastest instructions are chosen. The span lives as long as the process.

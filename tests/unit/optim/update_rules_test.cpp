@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -134,6 +135,64 @@ TEST(UpdateRules, AdamRoundsEachElementAsDocumented) {
         expect_same_bits(v, expected_v, rules.instructions);
       }
     }
+  }
+}
+
+void roots_of_the_standard_library(const float* values, float* roots, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) roots[i] = std::sqrt(values[i]);
+}
+void roots_that_are_one(const float*, float* roots, std::size_t count) {
+  std::fill_n(roots, count, 1.0F);
+}
+
+// Blocks of 4096 elements.
+TEST(RunAdam, RootsFromOutsideGiveTheSameBitsInAnyNumberOfBlocks) {
+  for (UpdateRules rules : all_rules()) {
+    for (const std::size_t count : {1U, 4095U, 4096U, 4097U, 10'000U}) {
+      for (const unsigned bits : {0U, 1U, 3U}) {
+        const AdamUpdate u{.beta1 = 0.9F,
+                           .gradient_share = 0.1F,
+                           .beta2 = 0.99F,
+                           .square_share = 0.01F,
+                           .root_correction = 0.3F,
+                           .eps = 1e-3F,
+                           .minus_step_size = -0.02F,
+                           .decay = 0.97F,
+                           .decays = (bits & 1U) != 0,
+                           .decoupled = (bits & 2U) != 0};
+        auto p = values(count, 1);
+        const auto g = values(count, 2);
+        auto m = values(count, 3);
+        auto v = values(count, 4);
+        for (auto& x : v) x = std::abs(x);
+        auto expected_p = p;
+        auto expected_m = m;
+        auto expected_v = v;
+        rules.square_roots = nullptr;
+        run_adam(rules, u, {expected_p.data(), g.data(), expected_m.data(), expected_v.data()},
+                 count);
+        rules.square_roots = roots_of_the_standard_library;
+        run_adam(rules, u, {p.data(), g.data(), m.data(), v.data()}, count);
+        expect_same_bits(p, expected_p, rules.instructions);
+        expect_same_bits(m, expected_m, rules.instructions);
+        expect_same_bits(v, expected_v, rules.instructions);
+      }
+    }
+  }
+}
+
+TEST(RunAdam, UsesTheRootsOfTheRules) {
+  for (UpdateRules rules : all_rules()) {
+    rules.square_roots = roots_that_are_one;
+    std::vector<float> p(5000, 2);
+    const std::vector<float> g(5000, 4);
+    std::vector<float> m(5000, 0);
+    std::vector<float> v(5000, 0);
+    run_adam(rules,
+             {.gradient_share = 1, .square_share = 1, .root_correction = 1, .minus_step_size = -1},
+             {p.data(), g.data(), m.data(), v.data()}, p.size());
+    EXPECT_EQ(p, std::vector<float>(5000, 2 - 4)) << rules.instructions;
+    EXPECT_EQ(v, std::vector<float>(5000, 16));
   }
 }
 
