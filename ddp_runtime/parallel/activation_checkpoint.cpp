@@ -1,34 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/parallel/activation_checkpoint.h"
 
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "ddp_runtime/torch_compat.h"
 
 namespace ddp {
 namespace {
 
-torch::Tensor random_state() {
-  auto generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
-}
+// State of a device, other than the arguments, that affects the function's result.
+class DeviceState {
+ public:
+  explicit DeviceState(torch::Device device)
+      : device_(device),
+        autocast_(torch_compat::autocast_enabled(device.type())),
+        type_(torch_compat::autocast_type(device.type())) {
+    auto generator = at::globalContext().defaultGenerator(device);
+    const std::lock_guard lock(generator.mutex());
+    random_ = generator.get_state();
+  }
+  torch::Device device() const { return device_; }
+  void restore() const {
+    auto generator = at::globalContext().defaultGenerator(device_);
+    {
+      const std::lock_guard lock(generator.mutex());
+      generator.set_state(random_);
+    }
+    torch_compat::set_autocast(device_.type(), autocast_, type_);
+  }
 
-void set_random_state(const torch::Tensor& state) {
-  auto generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(state);
-}
-
-// State other than the arguments that affects the function's result.
-struct Surroundings {
-  torch::Tensor random = random_state();
-  bool autocast = torch_compat::autocast_enabled(torch::kCPU);
-  torch::ScalarType type = torch_compat::autocast_type(torch::kCPU);
+ private:
+  torch::Device device_;
+  torch::Tensor random_;
+  bool autocast_;
+  torch::ScalarType type_;
 };
+
+// Of the CPU, whose generator a function may use on any device, and of the devices of the
+// arguments.
+using Surroundings = std::vector<DeviceState>;
+
+Surroundings surroundings_of(const std::vector<torch::Tensor>& arguments) {
+  std::vector<torch::Device> devices = {torch::kCPU};
+  for (const auto& tensor : arguments) {
+    const bool is_new = std::find(devices.begin(), devices.end(), tensor.device()) == devices.end();
+    if (is_new) devices.push_back(tensor.device());
+  }
+  return {devices.begin(), devices.end()};
+}
 
 // Note [Casts of parameters]
 // Autocast keeps the cast of a parameter until the outermost autocast scope ends, so that a
@@ -55,8 +79,8 @@ class WithoutKeptCasts {
 class Restored {
  public:
   explicit Restored(const Surroundings& then) {
-    set_random_state(then.random);
-    torch_compat::set_autocast(torch::kCPU, then.autocast, then.type);
+    for (const auto& state : then) now_.emplace_back(state.device());
+    for (const auto& state : then) state.restore();
     at::autocast::clear_cache();
     at::autocast::increment_nesting();
   }
@@ -65,8 +89,7 @@ class Restored {
   ~Restored() {
     at::autocast::decrement_nesting();
     at::autocast::clear_cache();
-    set_random_state(now_.random);
-    torch_compat::set_autocast(torch::kCPU, now_.autocast, now_.type);
+    for (const auto& state : now_) state.restore();
   }
 
  private:
@@ -139,8 +162,9 @@ torch::Tensor checkpointed(const CheckpointedFunction& function,
                            const std::vector<torch::Tensor>& parameters) {
   std::vector<torch::Tensor> tensors = inputs;
   tensors.insert(tensors.end(), parameters.begin(), parameters.end());
-  return Checkpoint::apply(at::TensorList(tensors), c10::make_intrusive<SegmentHolder>(
-                                                        Segment{function, inputs.size(), {}}));
+  return Checkpoint::apply(at::TensorList(tensors),
+                           c10::make_intrusive<SegmentHolder>(
+                               Segment{function, inputs.size(), surroundings_of(tensors)}));
 }
 
 }  // namespace ddp

@@ -17,9 +17,10 @@ using CheckpointedFunction = std::function<torch::Tensor(const std::vector<torch
 
 // Returns function(inputs) without keeping intermediate results. `parameters` must hold all
 // parameters that the function uses and that require gradients, such as module->parameters().
-// Backward calls the function again with the random generator's state, so that dropout repeats
-// itself, and with the autocast state of this call. The function must not have other side effects
-// (batch normalization would update its running means twice).
+// Backward calls the function again with the states that the random generators of the CPU and of
+// the tensors' devices have now, so that dropout repeats itself, and with the autocast state of
+// this call. The function must not have other side effects (batch normalization would update its
+// running means twice).
 torch::Tensor checkpointed(const CheckpointedFunction& function,
                            const std::vector<torch::Tensor>& inputs,
                            const std::vector<torch::Tensor>& parameters);
