@@ -17,6 +17,7 @@ namespace ddp::fake_device {
 namespace {
 
 constexpr auto kDrainLimit = std::chrono::minutes(1);
+constexpr auto kLastTensorsLimit = std::chrono::seconds(20);
 constexpr c10::StreamId kStreamsOfPool = 4;  // of each priority
 constexpr int kHighPriority = -5;
 
@@ -64,6 +65,17 @@ bool has_run(const c10::Stream& stream) {
   const std::lock_guard lock(machine.mutex);
   machine.advance();
   return machine.broken.contains(stream.device_index()) || machine.stream_of(handle).items.empty();
+}
+
+// The threads on which libtorch runs backward drop their last tensors after backward() has
+// returned.
+void wait_for_last_tensors() {
+  const auto limit = std::chrono::steady_clock::now() + kLastTensorsLimit;
+  while (fake::leaks().find("allocation") != std::string::npos) {
+    if (std::chrono::steady_clock::now() > limit) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    release_memory(true);
+  }
 }
 
 }  // namespace
@@ -165,6 +177,7 @@ void reset(const fake::Knobs& knobs) {
 
 void release() {
   release_memory(true);
+  wait_for_last_tensors();
   forget_streams(true);
 }
 

@@ -12,9 +12,9 @@
 #include <string>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "tests/unit/error_of.h"
+#include "tests/unit/test_device.h"
 
 namespace ddp::test {
 
@@ -26,7 +26,7 @@ struct BranchesImpl : torch::nn::Module {
     register_module("c", c);
   }
   torch::Tensor forward(const torch::Tensor& x, const std::string& used) {
-    torch::Tensor sum = torch::zeros({x.size(0), 3});
+    torch::Tensor sum = torch::zeros({x.size(0), 3}, x.options());
     if (used.find('a') != std::string::npos) sum = sum + a(x);
     if (used.find('b') != std::string::npos) sum = sum + b(x);
     if (used.find('c') != std::string::npos) sum = sum + c(x);
@@ -38,13 +38,16 @@ struct BranchesImpl : torch::nn::Module {
 };
 TORCH_MODULE(Branches);
 
-// Seeds under a lock, because all threads share the random number generator.
+// Seeds under a lock, because all threads share the random number generator. Moves a module to the
+// device of this test.
 template <class Make>
 auto seeded(const Make& make) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   torch::manual_seed(5);
-  return make();
+  auto made = make();
+  if constexpr (requires { made->parameters(); }) move_to_test_device(*made);
+  return made;
 }
 
 inline Branches make_branches() {
@@ -52,7 +55,7 @@ inline Branches make_branches() {
 }
 
 inline torch::Tensor input_of(int rank) {
-  return torch::arange(8, torch::kFloat32).view({2, 4}) * 0.1 + rank;
+  return on_test_device(torch::arange(8, torch::kFloat32).view({2, 4}) * 0.1 + rank);
 }
 
 inline torch::Tensor loss_of(const torch::Tensor& output) {
@@ -65,11 +68,19 @@ inline DataParallelOptions small_buckets() {
   return options;
 }
 
-// Gradients by name, excluding undefined ones.
+// Copies of the parameters on the CPU by name.
+inline std::map<std::string, torch::Tensor> values_of(const torch::nn::Module& module) {
+  std::map<std::string, torch::Tensor> values;
+  for (const auto& p : module.named_parameters())
+    values[p.key()] = p.value().detach().cpu().clone();
+  return values;
+}
+
+// Copies of the gradients on the CPU by name, excluding undefined ones.
 inline std::map<std::string, torch::Tensor> gradients_of(const torch::nn::Module& module) {
   std::map<std::string, torch::Tensor> gradients;
   for (const auto& p : module.named_parameters()) {
-    if (p.value().grad().defined()) gradients[p.key()] = p.value().grad().clone();
+    if (p.value().grad().defined()) gradients[p.key()] = p.value().grad().cpu().clone();
   }
   return gradients;
 }
@@ -86,7 +97,7 @@ inline void expect_close(const std::map<std::string, torch::Tensor>& a,
 // Returns the error that three ranks get when they run `body`.
 inline std::string error_of_three_ranks(const std::function<void(comm::Group&)>& body) {
   return error_of(
-      [&] { comm::run_ranks(3, body, {.limits = {.timeout = std::chrono::seconds(10)}}); });
+      [&] { test::run_ranks(3, body, {.limits = {.timeout = std::chrono::seconds(10)}}); });
 }
 
 }  // namespace ddp::test

@@ -87,9 +87,11 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& param_info) { return std::string(param_info.param.name); });
 
 TEST(SameParameters, ManyDifferingRanksAreCounted) {
+  if (on_device()) GTEST_SKIP() << "needs 24 ranks, and the fake device has 4 devices";
   const auto error = error_of([] {
-    comm::run_ranks(24, [](comm::Group& group) {
-      const NamedTensor own{"w", torch::full({3}, group.rank() < 12 ? 0 : group.rank())};
+    test::run_ranks(24, [](comm::Group& group) {
+      const NamedTensor own{"w",
+                            on_test_device(torch::full({3}, group.rank() < 12 ? 0 : group.rank()))};
       require_same_parameters(group, {&own, 1}, "here");
     });
   });
@@ -103,7 +105,8 @@ TEST(Checksum, DependsOnEveryBitAndTheOrder) {
     const NamedTensor named{"t", tensor};
     return checksum_of({&named, 1});
   };
-  const auto values = torch::arange(37, torch::kFloat32);  // more than one round, and a remainder
+  const auto values =
+      on_test_device(torch::arange(37, torch::kFloat32));  // more than one round, and a remainder
   const auto whole = of(values);
   EXPECT_EQ(of(values.clone()), whole);
   EXPECT_GE(whole, 0);
@@ -124,7 +127,7 @@ TEST(Checksum, DependsOnEveryBitAndTheOrder) {
     swapped[1 + other] = values[1];
     EXPECT_NE(of(swapped), whole) << "two values, " << other << " apart";
   }
-  EXPECT_NE(of(torch::zeros({8})), of(torch::zeros({9})));
+  EXPECT_NE(of(on_test_device(torch::zeros({8}))), of(on_test_device(torch::zeros({9}))));
   EXPECT_EQ(of(values.view({1, 37}).expand({2, 37})), of(torch::stack({values, values})));
 }
 
@@ -142,7 +145,7 @@ class ChangedAfterWrapping : public testing::TestWithParam<std::tuple<Change, in
     const auto& change = std::get<Change>(GetParam());
     const int ranks = std::get<int>(GetParam());
     return error_of([&] {
-      comm::run_ranks(ranks, [&](comm::Group& group) {
+      test::run_ranks(ranks, [&](comm::Group& group) {
         auto net = make_branches();
         change.before(net);
         auto options = small_buckets();
@@ -182,17 +185,21 @@ INSTANTIATE_TEST_SUITE_P(
                    [](Branches& net) { net->b->weight.requires_grad_(false); },
                    "parameter 'b.weight' was frozen after", true},
             Change{"added", [](Branches&) {},
-                   [](Branches& net) { net->register_parameter("scale", torch::ones({1})); },
+                   [](Branches& net) {
+                     net->register_parameter("scale", on_test_device(torch::ones({1})));
+                   },
                    "parameter 'scale' was added after"},
             Change{"removed",
-                   [](Branches& net) { net->register_module("d", torch::nn::Linear(2, 2)); },
+                   [](Branches& net) {
+                     net->register_module("d", on_test_device(torch::nn::Linear(2, 2)));
+                   },
                    [](Branches& net) { net->unregister_module("d"); },
                    "parameter 'd.weight' was removed from the module after"},
             Change{"to_double", [](Branches&) {}, [](Branches& net) { net->to(torch::kFloat64); },
                    "parameter 'a.weight' was converted from Float to Double after"},
             Change{"reshaped", [](Branches&) {},
                    [](Branches& net) {
-                     net->c->weight.set_data(torch::ones({3, 4, 1}));
+                     net->c->weight.set_data(on_test_device(torch::ones({3, 4, 1})));
                    },
                    "parameter 'c.weight' was reshaped from [3, 4] to [3, 4, 1] after"}),
         testing::Values(1, 2)),
@@ -210,18 +217,20 @@ TEST(ParameterAddedLater, IsFoundByALaterComparison) {
                 for (int i = 0; i < 3; ++i) {
                   auto step = replica.begin_step();
                   step.backward(loss_of(net->forward(input_of(group.rank()), "abc")));
-                  if (i == 0) net->register_parameter("scale", torch::ones({1}));
+                  if (i == 0) net->register_parameter("scale", on_test_device(torch::ones({1})));
                 }
               }),
               HasSubstr("parameter 'scale' was added after"));
 }
 
 TEST(UnsupportedTraining, SparseGradientNamesItsParameter) {
+  if (on_device()) GTEST_SKIP() << "the fake device has no sparse tensors";
   EXPECT_THAT(error_of_three_ranks([](comm::Group& group) {
-                torch::nn::Embedding layer(torch::nn::EmbeddingOptions(5, 2).sparse(true));
+                auto layer = on_test_device(
+                    torch::nn::Embedding(torch::nn::EmbeddingOptions(5, 2).sparse(true)));
                 DistributedDataParallel replica(*layer, group);
                 auto step = replica.begin_step();
-                step.backward(loss_of(layer->forward(torch::tensor({1, 2}))));
+                step.backward(loss_of(layer->forward(on_test_device(torch::tensor({1, 2})))));
               }),
               AllOf(HasSubstr("parameter 'weight' has a sparse gradient"),
                     HasSubstr("EmbeddingOptions::sparse")));
@@ -243,7 +252,7 @@ TEST(UnsupportedTraining, LbfgsIsRefused) {
 TEST(WorldOfOne, WarnsAboutUnusedParameters) {
   const auto warned = [](bool allow_unused, const char* used) {
     testing::internal::CaptureStderr();
-    comm::run_ranks(1, [&](comm::Group& group) {
+    test::run_ranks(1, [&](comm::Group& group) {
       auto net = make_branches();
       DistributedDataParallel replica(*net, group, {.buckets = {}, .allow_unused = allow_unused});
       for (int i = 0; i < 2; ++i) {

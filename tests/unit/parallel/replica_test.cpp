@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "tests/unit/test_device.h"
 
 namespace ddp {
 namespace {
@@ -23,14 +23,22 @@ std::vector<NamedTensor> model() {
   return {{"fc.weight", torch::zeros({4, 3}).requires_grad_()}, {"fc.bias", torch::zeros({4})}};
 }
 
+void move_to_test_device(std::vector<NamedTensor>& tensors) {
+  for (auto& named : tensors) {
+    const bool learns = named.tensor.requires_grad();
+    named.tensor = test::on_test_device(named.tensor.detach()).requires_grad_(learns);
+  }
+}
+
 class RequireSameModel : public testing::TestWithParam<Case> {};
 
 TEST_P(RequireSameModel, EveryRankThrowsTheSameText) {
   const Case& c = GetParam();
   std::vector<std::string> texts(3);
   try {
-    comm::run_ranks(3, [&](comm::Group& group) {
-      const auto mine = group.rank() == 2 ? c.other() : model();
+    test::run_ranks(3, [&](comm::Group& group) {
+      auto mine = group.rank() == 2 ? c.other() : model();
+      move_to_test_device(mine);
       try {
         require_same_model(group, mine);
       } catch (const RuntimeError& e) {
@@ -94,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& shape) { return shape.param.name; });
 
 TEST(BroadcastFromLeader, GivesEveryRankTheValuesOfRankZero) {
-  comm::run_ranks(3, [](comm::Group& group) {
+  test::run_ranks(3, [](comm::Group& group) {
     const auto mine = static_cast<float>(group.rank() + 1);
     std::vector<NamedTensor> tensors{{"a", torch::full({5, 2}, mine)},
                                      {"transposed", torch::full({2, 3}, mine).t()},
@@ -104,6 +112,7 @@ TEST(BroadcastFromLeader, GivesEveryRankTheValuesOfRankZero) {
                                      {"half", torch::full({3}, mine, torch::kBFloat16)},
                                      // larger than one message
                                      {"large", torch::full({9 * 1048576}, mine)}};
+    move_to_test_device(tensors);
     broadcast_from_leader(group, tensors);
     for (const auto& [name, tensor] : tensors) {
       EXPECT_TRUE(tensor.eq(1).all().item<bool>()) << name << " on rank " << group.rank();
@@ -124,7 +133,7 @@ TEST(BroadcastFromLeader, SupportsEveryElementType) {
       torch::kInt8,    torch::kInt16,   torch::kInt32,        torch::kInt64,
       torch::kUInt8,   torch::kBool,    torch::kFloat16,      torch::kBFloat16,
       torch::kFloat32, torch::kFloat64, torch::kComplexFloat, torch::kComplexDouble};
-  comm::run_ranks(3, [&](comm::Group& group) {
+  test::run_ranks(3, [&](comm::Group& group) {
     std::vector<NamedTensor> tensors;
     for (const auto type : types) {
       const auto options = torch::TensorOptions(type);
@@ -132,6 +141,7 @@ TEST(BroadcastFromLeader, SupportsEveryElementType) {
       tensors.push_back({"small", torch::full({3}, value, options)});
       tensors.push_back({"large", torch::full({1 << 20}, value, options)});  // sent on its own
     }
+    move_to_test_device(tensors);
     broadcast_from_leader(group, tensors);
     for (const auto& [name, tensor] : tensors) {
       EXPECT_TRUE(tensor.eq(1).all().item<bool>())

@@ -15,10 +15,10 @@
 #include <string>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/parallel/batch_statistics.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "tests/unit/error_of.h"
+#include "tests/unit/test_device.h"
 
 namespace ddp {
 namespace {
@@ -33,7 +33,8 @@ constexpr std::int64_t kChannels = 3;
 torch::Tensor values(const std::vector<std::int64_t>& shape, double frequency,
                      torch::ScalarType type = torch::kFloat64) {
   auto count = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-  return torch::sin(torch::arange(count, torch::kFloat64) * frequency + 0.5).view(shape).to(type);
+  const auto angles = torch::arange(count, torch::kFloat64) * frequency + 0.5;
+  return test::on_test_device(torch::sin(angles).view(shape).to(type));
 }
 
 void initialize(torch::nn::Module& norm) {
@@ -59,7 +60,7 @@ Result run(Norm& norm, const torch::Tensor& input, const torch::Tensor& gradient
 }
 
 torch::Tensor sum_over_ranks(comm::Group& group, const torch::Tensor& mine) {
-  auto sum = mine.to(torch::kFloat64).contiguous().clone();
+  auto sum = mine.to(torch::kFloat64).cpu().contiguous().clone();
   group
       .all_reduce({static_cast<std::byte*>(sum.data_ptr()), static_cast<std::size_t>(sum.numel()),
                    comm::ElementType::f64},
@@ -70,9 +71,9 @@ torch::Tensor sum_over_ranks(comm::Group& group, const torch::Tensor& mine) {
 
 void expect_close(const torch::Tensor& a, const torch::Tensor& b, double tolerance) {
   ASSERT_EQ(a.sizes(), b.sizes());
-  EXPECT_TRUE(torch::allclose(a.to(torch::kFloat64), b.to(torch::kFloat64), tolerance, tolerance))
-      << a << "\n and \n"
-      << b;
+  const auto doubles = [](const torch::Tensor& t) { return t.detach().cpu().to(torch::kFloat64); };
+  EXPECT_TRUE(torch::allclose(doubles(a), doubles(b), tolerance, tolerance)) << a << "\n and \n"
+                                                                             << b;
 }
 
 struct SplitCase {
@@ -98,9 +99,9 @@ class SyncBatchNormSplit : public testing::TestWithParam<SplitCase> {
 
   void check(torch::ScalarType type, double tolerance, torch::nn::BatchNormOptions options) const {
     const int ranks = static_cast<int>(GetParam().samples.size());
-    comm::run_ranks(ranks, [&](comm::Group& group) {
-      torch::nn::BatchNorm2d reference(options);
-      SyncBatchNorm norm(options, group);
+    test::run_ranks(ranks, [&](comm::Group& group) {
+      auto reference = test::on_test_device(torch::nn::BatchNorm2d(options));
+      auto norm = test::on_test_device(SyncBatchNorm(options, group));
       // BatchNorm2d requires four dimensions; the computation is the same for all.
       const auto as_image = [](const torch::Tensor& t) {
         return t.reshape({t.size(0), t.size(1), -1, 1});
@@ -149,8 +150,9 @@ INSTANTIATE_TEST_SUITE_P(Parts, SyncBatchNormSplit,
 // dL/dx by finite differences. L sums a function of all ranks' outputs, so every sample of every
 // rank affects every rank's loss.
 TEST(SyncBatchNorm, GradientsMatchFiniteDifferencesOfTheTotalLoss) {
-  comm::run_ranks(2, [](comm::Group& group) {
-    SyncBatchNorm norm(torch::nn::BatchNormOptions(2).track_running_stats(false), group);
+  test::run_ranks(2, [](comm::Group& group) {
+    auto norm = test::on_test_device(
+        SyncBatchNorm(torch::nn::BatchNormOptions(2).track_running_stats(false), group));
     norm->to(torch::kFloat64);
     initialize(*norm);
     const auto all = values({2, 3, 2}, 0.9);  // ranks, samples, channels
@@ -191,9 +193,9 @@ TEST(BatchStatistics, StayAccurateIfTheMeanIsLargeComparedWithTheSpread) {
 }
 
 TEST(SyncBatchNorm, HalfPrecisionIsSummedInSinglePrecision) {
-  comm::run_ranks(2, [](comm::Group& group) {
-    SyncBatchNorm norm(torch::nn::BatchNormOptions(kChannels), group);
-    torch::nn::BatchNorm1d reference(kChannels);
+  test::run_ranks(2, [](comm::Group& group) {
+    auto norm = test::on_test_device(SyncBatchNorm(torch::nn::BatchNormOptions(kChannels), group));
+    auto reference = test::on_test_device(torch::nn::BatchNorm1d(kChannels));
     const auto whole = (3 + values({512, kChannels}, 0.7)).to(torch::kBFloat16);
     auto x = whole.chunk(2)[static_cast<std::size_t>(group.rank())].clone().requires_grad_();
     const auto y = norm->forward(x);
@@ -208,8 +210,9 @@ TEST(SyncBatchNorm, HalfPrecisionIsSummedInSinglePrecision) {
 }
 
 TEST(SyncBatchNorm, OnlyNormalizesWithoutParameters) {
-  comm::run_ranks(2, [](comm::Group& group) {
-    SyncBatchNorm norm(torch::nn::BatchNormOptions(kChannels).affine(false), group);
+  test::run_ranks(2, [](comm::Group& group) {
+    auto norm = test::on_test_device(
+        SyncBatchNorm(torch::nn::BatchNormOptions(kChannels).affine(false), group));
     const auto whole = values({8, kChannels}, 0.7, torch::kFloat32);
     auto x = whole.chunk(2)[static_cast<std::size_t>(group.rank())].clone().requires_grad_();
     const auto y = norm->forward(x);
@@ -220,24 +223,25 @@ TEST(SyncBatchNorm, OnlyNormalizesWithoutParameters) {
 }
 
 TEST(SyncBatchNorm, DoesNotCommunicateInEvaluation) {
-  comm::run_ranks(2,
-                  [](comm::Group& group) {
-                    SyncBatchNorm norm(torch::nn::BatchNormOptions(kChannels), group);
-                    norm->forward(values({4, kChannels}, 0.7, torch::kFloat32));
-                    norm->eval();
-                    EXPECT_FALSE(communicates_in_forward(*norm));
-                    if (group.rank() == 1) return;
-                    const auto x = values({1, kChannels}, 0.9, torch::kFloat32);
-                    const auto expected =
-                        (x - norm->running_mean) / (norm->running_var + 1e-5).sqrt();
-                    expect_close(norm->forward(x), expected, 1e-6);
-                  },
-                  {.limits = {.timeout = 5s}});
+  test::run_ranks(
+      2,
+      [](comm::Group& group) {
+        auto norm =
+            test::on_test_device(SyncBatchNorm(torch::nn::BatchNormOptions(kChannels), group));
+        norm->forward(values({4, kChannels}, 0.7, torch::kFloat32));
+        norm->eval();
+        EXPECT_FALSE(communicates_in_forward(*norm));
+        if (group.rank() == 1) return;
+        const auto x = values({1, kChannels}, 0.9, torch::kFloat32);
+        const auto expected = (x - norm->running_mean) / (norm->running_var + 1e-5).sqrt();
+        expect_close(norm->forward(x), expected, 1e-6);
+      },
+      {.limits = {.timeout = 5s}});
 }
 
 TEST(SyncBatchNorm, UnconnectedEqualsBatchNormBitwise) {
-  SyncBatchNorm norm(kChannels);
-  torch::nn::BatchNorm1d reference(kChannels);
+  auto norm = test::on_test_device(SyncBatchNorm(kChannels));
+  auto reference = test::on_test_device(torch::nn::BatchNorm1d(kChannels));
   const auto x = values({5, kChannels}, 0.7, torch::kFloat32);
   const auto dy = values({5, kChannels}, 1.7, torch::kFloat32);
   for (int step = 0; step < 2; ++step) {
@@ -272,7 +276,7 @@ struct NormalizedImpl : torch::nn::Module {
 TORCH_MODULE(Normalized);
 
 Normalized make_normalized() {
-  Normalized net;
+  auto net = test::on_test_device(Normalized());
   const torch::NoGradGuard no_grad;
   double frequency = 0.3;
   for (auto& p : net->parameters()) {
@@ -284,7 +288,7 @@ Normalized make_normalized() {
 // Parameters and buffers after four steps.
 std::vector<torch::Tensor> trained(int ranks, int micro_batches, DataParallelOptions options) {
   std::vector<torch::Tensor> result;
-  comm::run_ranks(ranks, [&](comm::Group& group) {
+  test::run_ranks(ranks, [&](comm::Group& group) {
     auto net = make_normalized();
     connect_sync_batch_norm(*net, group);
     DistributedDataParallel replica(*net, group, options);
@@ -299,8 +303,8 @@ std::vector<torch::Tensor> trained(int ranks, int micro_batches, DataParallelOpt
       step.apply(optimizer);
     }
     if (group.rank() != 0) return;
-    for (const auto& p : net->parameters()) result.push_back(p.detach().clone());
-    for (const auto& b : net->buffers()) result.push_back(b.clone());
+    result = test::on_cpu(net->parameters());
+    for (const auto& b : test::on_cpu(net->buffers())) result.push_back(b);
   });
   return result;
 }
@@ -339,20 +343,24 @@ struct OptionalStartImpl : torch::nn::Module {
 TORCH_MODULE(OptionalStart);
 
 TEST(SyncBatchNorm, AllowsBucketsToOvertakeItOnSomeRanks) {
-  const auto weights = values({4, kChannels}, 1.1, torch::kFloat32);
-  const auto loss_of = [&](const torch::Tensor& y) { return (y * weights).pow(2).mean(); };
+  if (test::on_device()) {
+    GTEST_SKIP() << "on GPUs, all ranks must call the collectives of all channels in one order";
+  }
+  const auto loss_of = [&](const torch::Tensor& y) {
+    return (y * values({4, kChannels}, 1.1, torch::kFloat32)).pow(2).mean();
+  };
   const auto input_of = [](int rank) {
     return values({4, kChannels}, 0.7 + rank, torch::kFloat32);
   };
 
-  OptionalStart alone;
+  auto alone = test::on_test_device(OptionalStart());
   initialize(*alone);
   const auto whole = alone->norm(torch::cat({alone->start(input_of(0)), input_of(1)}));
   ((loss_of(whole.narrow(0, 0, 4)) + loss_of(whole.narrow(0, 4, 4))) / 2).backward();
 
-  comm::run_ranks(2,
+  test::run_ranks(2,
                   [&](comm::Group& group) {
-                    OptionalStart net;
+                    auto net = test::on_test_device(OptionalStart());
                     initialize(*net);
                     connect_sync_batch_norm(*net, group);
                     DataParallelOptions options;
@@ -370,16 +378,16 @@ TEST(SyncBatchNorm, AllowsBucketsToOvertakeItOnSomeRanks) {
 }
 
 std::string error_of_ranks(int ranks, const std::function<void(comm::Group&)>& body) {
-  return error_of([&] { comm::run_ranks(ranks, body, {.limits = {.timeout = 10s}}); });
+  return error_of([&] { test::run_ranks(ranks, body, {.limits = {.timeout = 10s}}); });
 }
 
 TEST(SyncBatchNorm, OneValuePerChannelIsRefusedOnAllRanks) {
   std::atomic<int> refused{0};
   const auto text = error_of_ranks(3, [&](comm::Group& group) {
-    Normalized net;
+    auto net = test::on_test_device(Normalized());
     connect_sync_batch_norm(*net, group);
     try {
-      net->norm_b->forward(torch::ones({group.rank() == 1 ? 1 : 0, 3}));
+      net->norm_b->forward(test::on_test_device(torch::ones({group.rank() == 1 ? 1 : 0, 3})));
     } catch (const UsageError&) {
       ++refused;
       group.barrier().wait();  // lets every rank report its error
@@ -393,9 +401,9 @@ TEST(SyncBatchNorm, OneValuePerChannelIsRefusedOnAllRanks) {
 }
 
 TEST(SyncBatchNorm, WrongShapeIsRefused) {
-  SyncBatchNorm norm(4);
+  auto norm = test::on_test_device(SyncBatchNorm(4));
   for (const auto& input : {torch::ones({4}), torch::ones({2, 5}), torch::ones({4, 2, 4})}) {
-    EXPECT_THROW(norm->forward(input), UsageError) << input.sizes();
+    EXPECT_THROW(norm->forward(test::on_test_device(input)), UsageError) << input.sizes();
   }
 }
 

@@ -39,12 +39,13 @@ inline NcclOptions quick_options() {
 using OpenGroup = std::function<std::unique_ptr<Group>(int rank, Group& host, FailureState&)>;
 
 // Returns each rank's error; empty if it had none. As in a real job, the first error ends all
-// ranks.
-inline std::vector<std::string> run_ranks_on_gpus(int ranks, const OpenGroup& open,
-                                                  const std::function<void(GpuRank)>& body,
-                                                  const GroupOptions& host_options = {}) {
+// ranks. `host_options` are those of the groups of hosts, and for `node_of` see
+// make_in_process_transports.
+inline std::vector<std::string> run_ranks_on_gpus(
+    int ranks, const OpenGroup& open, const std::function<void(GpuRank)>& body,
+    const GroupOptions& host_options = {}, const std::function<int(int rank)>& node_of = {}) {
   FailureState failures;
-  InProcessNetwork network(ranks);
+  InProcessNetwork network(ranks, node_of);
   std::vector<std::string> errors(static_cast<std::size_t>(ranks));
   const auto run = [&](int rank) {
     const auto connect = [&network, rank] { return network.connect(rank); };
@@ -79,7 +80,8 @@ inline std::vector<std::string> run_ranks_on_gpus(int ranks, const OpenGroup& op
 // With groups of NCCL. `change` adjusts the options of a rank.
 inline std::vector<std::string> run_gpu_ranks(
     int ranks, const std::function<void(GpuRank)>& body,
-    const std::function<void(int rank, NcclOptions&)>& change = {}) {
+    const std::function<void(int rank, NcclOptions&)>& change = {},
+    const GroupOptions& host_options = {}, const std::function<int(int rank)>& node_of = {}) {
   const auto open = [&](int rank, Group& host, FailureState& failures) {
     NcclOptions options = quick_options();
     options.device = rank;
@@ -87,7 +89,7 @@ inline std::vector<std::string> run_gpu_ranks(
     device_calls().set_device(rank);
     return std::make_unique<NcclGroup>(host, failures, options);
   };
-  return run_ranks_on_gpus(ranks, open, body);
+  return run_ranks_on_gpus(ranks, open, body, host_options, node_of);
 }
 
 }  // namespace ddp::comm::test
