@@ -6,21 +6,23 @@
 #include <stdexcept>
 
 #include "base/errors.h"
+#include "tests/unit/test_device.h"
 
 namespace ddp::amp {
 namespace {
 
 torch::ScalarType product_type() {
-  return torch::mm(torch::ones({2, 2}), torch::ones({2, 2})).scalar_type();
+  const auto ones = test::on_test_device(torch::ones({2, 2}));
+  return torch::mm(ones, ones).scalar_type();
 }
 
 TEST(AutocastGuard, LowersPrecisionOnlyWithinItsScope) {
   EXPECT_EQ(product_type(), torch::kFloat32);
   {
-    const AutocastGuard guard(torch::kCPU, Precision::bf16);
+    const AutocastGuard guard(test::test_device().type(), Precision::bf16);
     EXPECT_EQ(product_type(), torch::kBFloat16);
     {
-      const AutocastGuard off(torch::kCPU, Precision::fp32);
+      const AutocastGuard off(test::test_device().type(), Precision::fp32);
       EXPECT_EQ(product_type(), torch::kFloat32);
     }
     EXPECT_EQ(product_type(), torch::kBFloat16);
@@ -30,7 +32,7 @@ TEST(AutocastGuard, LowersPrecisionOnlyWithinItsScope) {
 
 TEST(AutocastGuard, RestoresAutocastAfterAnException) {
   try {
-    const AutocastGuard guard(torch::kCPU, Precision::bf16);
+    const AutocastGuard guard(test::test_device().type(), Precision::bf16);
     throw std::runtime_error("in forward");
   } catch (const std::runtime_error&) {
     EXPECT_EQ(product_type(), torch::kFloat32);
@@ -38,11 +40,11 @@ TEST(AutocastGuard, RestoresAutocastAfterAnException) {
 }
 
 TEST(AutocastGuard, ParametersAndGradientsStayFloat32) {
-  torch::nn::Linear layer(4, 4);
-  const auto input = torch::ones({2, 4});
+  auto layer = test::on_test_device(torch::nn::Linear(4, 4));
+  const auto input = test::on_test_device(torch::ones({2, 4}));
   torch::Tensor output;
   {
-    const AutocastGuard guard(torch::kCPU, Precision::bf16);
+    const AutocastGuard guard(test::test_device().type(), Precision::bf16);
     output = layer(input);
   }
   EXPECT_EQ(output.scalar_type(), torch::kBFloat16);
@@ -52,10 +54,10 @@ TEST(AutocastGuard, ParametersAndGradientsStayFloat32) {
 
 // A stale cached cast of a parameter would make training compute with old values.
 TEST(AutocastGuard, DropsCachedCastsAtItsEnd) {
-  torch::nn::Linear layer(1, 1);
+  auto layer = test::on_test_device(torch::nn::Linear(1, 1));
   const auto forward = [&] {
-    const AutocastGuard guard(torch::kCPU, Precision::bf16);
-    return layer(torch::ones({1, 1})).to(torch::kFloat32).item<float>();
+    const AutocastGuard guard(test::test_device().type(), Precision::bf16);
+    return layer(test::on_test_device(torch::ones({1, 1}))).to(torch::kFloat32).item<float>();
   };
   {
     const torch::NoGradGuard no_grad;
@@ -71,18 +73,19 @@ TEST(AutocastGuard, DropsCachedCastsAtItsEnd) {
 }
 
 TEST(RequirePrecision, QueriesTheLibrary) {
-  require_precision(torch::kCPU, Precision::fp32);
-  require_precision(torch::kCPU, Precision::bf16);
+  require_precision(test::test_device().type(), Precision::fp32);
+  require_precision(test::test_device().type(), Precision::bf16);
   bool multiplies = true;
   try {
-    torch::mm(torch::ones({1, 1}, torch::kHalf), torch::ones({1, 1}, torch::kHalf));
+    const auto one = test::on_test_device(torch::ones({1, 1}, torch::kHalf));
+    torch::mm(one, one);
   } catch (const c10::Error&) {
     multiplies = false;
   }
   if (multiplies) {
-    require_precision(torch::kCPU, Precision::fp16);
+    require_precision(test::test_device().type(), Precision::fp16);
   } else {
-    EXPECT_THROW(require_precision(torch::kCPU, Precision::fp16), UsageError);
+    EXPECT_THROW(require_precision(test::test_device().type(), Precision::fp16), UsageError);
   }
 }
 

@@ -8,6 +8,8 @@
 #include <limits>
 #include <vector>
 
+#include "tests/unit/test_device.h"
+
 namespace ddp::train {
 namespace {
 
@@ -17,10 +19,11 @@ std::vector<torch::Tensor> parameters(double scale) {
                                     torch::zeros({2, 3, 2})};
   int i = 0;
   for (auto& parameter : all) {
-    parameter.requires_grad_();
+    parameter = test::on_test_device(parameter).requires_grad_();
     if (++i == 3) continue;
     const auto values = torch::arange(parameter.numel(), torch::kFloat32) + i;
-    parameter.mutable_grad() = (values.sin() * scale).view(parameter.sizes());
+    const auto gradient = (values.sin() * scale).view(parameter.sizes());
+    parameter.mutable_grad() = test::on_test_device(gradient);
   }
   return all;
 }
@@ -32,8 +35,8 @@ void expect_the_bits_of_libtorch(std::vector<torch::Tensor> ours, std::vector<to
   for (std::size_t i = 0; i < ours.size(); ++i) {
     ASSERT_EQ(ours[i].grad().defined(), theirs[i].grad().defined());
     if (!ours[i].grad().defined()) continue;
-    const auto& a = ours[i].grad();
-    const auto& b = theirs[i].grad();
+    const auto a = ours[i].grad().cpu();
+    const auto b = theirs[i].grad().cpu();
     EXPECT_EQ(std::memcmp(a.data_ptr(), b.data_ptr(), a.nbytes()), 0) << "parameter " << i;
   }
 }
@@ -61,7 +64,7 @@ TEST(ClipGradients, SpreadsWhatIsNotFinite) {
 }
 
 TEST(ClipGradients, WithoutGradientsDoesNothing) {
-  clip_gradients({torch::zeros({3})}, 1);
+  clip_gradients({test::on_test_device(torch::zeros({3}))}, 1);
 }
 
 }  // namespace

@@ -6,10 +6,10 @@
 
 #include <stdexcept>
 
-#include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/train/training_step.h"
 #include "tests/unit/error_of.h"
+#include "tests/unit/test_device.h"
 
 namespace ddp::train {
 namespace {
@@ -31,8 +31,8 @@ TEST(Evaluate, AveragesOverAllSamplesForAnyNumberOfRanks) {
   const auto wrong = std::log(std::exp(2.0) + 2);
   const data::TensorDataset data(inputs, targets, 3);
   for (const int ranks : {1, 2, 3}) {
-    comm::run_ranks(ranks, [&](comm::Group& group) {
-      torch::nn::Linear unused(1, 1);
+    test::run_ranks(ranks, [&](comm::Group& group) {
+      auto unused = test::on_test_device(torch::nn::Linear(1, 1));
       const auto result = evaluate(
           group, *unused, [](const torch::Tensor& x) { return x; }, data, n, 2,
           amp::Precision::fp32);
@@ -74,25 +74,25 @@ Evaluation evaluate_all(comm::Group& group, Normalized& net, const data::Dataset
 TEST(Evaluate, UsesTheModelThatACheckpointHolds) {
   const auto data = seven_samples();
   const auto net_of_rank = [](int rank) {
-    Normalized net;
+    auto net = test::on_test_device(Normalized());
     net->norm->running_mean.fill_(0.5 * rank);
     net->norm->running_var.fill_(1.0 + rank);
     return net;
   };
   double alone = 0;
-  comm::run_ranks(1, [&](comm::Group& group) {
+  test::run_ranks(1, [&](comm::Group& group) {
     auto net = net_of_rank(0);
     alone = evaluate_all(group, net, data).loss;
   });
-  comm::run_ranks(3, [&](comm::Group& group) {
+  test::run_ranks(3, [&](comm::Group& group) {
     auto net = net_of_rank(group.rank());
     EXPECT_NEAR(evaluate_all(group, net, data).loss, alone, 1e-6) << group.rank();
   });
 }
 
 TEST(SynchronousStep, SettlesTheStatisticsOfBatchNorm) {
-  comm::run_ranks(2, [&](comm::Group& group) {
-    Normalized net;
+  test::run_ranks(2, [&](comm::Group& group) {
+    auto net = test::on_test_device(Normalized());
     profile::StepRecorder recorder;
     const Objective objective{[&](const torch::Tensor& x) { return net->forward(x); }};
     const auto step = make_training_step(group, *net, objective, {}, recorder);
@@ -105,8 +105,8 @@ TEST(SynchronousStep, SettlesTheStatisticsOfBatchNorm) {
 // Fine-tuning keeps batch normalization frozen by leaving it in evaluation mode.
 TEST(Evaluate, RestoresEveryModuleMode) {
   const auto data = seven_samples();
-  comm::run_ranks(1, [&](comm::Group& group) {
-    Normalized net;
+  test::run_ranks(1, [&](comm::Group& group) {
+    auto net = test::on_test_device(Normalized());
     net->norm->eval();
     evaluate_all(group, net, data);
     EXPECT_TRUE(net->is_training());
@@ -121,8 +121,8 @@ TEST(Evaluate, RestoresEveryModuleMode) {
 
 TEST(Evaluate, RestoresEveryModuleModeIfForwardThrows) {
   const auto data = seven_samples();
-  comm::run_ranks(1, [&](comm::Group& group) {
-    Normalized net;
+  test::run_ranks(1, [&](comm::Group& group) {
+    auto net = test::on_test_device(Normalized());
     net->norm->eval();
     const auto throws = [](const torch::Tensor&) -> torch::Tensor {
       throw std::runtime_error("thrown by the user");
@@ -137,8 +137,8 @@ TEST(Evaluate, RestoresEveryModuleModeIfForwardThrows) {
 
 TEST(Evaluate, ReportsEmptyEvaluationData) {
   const auto data = seven_samples();
-  comm::run_ranks(1, [&](comm::Group& group) {
-    Normalized net;
+  test::run_ranks(1, [&](comm::Group& group) {
+    auto net = test::on_test_device(Normalized());
     EXPECT_THAT(error_of([&] {
                   evaluate(
                       group, *net, [&](const torch::Tensor& x) { return net->forward(x); }, data, 0,

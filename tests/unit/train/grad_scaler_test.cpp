@@ -8,8 +8,8 @@
 #include <mutex>
 #include <set>
 
-#include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
+#include "tests/unit/test_device.h"
 
 namespace ddp::amp {
 namespace {
@@ -66,11 +66,11 @@ TEST(GradScaler, ContinuesItsCountAfterARestore) {
 
 TEST(UnscaleGradients, DividesAndDetectsNonFiniteValues) {
   const auto with_gradient = [](float value) {
-    auto p = torch::zeros({2}, torch::requires_grad());
-    p.mutable_grad() = torch::tensor({4.0F, value});
+    auto p = test::on_test_device(torch::zeros({2})).requires_grad_();
+    p.mutable_grad() = test::on_test_device(torch::tensor({4.0F, value}));
     return p;
   };
-  const auto unused = torch::zeros({2}, torch::requires_grad());
+  const auto unused = test::on_test_device(torch::zeros({2})).requires_grad_();
   const auto fine = with_gradient(2);
   EXPECT_TRUE(unscale_gradients({unused, fine}, 4));
   EXPECT_EQ(fine.grad()[0].item<float>(), 1);
@@ -86,14 +86,14 @@ TEST(UnscaleGradients, DividesAndDetectsNonFiniteValues) {
 TEST(GradScaler, OverflowOnOneRankBacksOffOnAll) {
   std::mutex mutex;
   std::set<std::pair<int, float>> scales_of_ranks;  // by step
-  comm::run_ranks(3, [&](comm::Group& group) {
-    torch::nn::Linear layer(1, 1);
+  test::run_ranks(3, [&](comm::Group& group) {
+    auto layer = test::on_test_device(torch::nn::Linear(1, 1));
     DistributedDataParallel replica(*layer, group);
     GradScaler scaler({1024, 2, 0.5, 2});
     for (int i = 0; i < 4; ++i) {
       // The derivative of the square root is infinite at 0, but its value is not.
       const bool overflow = i == 1 && group.rank() == 1;
-      auto loss = layer(torch::ones({1, 1})).sum();
+      auto loss = layer(test::on_test_device(torch::ones({1, 1}))).sum();
       if (overflow) loss = (loss - loss.detach()).abs().sqrt();
       auto step = replica.begin_step();
       step.backward(scaler.scale_loss(loss));

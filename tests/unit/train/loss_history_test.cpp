@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "tests/unit/test_device.h"
 
 namespace ddp::train {
 namespace {
@@ -14,7 +14,7 @@ using testing::IsEmpty;
 
 MeanLoss loss_of(double value) {
   MeanLoss loss;
-  loss.add(LateValue(torch::tensor(value, torch::kFloat64)));
+  loss.add(LateValue(test::on_test_device(torch::tensor(value, torch::kFloat64))));
   return loss;
 }
 
@@ -25,7 +25,7 @@ std::vector<std::pair<std::int64_t, double>> losses_of(const std::vector<StepLos
 }
 
 TEST(LossHistory, AveragesEachStepOnceAndKeepsTheNewest) {
-  comm::run_ranks(2, [](comm::Group& group) {
+  test::run_ranks(2, [](comm::Group& group) {
     const double own = group.rank();  // 0 or 1
     LossHistory history;
     history.add({.step = 1}, loss_of(2 + own));
@@ -50,7 +50,7 @@ TEST(LossHistory, AveragesEachStepOnceAndKeepsTheNewest) {
 }
 
 TEST(LossHistory, StepsThatAreNotAveragedStay) {
-  comm::run_ranks(1, [](comm::Group& group) {
+  test::run_ranks(1, [](comm::Group& group) {
     LossHistory history;
     history.add({.step = 1}, loss_of(1));
     history.average(group);

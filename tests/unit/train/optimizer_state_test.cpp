@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/train/optimizer.h"
+#include "tests/unit/test_device.h"
 
 namespace ddp::train {
 namespace {
@@ -14,7 +15,7 @@ using testing::HasSubstr;
 
 void step(torch::nn::Linear& layer, torch::optim::Optimizer& optimizer) {
   optimizer.zero_grad();
-  layer->forward(torch::ones({1, 3})).pow(2).sum().backward();
+  layer->forward(test::on_test_device(torch::ones({1, 3}))).pow(2).sum().backward();
   optimizer.step();
 }
 
@@ -36,11 +37,11 @@ class OptimizerStates : public testing::TestWithParam<const char*> {};
 // Training that continues with another process's optimizer state must be bitwise the same.
 TEST_P(OptimizerStates, ContinuesBitwiseInANewOptimizer) {
   torch::manual_seed(1);
-  torch::nn::Linear original(3, 2);
+  auto original = test::on_test_device(torch::nn::Linear(3, 2));
   auto optimizer = optimizer_of(original, GetParam());
   for (int i = 0; i < 3; ++i) step(original, *optimizer);
 
-  torch::nn::Linear copy(3, 2);
+  auto copy = test::on_test_device(torch::nn::Linear(3, 2));
   auto other = optimizer_of(copy, GetParam());
   {
     const torch::NoGradGuard no_grad;
@@ -66,13 +67,13 @@ INSTANTIATE_TEST_SUITE_P(All, OptimizerStates,
                          testing::Values("sgd", "adam", "adamw", "adam_amsgrad", "adamw_amsgrad"));
 
 TEST(OptimizerState, IsEmptyBeforeTheFirstStep) {
-  torch::nn::Linear layer(3, 2);
+  auto layer = test::on_test_device(torch::nn::Linear(3, 2));
   const auto optimizer = make_optimizer(*layer, {});
   EXPECT_TRUE(OptimizerState(*optimizer, named_parameters(*layer)).tensors().empty());
 }
 
 TEST(OptimizerState, UnknownNamesAreRefused) {
-  torch::nn::Linear layer(3, 2);
+  auto layer = test::on_test_device(torch::nn::Linear(3, 2));
   const auto optimizer = make_optimizer(*layer, {});
   OptimizerState state(*optimizer, named_parameters(*layer));
   const auto error = [&](const char* name) -> std::string {
@@ -112,11 +113,11 @@ TEST(DecayGroups, WorkForAModelOnTheStack) {
 // Without a gradient, decoupled decay alone shrinks the parameters it applies to: by lr x decay.
 TEST(DecayGroups, ReachTheOptimizer) {
   for (const char* name : {"sgd", "adam", "adamw"}) {
-    torch::nn::Linear layer(2, 2);
+    auto layer = test::on_test_device(torch::nn::Linear(2, 2));
     const auto weight = layer->weight.detach().clone();
     const auto bias = layer->bias.detach().clone();
     const auto optimizer = make_optimizer(*layer, {name, 0.1, 0, 0.5});
-    (layer(torch::ones({1, 2})).sum() * 0).backward();
+    (layer(test::on_test_device(torch::ones({1, 2}))).sum() * 0).backward();
     optimizer->step();
     EXPECT_TRUE(torch::equal(layer->bias, bias)) << name;
     EXPECT_FALSE(torch::equal(layer->weight, weight)) << name;

@@ -14,13 +14,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/train/best_evaluation.h"
 #include "ddp_runtime/train/run_table.h"
 #include "ddp_runtime/train/trainer.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
+#include "tests/unit/test_device.h"
 
 namespace ddp::train {
 namespace {
@@ -96,8 +96,9 @@ class Policies : public testing::Test {
     RunResult result;
     parameters_.assign(static_cast<std::size_t>(ranks), {});
     std::mutex mutex;
-    comm::run_ranks(ranks, [&](comm::Group& group) {
-      torch::nn::Sequential net(torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 2));
+    test::run_ranks(ranks, [&](comm::Group& group) {
+      auto net = test::on_test_device(
+          torch::nn::Sequential(torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 2)));
       {
         const torch::NoGradGuard no_grad;
         for (auto& p : net->parameters()) p.fill_(0.5);
@@ -116,9 +117,9 @@ class Policies : public testing::Test {
       const auto mine = trainer.fit();
       const std::lock_guard lock(mutex);
       auto& values = parameters_[static_cast<std::size_t>(group.rank())];
-      for (const auto& t : net->parameters()) values.push_back(t.detach().clone());
+      values = test::on_cpu(net->parameters());
       if (group.rank() != 0) return;
-      for (const auto& t : net->buffers()) values.push_back(t.clone());
+      for (const auto& t : test::on_cpu(net->buffers())) values.push_back(t);
       result = mine;
     });
     return result;

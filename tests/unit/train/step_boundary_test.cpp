@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "tests/unit/test_device.h"
 
 namespace ddp::train {
 namespace {
@@ -17,7 +17,7 @@ TEST(LeadTime, CoversAStepThatHasJustBegunAndASlowSave) {
 }
 
 TEST(StepBoundary, AllRanksSeeTheStateOfEveryRank) {
-  comm::run_ranks(3, [](comm::Group& group) {
+  test::run_ranks(3, [](comm::Group& group) {
     StepBoundary boundary(group);
     const auto agree = [&](bool writing) {
       boundary.begin(writing, 100);

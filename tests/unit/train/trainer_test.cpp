@@ -12,7 +12,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/models/model.h"
@@ -20,6 +19,7 @@
 #include "ddp_runtime/train/training_state.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
+#include "tests/unit/test_device.h"
 
 namespace ddp::train {
 namespace {
@@ -45,14 +45,14 @@ class Training : public testing::Test {
   RunResult run(int ranks, const TrainOptions& o, const std::string& model_name = "mlp") {
     RunResult result;
     std::mutex seeding;
-    comm::run_ranks(ranks, [&](comm::Group& group) {
+    test::run_ranks(ranks, [&](comm::Group& group) {
       std::shared_ptr<models::Model> model;
       {
         // Threads share one generator, so the models are built one at a time to make them
         // identical.
         const std::lock_guard lock(seeding);
         torch::manual_seed(1);
-        model = models::make_model({model_name, {1, 8, 8}, 10, 0, 0});
+        model = test::on_test_device(models::make_model({model_name, {1, 8, 8}, 10, 0, 0}));
       }
       Trainer trainer(group,
                       {"test", "test", model_name, *model,
@@ -151,7 +151,7 @@ TEST_F(Training, InterruptedRunOfThreeRanksEndsBitwiseTheSameDespiteRebuiltBucke
       {
         const std::lock_guard lock(seeding);
         torch::manual_seed(1);
-        net = std::make_shared<BackwardsImpl>();
+        net = test::on_test_device(std::make_shared<BackwardsImpl>());
       }
       Trainer trainer(group,
                       {"test", "test", "backwards", *net,
@@ -160,7 +160,7 @@ TEST_F(Training, InterruptedRunOfThreeRanksEndsBitwiseTheSameDespiteRebuiltBucke
       const auto mine = trainer.fit();
       if (group.rank() == 0) bits = mine.parameters_crc32c;
     };
-    comm::run_ranks(3, body, {}, [](int rank) { return rank; });
+    test::run_ranks(3, body, {}, [](int rank) { return rank; });
     return bits;
   };
   auto o = options(3);
@@ -387,8 +387,8 @@ TEST_F(Training, MinimizesACustomLoss) {
   const auto samples = std::make_shared<data::TensorDataset>(inputs, torch::arange(64), 0);
   const auto train = [&](int ranks, int steps, const LossFunction& loss) {
     RunResult result;
-    comm::run_ranks(ranks, [&](comm::Group& group) {
-      torch::nn::Linear net(6, 6);
+    test::run_ranks(ranks, [&](comm::Group& group) {
+      auto net = test::on_test_device(torch::nn::Linear(6, 6));
       {
         const torch::NoGradGuard no_grad;
         net->weight.fill_(0.1);
@@ -431,8 +431,8 @@ TEST_F(Training, MinimizesACustomLoss) {
 // A checkpoint's arrays come from several ranks, so the ranks must agree.
 TEST(TrainingState, IsNotCollectedFromRanksThatDiffer) {
   const auto error = error_of([] {
-    comm::run_ranks(2, [](comm::Group& group) {
-      torch::nn::Linear layer(2, 2);
+    test::run_ranks(2, [](comm::Group& group) {
+      auto layer = test::on_test_device(torch::nn::Linear(2, 2));
       DistributedDataParallel replica(*layer, group);
       torch::optim::SGD optimizer(layer->parameters(), 0.1);
       const UserState user;

@@ -12,12 +12,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/train/trainer.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
+#include "tests/unit/test_device.h"
 
 namespace ddp::train {
 namespace {
@@ -28,7 +28,8 @@ using testing::HasSubstr;
 // State that a program keeps next to its model: a slow average of the weights and its number of
 // updates.
 struct Teacher {
-  torch::Tensor weights = torch::zeros({64, 10}).t();  // not contiguous
+  // Not contiguous.
+  torch::Tensor weights = test::on_test_device(torch::zeros({64, 10}).t());
   std::int64_t moves = 0;
 
   void follow(const torch::Tensor& student) {
@@ -54,12 +55,13 @@ class UserStateTraining : public testing::Test {
     options_.steps = steps;
     Teacher result;
     std::mutex seeding;
-    comm::run_ranks(2, [&](comm::Group& group) {
+    test::run_ranks(2, [&](comm::Group& group) {
       std::unique_ptr<torch::nn::Linear> model;
       {
         const std::lock_guard lock(seeding);
         torch::manual_seed(1);
         model = std::make_unique<torch::nn::Linear>(64, 10);
+        test::move_to_test_device(**model);
       }
       Teacher teacher;
       auto& student = **model;
@@ -127,7 +129,7 @@ TEST_F(UserStateTraining, MismatchIsNamed) {
               }),
               HasSubstr("missing in the checkpoint: 'user/other'"));
   EXPECT_THAT(resume([](UserState& state, Teacher& teacher) {
-                state.add("teacher/weights", torch::zeros({10, 63}));
+                state.add("teacher/weights", test::on_test_device(torch::zeros({10, 63})));
                 static_cast<void>(teacher);
               }),
               HasSubstr("float32 [10, 64] there and float32 [10, 63] here"));

@@ -5,10 +5,10 @@
 #include <filesystem>
 #include <mutex>
 
-#include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/train/trainer.h"
+#include "tests/unit/test_device.h"
 
 namespace ddp::train {
 namespace {
@@ -18,14 +18,14 @@ RunResult run(int ranks, const models::ModelOptions& model_options, const data::
   torch::set_num_threads(1);
   RunResult result;
   std::mutex seeding;
-  comm::run_ranks(ranks, [&](comm::Group& group) {
+  test::run_ranks(ranks, [&](comm::Group& group) {
     std::shared_ptr<models::Model> model;
     {
       // Threads share one generator, so the models are built one after another to make them
       // identical.
       const std::lock_guard lock(seeding);
       torch::manual_seed(1);
-      model = models::make_model(model_options);
+      model = test::on_test_device(models::make_model(model_options));
     }
     Trainer trainer(group,
                     {"test", "test", model_options.name, *model,
