@@ -63,6 +63,23 @@ TEST(ActivationCheckpoint, GradientsAreBitwiseTheSameWithDropout) {
   }
 }
 
+// They come from the generator of the device on which the segment runs.
+TEST(ActivationCheckpoint, RepeatsItsRandomNumbers) {
+  std::vector<torch::Tensor> gradients;
+  for (const bool save_memory : {false, true}) {
+    auto layer = seeded([] { return torch::nn::Linear(4, 5); });
+    const CheckpointedFunction noisy = [&](const std::vector<torch::Tensor>& in) {
+      const auto y = layer->forward(in[0]);
+      return y * torch::rand_like(y);
+    };
+    const std::vector<torch::Tensor> inputs = {input_of(0)};
+    const auto y = save_memory ? checkpointed(noisy, inputs, layer->parameters()) : noisy(inputs);
+    loss_of(y).backward();
+    gradients.push_back(layer->weight.grad().cpu());
+  }
+  EXPECT_TRUE(torch::equal(gradients[0], gradients[1]));
+}
+
 TEST(ActivationCheckpoint, WorksWithBucketsWithoutAStaticGraph) {
   test::run_ranks(2, [&](comm::Group& group) {
     auto net = seeded([] { return Deep(); });
