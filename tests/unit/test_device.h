@@ -24,10 +24,10 @@ torch::Device test_device();
 // Moves the parameters and buffers to test_device(). Must be called before the first forward.
 void move_to_test_device(torch::nn::Module& module);
 // comm::run_ranks() on CPUs. On the fake device, the ranks have groups of GPUs, and there can be at
-// most kMostRanks of them; `options` are those of the groups of hosts on which they are built.
+// most kMaxRanks of them; `options` are those of the groups of hosts on which they are built.
 void run_ranks(int ranks, const std::function<void(comm::Group&)>& body,
                comm::GroupOptions options = {}, const std::function<int(int rank)>& node_of = {});
-inline constexpr int kMostRanks = 4;
+inline constexpr int kMaxRanks = 4;
 // This test misuses its devices on purpose.
 void allow_device_problems();
 

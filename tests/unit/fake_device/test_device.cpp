@@ -19,7 +19,7 @@
 namespace ddp::test {
 namespace {
 
-static_assert(kMostRanks == fake_device::kDevices);
+static_assert(kMaxRanks == fake_device::kDevices);
 
 // How the problems of memory.cpp begin.
 constexpr const char* kEarlyFree = "the next owner of freed memory ";
@@ -94,7 +94,7 @@ void allow_device_problems() {
 void run_ranks(int ranks, const std::function<void(comm::Group&)>& body, comm::GroupOptions options,
                const std::function<int(int rank)>& node_of) {
   if (!on_device()) return comm::run_ranks(ranks, body, std::move(options), node_of);
-  if (ranks > kMostRanks) throw UsageError("the fake device has too few devices for these ranks");
+  if (ranks > kMaxRanks) throw UsageError("the fake device has too few devices for these ranks");
   std::mutex mutex;
   std::exception_ptr first;
   const auto errors = comm::test::run_gpu_ranks(

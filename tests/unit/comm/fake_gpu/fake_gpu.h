@@ -40,8 +40,8 @@ struct Knobs {
   // The other ranks are in other processes, where they have fakes of their own. Collectives then
   // complete as if all ranks had this rank's data, and messages do not.
   bool others_elsewhere = false;
-  bool corrupts = false;                // reductions give wrong sums
-  bool windows = true;                  // ncclCommWindowRegister gives windows
+  bool corrupts = false;                            // reductions give wrong sums
+  bool windows = true;                              // ncclCommWindowRegister gives windows
   std::size_t page_locked = std::size_t{64} << 20;  // memory of the host
   // Whether copies may use memory of the host that is not page-locked. Real ones may, but block.
   bool pageable_copies = true;
