@@ -217,13 +217,16 @@ class Step {
 
   void update_by_fused_operators() {
     for (auto& part : fused_) create_state(part);
-    while (!fused_.empty()) {
+    auto left = std::exchange(fused_, {});
+    while (!left.empty()) {
       // The parameters that one operator can update with the first one.
-      const auto others = std::ranges::stable_partition(
-          fused_, [first = fused_.front()](const Part& part) { return go_together(first, part); });
-      const std::vector<Part> together(fused_.begin(), others.begin());
-      fused_.erase(fused_.begin(), others.begin());
+      std::vector<Part> together{left.front()};
+      std::vector<Part> others;
+      for (std::size_t i = 1; i < left.size(); ++i) {
+        (go_together(left.front(), left[i]) ? together : others).push_back(left[i]);
+      }
       run_fused(together);
+      left = std::move(others);
     }
   }
 
