@@ -106,7 +106,7 @@ TEST(Images, ResidualNetworkMetricsDoNotDependOnTheNumberOfRanks) {
   model.width = 4;
   TrainOptions o;
   o.batch = 8;
-  o.epochs = 2;  // rounding errors grow tenfold in each later one
+  o.epochs = 2;  // in later ones, rounding errors grow
   o.optimizer.learning_rate = 0.005;
   o.optimizer.weight_decay = 1e-4;
   std::vector<RunResult> results;
