@@ -346,7 +346,7 @@ torch::Tensor step_of(typename Method::Optimizer& optimizer, const UpdateRules* 
     loss = closure();
   }
   const torch::NoGradGuard no_grad;
-  using Libtorch = typename Method::Optimizer;
+  using Libtorch [[maybe_unused]] = typename Method::Optimizer;  // Clang 14 misses its uses
   if (rules == nullptr && !kHasFusedUpdates) {
     optimizer.Libtorch::step(nullptr);
     return loss;
