@@ -5,7 +5,8 @@
 // libtorch's optimizers call one operator per arithmetic step: each of them reads and writes arrays
 // as large as the parameter, twelve times for AdamW. These rules compute the same values in one
 // pass. "The same" means bitwise, so that a checkpoint, a report or a comparison between ranks does
-// not depend on who made the step. For that, each element goes through the same roundings:
+// not depend on who made the step. Only the sign and payload of a NaN may differ. For that, each
+// element goes through the same roundings:
 //
 // - Coefficients are computed in double and then rounded to float, once per step.
 // - `a.add_(b, alpha)` is fma(b, alpha, a) where libtorch's kernels use FMA instructions, and

@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -60,12 +61,17 @@ inline std::vector<Recipe> recipes() {
           adamw("adamw_amsgrad", AdamWOptions(0.01).amsgrad(true))};
 }
 
-// Bitwise, also for NaN.
+// Bitwise, except that all NaNs are the same: which of its operands' NaNs an operation returns
+// depends on their order, which the compiler chooses.
 inline bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
   if (a.defined() != b.defined()) return false;
   if (!a.defined()) return true;
-  const auto x = a.detach().contiguous();
-  const auto y = b.detach().contiguous();
+  const auto comparable = [](const torch::Tensor& t) {
+    const auto values = t.detach().contiguous();
+    return values.masked_fill(values.isnan(), std::numeric_limits<double>::quiet_NaN());
+  };
+  const auto x = comparable(a);
+  const auto y = comparable(b);
   return x.sizes() == y.sizes() && x.scalar_type() == y.scalar_type() &&
          (x.numel() == 0 || std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0);
 }
