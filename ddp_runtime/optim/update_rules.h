@@ -3,10 +3,10 @@
 //
 // Note [Bits of libtorch]
 // libtorch's optimizers call one operator per arithmetic step: each of them reads and writes arrays
-// as large as the parameter, twelve times for AdamW. These rules compute the same values in one
-// pass. "The same" means bitwise, so that a checkpoint, a report or a comparison between ranks does
-// not depend on who made the step. Only the sign and payload of a NaN may differ. For that, each
-// element goes through the same roundings:
+// as large as the parameter, twelve times for AdamW. These rules compute bitwise the same values in
+// one pass, so that a checkpoint, a report or a comparison between ranks does not depend on whose
+// optimizer made the step. Only the sign and payload of a NaN may differ. For that, each element
+// goes through the same roundings:
 //
 // - Coefficients are computed in double and then rounded to float, once per step.
 // - `a.add_(b, alpha)` is fma(b, alpha, a) where libtorch's kernels use FMA instructions, and
@@ -109,7 +109,7 @@ struct UpdateRules {
   Rounding rounding = Rounding::separate;
   void (*sgd)(const SgdUpdate& update, const SgdArrays& arrays, std::size_t count) = nullptr;
   void (*adam)(const AdamUpdate& update, const AdamArrays& arrays, std::size_t count) = nullptr;
-  // The same in two parts, for square roots that are computed between them.
+  // adam() in two parts, for square roots that are computed between them.
   void (*adam_averages)(const AdamUpdate& update, const AdamArrays& arrays,
                         std::size_t count) = nullptr;
   void (*adam_parameter)(const AdamUpdate& update, const AdamArrays& arrays, const float* roots,

@@ -93,22 +93,27 @@ TEST(UpdateRules, SgdRoundsEachElementAsDocumented) {
   }
 }
 
+// Bit 0: it decays. Bit 1: the decay is decoupled.
+AdamUpdate adam_update_with(unsigned bits) {
+  return {.beta1 = 0.9F,
+          .gradient_share = 0.1F,
+          .beta2 = 0.99F,
+          .square_share = 0.01F,
+          .root_correction = 0.3F,
+          .eps = 1e-3F,
+          .minus_step_size = -0.02F,
+          .decay = 0.97F,
+          .decays = (bits & 1U) != 0,
+          .decoupled = (bits & 2U) != 0};
+}
+
 TEST(UpdateRules, AdamRoundsEachElementAsDocumented) {
   for (const UpdateRules& rules : all_rules()) {
     const bool fused_add = rules.rounding != Rounding::separate;
     const bool fused_product = rules.rounding == Rounding::fused;
     for (std::size_t count = 0; count <= 70; ++count) {
       for (unsigned bits = 0; bits < 4; ++bits) {
-        const AdamUpdate u{.beta1 = 0.9F,
-                           .gradient_share = 0.1F,
-                           .beta2 = 0.99F,
-                           .square_share = 0.01F,
-                           .root_correction = 0.3F,
-                           .eps = 1e-3F,
-                           .minus_step_size = -0.02F,
-                           .decay = 0.97F,
-                           .decays = (bits & 1U) != 0,
-                           .decoupled = (bits & 2U) != 0};
+        const AdamUpdate u = adam_update_with(bits);
         const std::size_t all = kBefore + count + kAfter;
         auto p = values(all, 1);
         const auto g = values(all, 2);
@@ -150,16 +155,7 @@ TEST(RunAdam, RootsFromOutsideGiveTheSameBitsInAnyNumberOfBlocks) {
   for (UpdateRules rules : all_rules()) {
     for (const std::size_t count : {1U, 4095U, 4096U, 4097U, 10'000U}) {
       for (const unsigned bits : {0U, 1U, 3U}) {
-        const AdamUpdate u{.beta1 = 0.9F,
-                           .gradient_share = 0.1F,
-                           .beta2 = 0.99F,
-                           .square_share = 0.01F,
-                           .root_correction = 0.3F,
-                           .eps = 1e-3F,
-                           .minus_step_size = -0.02F,
-                           .decay = 0.97F,
-                           .decays = (bits & 1U) != 0,
-                           .decoupled = (bits & 2U) != 0};
+        const AdamUpdate u = adam_update_with(bits);
         auto p = values(count, 1);
         const auto g = values(count, 2);
         auto m = values(count, 3);
