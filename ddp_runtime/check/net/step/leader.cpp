@@ -271,12 +271,11 @@ void Leader::read_answers(int rank, const std::string& during, Inboxes& inboxes)
 }
 
 int Leader::wait_until(std::vector<pollfd>& entries, Deadline& deadline) {
+  auto suspended_before = suspended();
   while (true) {
-    const Deadline next_look = in(SuspensionWatch::kLookEvery);
-    watch_.begin();  // the messages of thousands of tasks may have taken a while
-    const int ready =
-        poll(entries.data(), entries.size(), milliseconds_until(std::min(deadline, next_look)));
-    deadline += watch_.look();
+    const int ready = poll(entries.data(), entries.size(), milliseconds_until(deadline));
+    const auto suspended_now = suspended();
+    deadline += suspended_now - std::exchange(suspended_before, suspended_now);
     if (ready != 0 || Clock::now() >= deadline) return ready;
   }
 }

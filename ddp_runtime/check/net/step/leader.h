@@ -58,9 +58,8 @@ class Leader {
   const std::vector<LostTask>& lost() const noexcept { return lost_; }
   bool reachable(int rank) const { return channels_.contains(rank); }
   bool all_reachable() const noexcept { return lost_.empty(); }
-  // How long this process was suspended while it waited for tasks. A task that waited for rank 0
-  // meanwhile may have given up.
-  Clock::duration suspended() const noexcept { return watch_.total(); }
+  // How long this process was suspended. A task that waited for rank 0 meanwhile may have given up.
+  Clock::duration suspended() const { return watch_.total(); }
 
   // Sends each rank its command and gathers the answers that arrive within `timeout`. Pings a rank
   // that does not answer, repeatedly and at the end: a rank that responds is slow, and a rank that

@@ -1,38 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
-// Notices that this process was suspended (SIGSTOP, a suspended job, a paused virtual machine)
-// while it waited: it returns from a short wait much later than it asked for.
+// Notices that this process was suspended (SIGSTOP, a suspended job, a paused virtual machine):
+// looks at the clock that were due at least twice a second are seconds apart. A thread of its own
+// looks, so a suspension is noticed whatever the other threads were doing when it began.
 #pragma once
 
 #include <chrono>
+#include <mutex>
+#include <thread>
 
 #include "base/deadline.h"
 
 namespace ddp::check {
 
-class SuspensionWatch {
+// Adds up the gaps between looks at the clock that are too long for a busy machine.
+class SuspensionRecord {
  public:
-  // The waiting thread must look at least this often.
   static constexpr std::chrono::milliseconds kLookEvery{500};
   // A shorter gap may be a busy machine.
   static constexpr std::chrono::milliseconds kShortest{3'000};
 
-  // Starts to watch one wait. The time before does not count, because the thread was working.
-  void begin(Clock::time_point now = Clock::now()) noexcept { last_look_ = now; }
+  explicit SuspensionRecord(Clock::time_point start) noexcept : last_look_(start) {}
 
-  // Returns how long the process was suspended since the last look; 0 if it was not.
-  Clock::duration look(Clock::time_point now = Clock::now()) noexcept {
+  // Returns how long the process was suspended from the start until `now`.
+  Clock::duration look(Clock::time_point now) noexcept {
     const auto gap = now - last_look_;
     last_look_ = now;
-    if (gap < kShortest) return {};
-    total_ += gap;
-    return gap;
+    if (gap >= kShortest) total_ += gap;
+    return total_;
   }
 
-  Clock::duration total() const noexcept { return total_; }
+ private:
+  Clock::time_point last_look_;
+  Clock::duration total_{};
+};
+
+class SuspensionWatch {
+ public:
+  SuspensionWatch();
+
+  // Returns how long this process was suspended since the watch began; 0 if it was not. A
+  // suspension that has just ended counts, even if the caller runs before the watching thread does.
+  // Thread-safe.
+  Clock::duration total() const;
 
  private:
-  Clock::time_point last_look_ = Clock::now();
-  Clock::duration total_{};
+  mutable std::mutex mutex_;
+  mutable SuspensionRecord record_{Clock::now()};
+  std::jthread thread_;  // asked to stop and joined by its destructor
 };
 
 }  // namespace ddp::check
