@@ -21,6 +21,9 @@ ckpt::Shape shape_of(const torch::Tensor& tensor) {
 }
 
 ckpt::MutableArrayView mutable_view(const NamedTensor& t) {
+  if (!t.tensor.is_contiguous()) {
+    throw RuntimeError(fmt::format("'{}' is not contiguous, so its memory is no array", t.name));
+  }
   return {t.name,
           dtype_of(t.tensor.scalar_type()),
           shape_of(t.tensor),

@@ -19,7 +19,8 @@ std::optional<ckpt::DType> stored_type(torch::ScalarType type);
 std::vector<NamedTensor> on_host(std::vector<NamedTensor> tensors);
 
 // Views of the memory of contiguous tensors, under their names and in their order. The tensors must
-// outlive the views. Both throw RuntimeError if a checkpoint cannot hold a tensor's type.
+// outlive the views. Both throw RuntimeError if a tensor is not contiguous, or if a
+// checkpoint cannot hold its type.
 std::vector<ckpt::ArrayView> array_views(const std::vector<NamedTensor>& tensors);
 std::vector<ckpt::MutableArrayView> mutable_views(const std::vector<NamedTensor>& tensors);
 

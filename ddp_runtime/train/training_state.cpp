@@ -52,7 +52,7 @@ struct Target {
 };
 
 Target host_target(std::string name, const torch::Tensor& tensor) {
-  if (tensor.is_cpu()) return {{std::move(name), tensor}, {}};
+  if (tensor.is_cpu() && tensor.is_contiguous()) return {{std::move(name), tensor}, {}};
   return {{std::move(name), torch::empty(tensor.sizes(), tensor.options().device(torch::kCPU))},
           tensor};
 }
