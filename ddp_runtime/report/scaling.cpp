@@ -153,6 +153,7 @@ std::vector<std::string> unlike(const Scaling& scaling) {
       {"staleness", "staleness"},
       {"deterministic", "deterministic sums"},
       {"checkpoint_activations", "activation checkpointing"},
+      {"channels_last", "channels-last memory"},
       {"augment", "augmentation"},
       {"heads", "attention heads"}};
   for (const auto& [key, name] : kWork) {

@@ -89,6 +89,9 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
   app.add_option("--on-nan", c.on_nan,
                  "Action if a loss or gradient is not finite: stop, or skip the update")
       ->capture_default_str();
+  app.add_flag("--channels-last", t.channels_last,
+               "Keep images and weights of convolutions with the channels of a pixel beside each "
+               "other, the order in which GPUs and recent CPUs convolve");
   app.add_option("--patience", t.patience,
                  "Stop after this many epochs without a better evaluation; 0 means never")
       ->check(not_negative())

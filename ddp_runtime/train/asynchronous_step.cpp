@@ -34,6 +34,8 @@ const TrainOptions& require_possible(const TrainOptions& o) {
          "ranks in different steps have no common scale");
   refuse(static_cast<bool>(o.parallel.hook), "--comm-hook",
          "gradients are sent to servers, not reduced in buckets");
+  refuse(o.channels_last, "--channels-last",
+         "the parameter server keeps weights in the order of their dimensions");
   refuse(o.parallel.static_graph, "static_graph", "asynchronous training does not use the graph");
   return o;
 }

@@ -61,6 +61,8 @@ struct TrainOptions {
   // Initial scale of dynamic loss scaling; 0: 65536 with fp16, no scaling otherwise.
   double loss_scale = 0;
   OnNan on_nan = OnNan::stop;
+  // Keep images and the weights of convolutions in channels-last memory.
+  bool channels_last = false;
   std::int64_t patience =
       0;                 // epochs without a better evaluation before stopping; 0: never stop early
   bool dry_run = false;  // one step and a short evaluation; nothing is resumed or written

@@ -47,7 +47,8 @@ nlohmann::json describe_settings(const TrainTask& task, const TrainOptions& opti
   auto settings = run_settings(options);
   settings.update({{"batch", options.batch},
                    {"bucket_bytes", options.parallel.buckets.bytes},
-                   {"comm_hook", options.parallel.hook ? "set" : "off"}});
+                   {"comm_hook", options.parallel.hook ? "set" : "off"},
+                   {"channels_last", options.channels_last ? "yes" : "no"}});
   // 0 is asynchronous, too.
   if (!options.staleness) settings["staleness"] = "off";
   settings.update(nlohmann::json(task.settings));

@@ -71,6 +71,7 @@ nlohmann::json shared_settings(const TrainOptions& options) {
                    {"asynchronous", options.staleness.has_value()},
                    {"loss_scale", options.loss_scale},
                    {"on_nan", options.on_nan == OnNan::stop ? "stop" : "skip"},
+                   {"channels_last", options.channels_last},
                    {"patience", options.patience},
                    {"dry_run", options.dry_run},
                    {"log_every", options.log_every_steps},

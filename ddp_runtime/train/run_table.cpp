@@ -71,6 +71,7 @@ std::string precision(const TrainOptions& o) {
       break;
   }
   if (o.loss_scale > 0) text += fmt::format(", loss scale from {}", o.loss_scale);
+  if (o.channels_last) text += ", channels last in memory";
   if (o.on_nan == OnNan::skip) text += ", steps that are not finite are skipped";
   return text;
 }

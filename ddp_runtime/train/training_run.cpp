@@ -12,6 +12,7 @@
 #include "base/errors.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/train/batch_transfer.h"
+#include "ddp_runtime/train/channels_last.h"
 #include "ddp_runtime/train/module_device.h"
 #include "ddp_runtime/train/option_limits.h"
 #include "ddp_runtime/train/rank_agreement.h"
@@ -54,6 +55,16 @@ LearningRate learning_rate_of(const TrainOptions& options, int ranks) {
   rate.decay_epochs = options.decay_epochs;
   rate.decay_factor = options.decay_factor;
   return rate;
+}
+
+// Called before anything is built on the module's memory.
+Objective objective_of(const TrainTask& task, const TrainOptions& options) {
+  if (!options.channels_last) return {task.forward, task.loss};
+  store_channels_last(task.module, task.model_name);
+  return {[forward = task.forward](const torch::Tensor& inputs) {
+            return forward(in_channels_last(inputs));
+          },
+          task.loss};
 }
 
 // Ranks must draw different dropout masks, but a repeated run must draw the same masks again.
@@ -110,7 +121,7 @@ TrainingRun::TrainingRun(comm::Group& group, TrainTask task, TrainOptions option
       task_(std::move(task)),
       subject_(describe_subject(task_)),
       options_(same_on_all_ranks(group, subject_, std::move(options))),
-      objective_{task_.forward, task_.loss},
+      objective_(objective_of(task_, options_)),
       step_(make_training_step(group, task_.module, objective_, options_, recorder_)),
       learning_rate_(learning_rate_of(options_, group.size())),
       sampler_(task_.data.train->size(), options_.seed, layout_of(group, options_)),
@@ -242,10 +253,11 @@ void TrainingRun::run_epoch() {
     data::Prefetcher batches(
         steps * options_.micro_batches,
         [this, device](std::int64_t number) {
-          return pin_for(device,
-                         task_.data.train->draw(sampler_.indices(number / options_.micro_batches,
-                                                                 number % options_.micro_batches),
-                                                sampler_.epoch()));
+          auto batch = task_.data.train->draw(
+              sampler_.indices(number / options_.micro_batches, number % options_.micro_batches),
+              sampler_.epoch());
+          if (options_.channels_last) batch.inputs = in_channels_last(batch.inputs);
+          return pin_for(device, batch);
         },
         options_.loader_threads, std::max(kPrefetchedBatches, options_.loader_threads));
     for (std::int64_t step = 0; step < steps && interrupted_.empty(); ++step) {
@@ -368,7 +380,7 @@ void TrainingRun::evaluate_now() {
   const auto& data = *task_.data.evaluation;
   const std::int64_t samples =
       options_.dry_run ? std::min(data.size(), group_.size() * options_.batch) : data.size();
-  evaluation_ = evaluate(group_, task_.module, task_.forward, data, samples, options_.batch,
+  evaluation_ = evaluate(group_, task_.module, objective_.forward, data, samples, options_.batch,
                          options_.precision, task_.loss);
 }
 

@@ -7,7 +7,9 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/data/tensor_dataset.h"
+#include "ddp_runtime/train/channels_last.h"
 #include "ddp_runtime/train/trainer.h"
+#include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/unit/test_device.h"
 
@@ -25,19 +27,13 @@ data::DataPair images() {
 }
 
 torch::nn::Sequential network() {
-  torch::nn::Sequential net(
-      torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3).padding(1)), torch::nn::ReLU(),
-      torch::nn::Conv2d(4, 5, 3), torch::nn::Flatten(), torch::nn::Linear(80, 2));
+  torch::nn::Sequential net(torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3).padding(1)),
+                            torch::nn::ReLU(), torch::nn::Conv2d(4, 5, 3), torch::nn::Flatten(),
+                            torch::nn::Linear(80, 2));
   const torch::NoGradGuard no_grad;
   auto generator = torch::make_generator<torch::CPUGeneratorImpl>(8);
   for (auto& p : net->parameters()) p.copy_(torch::randn(p.sizes(), generator) * 0.1);
   return net;
-}
-
-void store_channels_last(torch::nn::Module& module) {
-  for (auto& p : module.parameters()) {
-    if (p.dim() == 4) p.set_data(p.detach().contiguous(torch::MemoryFormat::ChannelsLast));
-  }
 }
 
 class MemoryFormats : public testing::Test {
@@ -55,18 +51,17 @@ class MemoryFormats : public testing::Test {
     std::mutex mutex;
     test::run_ranks(2, [&](comm::Group& group) {
       auto net = network();
-      if (own_format) store_channels_last(*net);
+      if (own_format) store_channels_last(*net, "net");
       test::move_to_test_device(*net);
-      Trainer trainer(
-          group,
-          {"test", "test", "net", *net,
-           [&](const torch::Tensor& x) {
-             const std::lock_guard lock(mutex);
-             inputs_last_ = x.is_contiguous(torch::MemoryFormat::ChannelsLast);
-             return net->forward(x);
-           },
-           images()},
-          options);
+      Trainer trainer(group,
+                      {"test", "test", "net", *net,
+                       [&](const torch::Tensor& x) {
+                         const std::lock_guard lock(mutex);
+                         inputs_last_ = x.is_contiguous(torch::MemoryFormat::ChannelsLast);
+                         return net->forward(x);
+                       },
+                       images()},
+                      options);
       const auto mine = trainer.fit();
       if (group.rank() != 0) return;
       result = mine;
@@ -94,6 +89,42 @@ TEST_F(MemoryFormats, ResumedRunHasTheMomentaOfTheRightWeights) {
   train(options_, true);
   options_.steps = 4;
   EXPECT_EQ(train(options_, true).parameters_crc32c, whole.parameters_crc32c);
+}
+
+TEST_F(MemoryFormats, ChannelsLastTrainsTheSameModel) {
+  const auto plain = train(options_);
+  const auto expected = parameters_;
+  EXPECT_FALSE(weights_last_);
+  EXPECT_FALSE(inputs_last_);
+  options_.channels_last = true;
+  const auto last = train(options_);
+  EXPECT_TRUE(weights_last_);
+  EXPECT_TRUE(inputs_last_);
+  EXPECT_NEAR(last.evaluation.loss, plain.evaluation.loss, 1e-4);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(parameters_[i], expected[i], 1e-3, 1e-4)) << i;
+  }
+}
+
+TEST_F(MemoryFormats, RunContinuesInTheOtherFormat) {
+  options_.steps = 3;
+  options_.checkpoint.directory = temporary_.path();
+  options_.channels_last = true;
+  const auto first = train(options_);
+  options_.channels_last = false;
+  EXPECT_EQ(train(options_).parameters_crc32c, first.parameters_crc32c) << "nothing is left to do";
+  EXPECT_FALSE(weights_last_);
+}
+
+TEST_F(MemoryFormats, ChannelsLastIsRefusedWhereItDoesNothing) {
+  options_.channels_last = true;
+  torch::nn::Linear net(4, 2);
+  EXPECT_THAT(error_of([&] { store_channels_last(*net, "mlp"); }),
+              HasSubstr("is for models with two-dimensional convolutions, and 'mlp' has none"));
+  options_.optimizer = {"sgd", 0.1, 0.9, 0};
+  options_.staleness = 1;
+  EXPECT_THAT(error_of([&] { train(options_); }),
+              HasSubstr("--staleness cannot be combined with --channels-last"));
 }
 
 }  // namespace
