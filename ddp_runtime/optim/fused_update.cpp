@@ -2,6 +2,7 @@
 #include "ddp_runtime/optim/fused_update.h"
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 
 namespace ddp::optim {
@@ -28,7 +29,13 @@ namespace {
 std::vector<torch::Tensor> steps_on_device(const FusedLists& lists, std::int64_t step) {
   const auto options =
       torch::TensorOptions(torch::kFloat32).device(lists.parameters.front().device());
-  return {lists.parameters.size(), torch::full({}, static_cast<double>(step), options)};
+  auto number = torch::full({}, static_cast<double>(step), options);
+  for (const auto& skipped : lists.earlier_skips) number.sub_(skipped);
+  return {lists.parameters.size(), number};
+}
+
+std::optional<torch::Tensor> skip_of(const FusedLists& lists) {
+  return lists.skip.defined() ? std::optional(lists.skip) : std::nullopt;
 }
 
 }  // namespace
@@ -36,7 +43,7 @@ std::vector<torch::Tensor> steps_on_device(const FusedLists& lists, std::int64_t
 void fused_sgd(const FusedLists& lists, const torch::optim::SGDOptions& options, bool first) {
   at::_fused_sgd_(lists.parameters, lists.gradients, lists.averages, options.weight_decay(),
                   options.momentum(), options.lr(), options.dampening(), options.nesterov(),
-                  /*maximize=*/false, first);
+                  /*maximize=*/false, first, /*grad_scale=*/{}, skip_of(lists));
 }
 
 void fused_adam(const FusedLists& lists, const torch::optim::AdamOptions& options,
@@ -45,7 +52,7 @@ void fused_adam(const FusedLists& lists, const torch::optim::AdamOptions& option
   at::_fused_adam_(lists.parameters, lists.gradients, lists.averages, lists.square_averages,
                    lists.max_square_averages, steps_on_device(lists, step), options.lr(), beta1,
                    beta2, options.weight_decay(), options.eps(), options.amsgrad(),
-                   /*maximize=*/false);
+                   /*maximize=*/false, /*grad_scale=*/{}, skip_of(lists));
 }
 
 void fused_adam(const FusedLists& lists, const torch::optim::AdamWOptions& options,
@@ -54,7 +61,7 @@ void fused_adam(const FusedLists& lists, const torch::optim::AdamWOptions& optio
   at::_fused_adamw_(lists.parameters, lists.gradients, lists.averages, lists.square_averages,
                     lists.max_square_averages, steps_on_device(lists, step), options.lr(), beta1,
                     beta2, options.weight_decay(), options.eps(), options.amsgrad(),
-                    /*maximize=*/false);
+                    /*maximize=*/false, /*grad_scale=*/{}, skip_of(lists));
 }
 
 #else

@@ -32,6 +32,10 @@ struct FusedLists {
   std::vector<torch::Tensor> averages;         // momentum buffers for SGD, empty without momentum
   std::vector<torch::Tensor> square_averages;  // of Adam and AdamW
   std::vector<torch::Tensor> max_square_averages;  // of AMSGrad, otherwise empty
+
+  // See Note [Skipped steps]. Float32 scalars on the same device, 1 for a step that is skipped.
+  torch::Tensor skip;                        // this step; undefined for a step that is not flagged
+  std::vector<torch::Tensor> earlier_skips;  // steps that `step` counts, whatever they turn out
 };
 
 // `first`: the momentum buffers have no values yet.

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -116,6 +117,8 @@ struct SgdMethod {
   }
   // libtorch, too, changes the parameter without a new version.
   static void finish(const torch::Tensor&, State*) {}
+  static constexpr bool kFirstStepDiffers = true;
+  static void take_back(State&) {}
   static void run(const UpdateRules& rules, const Update& u, const Arrays& a, std::size_t n) {
     rules.sgd(u, a, n);
   }
@@ -178,10 +181,51 @@ struct AdamMethod {
     state->step(state->step() + 1);
     parameter.unsafeGetTensorImpl()->bump_version();
   }
+  static constexpr bool kFirstStepDiffers = false;
+  static void take_back(State& state) { state.step(state.step() - 1); }
   static void run(const UpdateRules& rules, const Update& u, const Arrays& a, std::size_t n) {
     run_adam(rules, u, a, n);
   }
 };
+
+// Takes back the step unsettled[index] if it was skipped. Its parts are then forgotten.
+template <class Method>
+void settle(torch::optim::Optimizer& optimizer, std::deque<FlaggedStep>& unsettled,
+            std::size_t index, bool skipped) {
+  const auto parts = std::exchange(unsettled[index].parts, {});
+  if (!skipped) return;
+  for (const auto& [key, part] : parts) {
+    auto* const state = find_state<typename Method::State>(optimizer, part.parameter);
+    if (state == nullptr) continue;
+    const auto later =
+        std::find_if(unsettled.begin(), unsettled.end(),
+                     [key = key](const auto& step) { return step.parts.contains(key); });
+    if (!part.has_new_state) {
+      Method::take_back(*state);
+    } else if (later == unsettled.end()) {
+      optimizer.state().erase(torch_compat::state_key(part.parameter));
+    } else {
+      Method::take_back(*state);
+      later->parts.at(key).has_new_state = true;
+    }
+  }
+}
+
+// Waits for the flags. The steps remain in the list for settle_step().
+template <class Method>
+void settle_now(torch::optim::Optimizer& optimizer, std::deque<FlaggedStep>& unsettled) {
+  for (std::size_t i = 0; i < unsettled.size(); ++i) {
+    if (unsettled[i].parts.empty()) continue;
+    settle<Method>(optimizer, unsettled, i, unsettled[i].flag.template item<float>() != 0);
+  }
+}
+
+template <class Method>
+void settle_oldest(torch::optim::Optimizer& optimizer, std::deque<FlaggedStep>& unsettled,
+                   bool skipped) {
+  settle<Method>(optimizer, unsettled, 0, skipped);
+  unsettled.pop_front();
+}
 
 // A step of one optimizer: sorts its parameters, and updates each in its way.
 template <class Method>
@@ -215,6 +259,26 @@ class Step {
     for (const auto& part : one_pass_) Method::finish(part.parameter, part.state);
   }
 
+  // See Note [Skipped steps].
+  FlaggedStep update_by_fused_operators(const torch::Tensor& flag,
+                                        const std::deque<FlaggedStep>& unsettled) {
+    FlaggedStep step{flag, {}};
+    for (auto& part : fused_) {
+      const bool had_state = part.state != nullptr;
+      create_state(part);
+      const bool has_new_state = !had_state && part.state != nullptr;
+      step.parts[part.parameter.unsafeGetTensorImpl()] = {part.parameter, has_new_state};
+      for (const auto& earlier : unsettled) {
+        if (earlier.parts.contains(part.parameter.unsafeGetTensorImpl())) {
+          part.earlier_flags.push_back(earlier.flag);
+        }
+      }
+    }
+    flag_ = flag;
+    update_by_fused_operators();
+    return step;
+  }
+
   void update_by_fused_operators() {
     for (auto& part : fused_) create_state(part);
     auto left = std::exchange(fused_, {});
@@ -238,16 +302,25 @@ class Step {
     std::int64_t number_of_step;
     typename Method::Update update;  // of a part that is updated in one pass, like the arrays
     typename Method::Arrays arrays;
+    std::vector<torch::Tensor> earlier_flags = {};  // of steps that number_of_step counts
   };
+
+  static bool same_tensors(const std::vector<torch::Tensor>& a,
+                           const std::vector<torch::Tensor>& b) {
+    return std::ranges::equal(a, b, [](const auto& x, const auto& y) { return x.is_same(y); });
+  }
 
   static bool go_together(const Part& a, const Part& b) {
     return a.options == b.options && a.number_of_step == b.number_of_step &&
+           same_tensors(a.earlier_flags, b.earlier_flags) &&
            a.parameter.device() == b.parameter.device() &&
            a.parameter.scalar_type() == b.parameter.scalar_type();
   }
 
-  static void run_fused(const std::vector<Part>& parts) {
+  void run_fused(const std::vector<Part>& parts) const {
     FusedLists lists;
+    lists.skip = flag_;
+    lists.earlier_skips = parts.front().earlier_flags;
     const auto& options = *parts.front().options;
     for (const auto& part : parts) {
       lists.parameters.push_back(part.parameter);
@@ -333,28 +406,22 @@ class Step {
   std::vector<Part> fused_;
   std::vector<OptimizerParamGroup> rest_;
   bool has_rest_ = false;
+  torch::Tensor flag_;
 };
 
 // libtorch's step comes first: it may refuse a gradient.
 template <class Method>
-torch::Tensor step_of(typename Method::Optimizer& optimizer, const UpdateRules* rules,
-                      const std::function<bool(torch::DeviceType)>& fuses,
-                      const torch::optim::Optimizer::LossClosure& closure) {
-  torch::Tensor loss;
-  if (closure != nullptr) {
-    const at::AutoGradMode with_gradients(true);
-    loss = closure();
-  }
-  const torch::NoGradGuard no_grad;
+void update(typename Method::Optimizer& optimizer, const UpdateRules* rules,
+            const std::function<bool(torch::DeviceType)>& fuses) {
   using Libtorch [[maybe_unused]] = typename Method::Optimizer;  // Clang 14 misses its uses
   if (rules == nullptr && !kHasFusedUpdates) {
     optimizer.Libtorch::step(nullptr);
-    return loss;
+    return;
   }
   Step<Method> step(optimizer, rules, fuses);
   if (step.shares_memory()) {
     optimizer.Libtorch::step(nullptr);
-    return loss;
+    return;
   }
   if (step.has_rest()) {
     const ReplacedGroups some(optimizer, step.take_rest());
@@ -362,6 +429,47 @@ torch::Tensor step_of(typename Method::Optimizer& optimizer, const UpdateRules* 
   }
   step.update_in_one_pass();
   step.update_by_fused_operators();
+}
+
+template <class Method>
+bool second_step_is_unsure(const std::deque<FlaggedStep>& unsettled) {
+  return Method::kFirstStepDiffers && std::ranges::any_of(unsettled, [](const auto& step) {
+           return std::ranges::any_of(step.parts,
+                                      [](const auto& part) { return part.second.has_new_state; });
+         });
+}
+
+// Returns false, without an update, if the device cannot decide alone.
+template <class Method>
+bool update_unless(const torch::Tensor& flag, typename Method::Optimizer& optimizer,
+                   std::deque<FlaggedStep>& unsettled) {
+  if (!kHasFusedUpdates) return false;
+  if (second_step_is_unsure<Method>(unsettled)) settle_now<Method>(optimizer, unsettled);
+  Step<Method> step(optimizer, nullptr,
+                    [&](torch::DeviceType type) { return type == flag.device().type(); });
+  if (flag.is_cpu() || step.shares_memory() || step.has_rest()) return false;
+  unsettled.push_back(step.update_by_fused_operators(flag, unsettled));
+  return true;
+}
+
+template <class Method>
+torch::Tensor step_of(typename Method::Optimizer& optimizer, const UpdateRules* rules,
+                      const std::function<bool(torch::DeviceType)>& fuses,
+                      const torch::optim::Optimizer::LossClosure& closure, torch::Tensor flag,
+                      std::deque<FlaggedStep>& unsettled) {
+  torch::Tensor loss;
+  if (closure != nullptr) {
+    const at::AutoGradMode with_gradients(true);
+    loss = closure();
+  }
+  const torch::NoGradGuard no_grad;
+  if (flag.defined()) {
+    if (update_unless<Method>(flag, optimizer, unsettled)) return loss;
+    unsettled.push_back({flag, {}});
+    if (flag.item<float>() != 0) return loss;
+  }
+  settle_now<Method>(optimizer, unsettled);
+  update<Method>(optimizer, rules, fuses);
   return loss;
 }
 
@@ -374,15 +482,27 @@ using AdamWCase = AdamMethod<torch::optim::AdamW, torch::optim::AdamWOptions,
 
 torch::Tensor SGD::step(LossClosure closure) {
   return step_of<SgdMethod>(
-      *this, rules(), [this](torch::DeviceType type) { return fuses(type); }, closure);
+      *this, rules(), [this](torch::DeviceType type) { return fuses(type); }, closure,
+      std::exchange(next_flag_, {}), unsettled_);
+}
+void SGD::settle_step(bool skipped) {
+  settle_oldest<SgdMethod>(*this, unsettled_, skipped);
 }
 torch::Tensor Adam::step(LossClosure closure) {
   return step_of<AdamCase>(
-      *this, rules(), [this](torch::DeviceType type) { return fuses(type); }, closure);
+      *this, rules(), [this](torch::DeviceType type) { return fuses(type); }, closure,
+      std::exchange(next_flag_, {}), unsettled_);
+}
+void Adam::settle_step(bool skipped) {
+  settle_oldest<AdamCase>(*this, unsettled_, skipped);
 }
 torch::Tensor AdamW::step(LossClosure closure) {
   return step_of<AdamWCase>(
-      *this, rules(), [this](torch::DeviceType type) { return fuses(type); }, closure);
+      *this, rules(), [this](torch::DeviceType type) { return fuses(type); }, closure,
+      std::exchange(next_flag_, {}), unsettled_);
+}
+void AdamW::settle_step(bool skipped) {
+  settle_oldest<AdamWCase>(*this, unsettled_, skipped);
 }
 
 }  // namespace ddp::optim

@@ -18,6 +18,9 @@
 // results are those of Python's torch.optim with fused=True. They may differ
 // from those of libtorch's step in the last bits.
 //
+// There, a flag on the GPU can also decide whether a step is skipped, so that the host need not
+// wait for it; see skipped_steps.h.
+//
 // If a parameter's gradient is refused with an exception, no parameter that
 // fits has been updated.
 #pragma once
@@ -25,14 +28,16 @@
 #include <torch/torch.h>
 
 #include "ddp_runtime/optim/self_check.h"
+#include "ddp_runtime/optim/skipped_steps.h"
 
 namespace ddp::optim {
 
-class SGD : public torch::optim::SGD {
+class SGD : public torch::optim::SGD, public SkipsSteps {
  public:
   using torch::optim::SGD::SGD;
 
   torch::Tensor step(LossClosure closure = nullptr) override;
+  void settle_step(bool skipped) override;
 
  protected:
   // The rules of the one pass; null leaves every parameter to libtorch's step.
@@ -42,22 +47,24 @@ class SGD : public torch::optim::SGD {
   virtual bool fuses(torch::DeviceType type) const { return type == torch::kCUDA; }
 };
 
-class Adam : public torch::optim::Adam {
+class Adam : public torch::optim::Adam, public SkipsSteps {
  public:
   using torch::optim::Adam::Adam;
 
   torch::Tensor step(LossClosure closure = nullptr) override;
+  void settle_step(bool skipped) override;
 
  protected:
   virtual const UpdateRules* rules() const { return rules_in_use(Rule::adam); }
   virtual bool fuses(torch::DeviceType type) const { return type == torch::kCUDA; }
 };
 
-class AdamW : public torch::optim::AdamW {
+class AdamW : public torch::optim::AdamW, public SkipsSteps {
  public:
   using torch::optim::AdamW::AdamW;
 
   torch::Tensor step(LossClosure closure = nullptr) override;
+  void settle_step(bool skipped) override;
 
  protected:
   virtual const UpdateRules* rules() const { return rules_in_use(Rule::adamw); }

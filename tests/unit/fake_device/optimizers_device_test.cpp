@@ -78,6 +78,24 @@ struct Twins {
   Tensors on_device;
 };
 
+Tensors on_device_values(const Twins& twins) {
+  Tensors values;
+  for (const auto& t : twins.on_device) values.push_back(t.detach().clone());
+  return values;
+}
+
+// The number of steps in the state of a parameter: -1 without a state, and 0 if it has no number.
+std::int64_t step_count(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter) {
+  const auto found = optimizer.state().find(torch_compat::state_key(parameter));
+  if (found == optimizer.state().end()) return -1;
+  const auto* state = found->second.get();
+  if (const auto* adam = dynamic_cast<const torch::optim::AdamParamState*>(state)) {
+    return adam->step();
+  }
+  const auto* adamw = dynamic_cast<const torch::optim::AdamWParamState*>(state);
+  return adamw == nullptr ? 0 : adamw->step();
+}
+
 class FusedOptimizers : public FakeDeviceTest, public testing::WithParamInterface<Recipe> {
  protected:
   void SetUp() override {
@@ -169,6 +187,129 @@ TEST_P(FusedOptimizers, UpdateParametersOnTheCpuToo) {
   EXPECT_TRUE(
       torch::allclose(twins.on_device[0].detach().cpu(), reference[0].detach(), 1e-5, 1e-6));
   EXPECT_TRUE(same_bits(twins.host[1], reference[1]));
+}
+
+torch::Tensor flag_of(bool skipped) {
+  return torch::full({}, skipped ? 1.0F : 0.0F,
+                     torch::TensorOptions(torch::kFloat32).device(device()));
+}
+
+optim::SkipsSteps& skipping(torch::optim::Optimizer& optimizer) {
+  return dynamic_cast<optim::SkipsSteps&>(optimizer);
+}
+
+// The host learns after each step whether the previous one was skipped. Only in the second step
+// must it know whether the momentum has a first value.
+TEST_P(FusedOptimizers, SkipFlaggedStepsWithoutAHostWait) {
+  for (const bool skips_first : {false, true}) {
+    Twins twins({{3}, {4, 5}, {}});
+    const auto ours = GetParam().ours(twins.on_device);
+    const auto theirs = GetParam().theirs(twins.host);
+    const std::vector<bool> skipped{skips_first, skips_first, false, true,
+                                    true,        false,       false, true};
+    for (std::size_t i = 0; i < skipped.size(); ++i) {
+      twins.set_random_gradients();
+      skipping(*ours).skip_next_step_if(flag_of(skipped[i]));
+      forget_host_waits();
+      ours->step();
+      if (i > 3) {
+        EXPECT_EQ(host_wait_names(), std::vector<std::string>()) << "step " << i;
+      }
+      if (!skipped[i]) theirs->step();
+      twins.expect_close();
+      if (i > 0) skipping(*ours).settle_step(skipped[i - 1]);
+    }
+    skipping(*ours).settle_step(skipped.back());
+    // A usual step.
+    twins.set_random_gradients();
+    ours->step();
+    theirs->step();
+    twins.expect_close();
+    ASSERT_EQ(ours->state().size(), theirs->state().size());
+    for (std::size_t i = 0; i < twins.host.size(); ++i) {
+      EXPECT_EQ(step_count(*ours, twins.on_device[i]), step_count(*theirs, twins.host[i]));
+    }
+  }
+}
+
+TEST_P(FusedOptimizers, SkippedFirstStepLeavesNoState) {
+  Twins twins({{3}, {4, 5}});
+  const auto ours = GetParam().ours(twins.on_device);
+  const auto before = on_device_values(twins);
+  for (int i = 0; i < 2; ++i) {
+    twins.set_random_gradients();
+    skipping(*ours).skip_next_step_if(flag_of(true));
+    ours->step();
+  }
+  skipping(*ours).settle_step(true);
+  skipping(*ours).settle_step(true);
+  EXPECT_TRUE(ours->state().empty());
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    EXPECT_TRUE(same_bits(twins.on_device[i], before[i]));
+  }
+}
+
+// Not all parameters have taken part in the step whose flag is not known.
+TEST_P(FusedOptimizers, CountTheStepsOfEachParameterThatWereNotSkipped) {
+  Twins twins({{3}, {4}, {5}});
+  const auto ours = GetParam().ours(twins.on_device);
+  const auto theirs = GetParam().theirs(twins.host);
+  for (std::size_t i = 0; i < 5; ++i) {
+    for (std::size_t k = 0; k < 3; ++k) {
+      twins.host[k].mutable_grad() = torch::Tensor();
+      twins.on_device[k].mutable_grad() = torch::Tensor();
+      if (i % (k + 1) == 0) twins.set_random_gradient(k);
+    }
+    skipping(*ours).skip_next_step_if(flag_of(i == 2));
+    ours->step();
+    if (i != 2) theirs->step();
+    twins.expect_close();
+    if (i > 0) skipping(*ours).settle_step(i - 1 == 2);
+  }
+}
+
+// Steps without a flag wait for the flags before them, and settle_step() still follows.
+TEST_P(FusedOptimizers, UsualStepMayFollowBeforeTheFlagIsKnown) {
+  Twins twins({{3}, {4, 5}});
+  const auto ours = GetParam().ours(twins.on_device);
+  const auto theirs = GetParam().theirs(twins.host);
+  for (int i = 0; i < 6; ++i) {
+    twins.set_random_gradients();
+    const bool flagged = i % 3 != 2;
+    const bool skipped = i % 3 == 1;
+    if (flagged) skipping(*ours).skip_next_step_if(flag_of(skipped));
+    ours->step();
+    if (!skipped) theirs->step();
+    twins.expect_close();
+  }
+  for (int i = 0; i < 6; ++i) {
+    if (i % 3 != 2) skipping(*ours).settle_step(i % 3 == 1);
+  }
+  for (std::size_t i = 0; i < twins.host.size(); ++i) {
+    EXPECT_EQ(step_count(*ours, twins.on_device[i]), step_count(*theirs, twins.host[i]));
+  }
+}
+
+// One parameter is on the CPU, so the host decides.
+TEST_P(FusedOptimizers, HostDecidesWhatTheOperatorsCannot) {
+  Twins twins({{3}, {4, 5}});
+  const auto reference = twins.host[1].detach().clone().requires_grad_(true);
+  const auto ours = GetParam().ours({twins.on_device[0], reference});
+  const auto theirs = GetParam().theirs(twins.host);
+  for (int i = 0; i < 4; ++i) {
+    twins.set_random_gradients();
+    reference.mutable_grad() = twins.host[1].grad().clone();
+    const bool skipped = i % 2 == 0;
+    skipping(*ours).skip_next_step_if(flag_of(skipped));
+    forget_host_waits();
+    ours->step();
+    EXPECT_EQ(host_wait_names(), std::vector<std::string>{"aten::_local_scalar_dense"});
+    skipping(*ours).settle_step(skipped);
+    if (!skipped) theirs->step();
+    EXPECT_TRUE(
+        torch::allclose(twins.on_device[0].detach().cpu(), twins.host[0].detach(), 1e-5, 1e-6));
+    EXPECT_TRUE(torch::allclose(reference.detach(), twins.host[1].detach(), 1e-5, 1e-6));
+  }
 }
 
 class FusedAdamW : public FakeDeviceTest {};
