@@ -50,6 +50,7 @@ class GradScaler {
   };
   const State& state() const noexcept { return state_; }
   float scale() const noexcept { return state_.scale; }
+  const GradScalerOptions& options() const noexcept { return options_; }
   void restore(const State& state) noexcept { state_ = state; }
 
  private:

@@ -8,7 +8,9 @@
 #include <mutex>
 #include <set>
 
+#include "ddp_runtime/amp/device_grad_scaler.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
+#include "ddp_runtime/torch_compat.h"
 #include "tests/unit/test_device.h"
 
 namespace ddp::amp {
@@ -81,6 +83,64 @@ TEST(UnscaleGradients, DividesAndDetectsNonFiniteValues) {
     EXPECT_FALSE(unscale_gradients({with_gradient(1), with_gradient(bad)}, 1)) << bad;
   }
 }
+
+#if SLURM_DDP_TORCH_2_4
+
+torch::Tensor flag(bool set) {
+  return test::on_test_device(torch::tensor(set ? 1.0F : 0.0F));
+}
+
+TEST(DeviceGradScaler, HasTheScalesOfTheHosts) {
+  GradScaler host({8, 2, 0.5, 3});
+  host.update(true);  // a state to continue from
+  DeviceGradScaler device(host, test::test_device());
+  for (const bool finite : {true, true, false, true, true, true, true, false, false, true}) {
+    host.update(finite);
+    device.update(flag(!finite));
+    EXPECT_EQ(device.scale().item<float>(), host.scale());
+    EXPECT_EQ(device.updates_since_change().item<int>(), host.state().updates_since_change);
+  }
+  GradScaler largest({std::numeric_limits<float>::max() / 1.5F, 2, 0.5, 1});
+  DeviceGradScaler stays(largest, test::test_device());
+  stays.update(flag(false));
+  EXPECT_EQ(stays.scale().item<float>(), largest.scale());
+}
+
+// bfloat16 takes another way, which rounds the factor, too.
+TEST(DeviceGradScaler, DividesLikeTheHostsAndFindsWhatIsNotFinite) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto with_gradient = [](float value, torch::ScalarType type) {
+    auto p = test::on_test_device(torch::zeros({2}, type)).requires_grad_();
+    p.mutable_grad() = test::on_test_device(torch::tensor({4.0F, value}).to(type));
+    return p;
+  };
+  const GradScaler host({12, 2, 0.5, 3});  // not a power of two: the bits of the factor matter
+  const DeviceGradScaler device(host, test::test_device());
+  for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+    for (const float value : {7.0F, infinity, -infinity, nan}) {
+      const auto unused = test::on_test_device(torch::zeros({2}, type)).requires_grad_();
+      const auto empty = test::on_test_device(torch::zeros({0}, type)).requires_grad_();
+      empty.mutable_grad() = test::on_test_device(torch::zeros({0}, type));
+      const std::vector<torch::Tensor> ours{unused, empty, with_gradient(value, type),
+                                            with_gradient(1, torch::kFloat32)};
+      const std::vector<torch::Tensor> theirs{with_gradient(value, type)};
+      auto found = flag(false);
+      device.unscale(ours, found);
+      EXPECT_EQ(found.item<float>() == 0, host.unscale(theirs)) << type << " " << value;
+      EXPECT_TRUE(torch::allclose(ours[2].grad().cpu().to(torch::kFloat32),
+                                  theirs[0].grad().cpu().to(torch::kFloat32),
+                                  type == torch::kFloat32 ? 0 : 0.01, 0, true))
+          << type << " " << value;
+      EXPECT_EQ(ours[3].grad()[0].item<float>(), 4 * static_cast<float>(1.0 / 12));
+    }
+  }
+  auto found = flag(true);
+  device.unscale({with_gradient(1, torch::kFloat32)}, found);
+  EXPECT_EQ(found.item<float>(), 1) << "must keep what was found before";
+}
+
+#endif
 
 // One rank's gradient overflows in step 1 of 3: all ranks detect it, halve the scale and continue.
 TEST(GradScaler, OverflowOnOneRankBacksOffOnAll) {
