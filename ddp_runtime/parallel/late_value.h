@@ -12,27 +12,43 @@
 #include <torch/torch.h>
 
 #include <memory>
+#include <optional>
 
 namespace ddp {
+
+// A small tensor of a device that the host reads later. Needs torch_compat::kSupportsDevices.
+class LateTensor {
+ public:
+  // The values when the work on this thread's current stream has come to them.
+  explicit LateTensor(const torch::Tensor& tensor);
+  LateTensor(LateTensor&&) noexcept;
+  LateTensor& operator=(LateTensor&&) noexcept;
+  ~LateTensor();
+
+  // Whether value() returns without waiting.
+  bool ready() const;
+  // A copy on the CPU, with the same shape and type. Waits for the device if necessary.
+  const torch::Tensor& value() const;
+
+ private:
+  struct Copy;
+
+  std::unique_ptr<Copy> copy_;
+};
 
 class LateValue {
  public:
   // Of a tensor with one element. On a CPU the value is read at once, on a device when the work on
   // this thread's current stream has come to it.
   explicit LateValue(const torch::Tensor& scalar);
-  LateValue(LateValue&&) noexcept;
-  LateValue& operator=(LateValue&&) noexcept;
-  ~LateValue();
 
   // Whether value() returns without waiting.
-  bool ready() const;
+  bool ready() const { return !copy_ || copy_->ready(); }
   // Waits for the device if necessary.
   double value();
 
  private:
-  struct Copy;
-
-  std::unique_ptr<Copy> copy_;  // null once value_ is known
+  std::optional<LateTensor> copy_;  // nullopt once value_ is known
   double value_ = 0;
 };
 

@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <cmath>
+#include <utility>
 
 #include "base/errors.h"
 #include "ddp_runtime/parallel/replica.h"
@@ -33,7 +34,8 @@ std::optional<amp::GradScaler> make_scaler(const TrainOptions& options) {
 }
 
 // Adds the loss scale to the values that must be equal on all ranks, which include the position.
-// See Note [Loss scale].
+// See Note [Loss scale]. On a device the host knows only the scale of the previous step, unless
+// it has settled that step; either way it knows it after the same steps on all ranks.
 std::int64_t with_scale(std::int64_t tag, const std::optional<amp::GradScaler>& scaler) {
   if (!scaler) return tag;
   return tag ^ (static_cast<std::int64_t>(std::bit_cast<std::int32_t>(scaler->scale())) << 32);
@@ -54,30 +56,48 @@ SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
       optimizer_(make_optimizer(module, options.optimizer)),
       scaler_(make_scaler(options)) {
   amp::require_precision(device_.type(), options_.precision);
-  if (options_.on_nan == OnNan::skip) watch_.emplace(group_);
+  if (skips() && device_.is_cpu()) watch_.emplace(group_);
+}
+
+bool SynchronousStep::skips() const noexcept {
+  return options_.on_nan == OnNan::skip;
+}
+
+// The scaler's state may have been restored since the constructor.
+void SynchronousStep::begin_on_device() {
+  if (device_.is_cpu() || !(scaler_ || skips())) return;
+  if (!device_skips_) {
+    device_skips_.emplace(group_, device_, *optimizer_, scaler_ ? &*scaler_ : nullptr, skips());
+  }
+  // A hook that keeps a part of the gradients needs the scale of this step on the host.
+  if (scaler_ && options_.parallel.hook) note(device_skips_->settle());
+  device_skips_->begin_step();
 }
 
 StepOutcome SynchronousStep::run(data::Prefetcher& batches, double learning_rate,
                                  std::int64_t tag) {
   set_learning_rate(*optimizer_, learning_rate);
   const auto micro_batches = static_cast<int>(options_.micro_batches);
+  ++steps_;
+  begin_on_device();
   if (scaler_) replica_.set_loss_scale(scaler_->scale());
   auto step = replica_.begin_step(micro_batches, with_scale(tag, scaler_));
   finite_ = true;
-  if (watch_) buffers_before_ = copy_buffers(module_);
+  if (skips()) buffers_before_ = copy_buffers(module_);
   StepOutcome outcome;
   for (int micro = 1; micro <= micro_batches; ++micro) {
     outcome.loss.add(run_micro_batch(step, batches, micro == micro_batches));
   }
   recorder_.add_communication(replica_.communication(), replica_.times().backward);
   const auto span = recorder_.measure(Phase::optimizer);
-  finish(step, outcome);
+  device_skips_ ? finish_on_device(step) : finish(step);
   return outcome;
 }
 
 // Parameters are the same on all ranks. BatchNorm statistics are not, because each rank's forward
 // has changed its own copy since the step began.
 void SynchronousStep::settle() {
+  if (device_skips_) note(device_skips_->settle());
   replica_.require_finite_loss();
   broadcast_from_leader(group_, named_buffers(module_));
 }
@@ -87,10 +107,17 @@ LateValue SynchronousStep::run_micro_batch(GradientStep& step, data::Prefetcher&
   auto loss = forward_loss(batches, objective_, device_, options_.precision, recorder_);
   if (watch_) finite_ = finite_ && std::isfinite(loss.value.value());
   if (watch_ && last) watch_->ask(finite_);
-  step.backward(scaler_ ? scaler_->scale_loss(loss.tensor) : loss.tensor);
+  if (device_skips_) device_skips_->add_loss(loss.tensor);
+  if (device_skips_ && last) device_skips_->ask();
+  step.backward(scaled(loss.tensor));
   recorder_.add(Phase::backward, replica_.times().backward);
   recorder_.add(Phase::exposed_comm, replica_.times().exposed);
   return std::move(loss.value);
+}
+
+torch::Tensor SynchronousStep::scaled(const torch::Tensor& loss) const {
+  if (device_skips_) return device_skips_->scaled(loss);
+  return scaler_ ? scaler_->scale_loss(loss) : loss;
 }
 
 // Depends only on averaged gradients and on an answer that all ranks received, so each rank gets
@@ -116,22 +143,50 @@ std::string SynchronousStep::why_leave_out() {
   return finite ? "" : "a gradient is not finite";
 }
 
-void SynchronousStep::finish(GradientStep& step, StepOutcome& outcome) {
-  outcome.left_out = why_leave_out();
-  if (outcome.left_out.empty()) {
+void SynchronousStep::finish(GradientStep& step) {
+  const auto why = why_leave_out();
+  if (why.empty()) {
     left_out_in_a_row_ = 0;
-    if (options_.clip_norm > 0) {
-      clip_gradients(module_.parameters(), options_.clip_norm);
-    }
-    step.apply(*optimizer_);
+    update(step);
     return;
   }
   put_back_buffers(module_, buffers_before_);
+  note_skipped({steps_, why});
+}
+
+// The same as finish(), with a flag of the device instead of a branch.
+void SynchronousStep::finish_on_device(GradientStep& step) {
+  device_skips_->decide(module_.parameters());
+  update(step);
+  device_skips_->put_back(module_.buffers(), buffers_before_);
+  note(device_skips_->end_step(steps_));
+}
+
+void SynchronousStep::update(GradientStep& step) {
+  if (options_.clip_norm > 0) clip_gradients(module_.parameters(), options_.clip_norm);
+  step.apply(*optimizer_);
+}
+
+void SynchronousStep::note(const std::optional<DeviceSkips::Result>& settled) {
+  if (!settled) return;
+  if (settled->why.empty()) {
+    left_out_in_a_row_ = 0;
+  } else {
+    note_skipped({settled->step, settled->why});
+  }
+}
+
+void SynchronousStep::note_skipped(SkippedUpdate update) {
+  skipped_.push_back(std::move(update));
   if (++left_out_in_a_row_ < kMaxLeftOut) return;
   throw RuntimeError(fmt::format(
       "the updates of {} steps in a row were skipped, most recently because {}; check the data, "
       "or lower the learning rate",
-      left_out_in_a_row_, outcome.left_out));
+      left_out_in_a_row_, skipped_.back().why));
+}
+
+std::vector<SkippedUpdate> SynchronousStep::take_skipped() {
+  return std::exchange(skipped_, {});
 }
 
 }  // namespace ddp::train

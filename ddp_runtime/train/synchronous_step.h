@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/train/device_skips.h"
 #include "ddp_runtime/train/loss_watch.h"
 #include "ddp_runtime/train/training_step.h"
 
@@ -22,6 +23,7 @@ class SynchronousStep final : public TrainingStep {
                   const TrainOptions& options, profile::StepRecorder& recorder);
 
   StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) override;
+  std::vector<SkippedUpdate> take_skipped() override;
   std::int64_t max_lead() const noexcept override { return 0; }
   void settle() override;
   nlohmann::json finish() override { return nullptr; }
@@ -32,8 +34,15 @@ class SynchronousStep final : public TrainingStep {
 
  private:
   LateValue run_micro_batch(GradientStep& step, data::Prefetcher& batches, bool last);
+  bool skips() const noexcept;
+  void begin_on_device();
   std::string why_leave_out();
-  void finish(GradientStep& step, StepOutcome& outcome);
+  void finish(GradientStep& step);
+  void finish_on_device(GradientStep& step);
+  void update(GradientStep& step);
+  void note(const std::optional<DeviceSkips::Result>& settled);
+  void note_skipped(SkippedUpdate update);
+  torch::Tensor scaled(const torch::Tensor& loss) const;
 
   comm::Group& group_;
   torch::nn::Module& module_;
@@ -44,12 +53,15 @@ class SynchronousStep final : public TrainingStep {
   DistributedDataParallel replica_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::optional<amp::GradScaler> scaler_;
-  std::optional<LossWatch> watch_;  // set if steps whose loss is not finite are skipped
+  std::optional<LossWatch> watch_;  // set if steps whose loss is not finite are skipped, on CPUs
+  std::optional<DeviceSkips> device_skips_;  // for the same and for the scaler, on a device
 
+  std::int64_t steps_ = 0;
   bool finite_ = true;  // whether this rank's losses of this step are finite
   std::vector<torch::Tensor>
       buffers_before_;  // for restoring the running means after a skipped step
   int left_out_in_a_row_ = 0;
+  std::vector<SkippedUpdate> skipped_;  // for take_skipped()
 };
 
 }  // namespace ddp::train

@@ -277,12 +277,23 @@ void TrainingRun::run_step(data::Prefetcher& batches, double learning_rate) {
       fmt::format("epoch {}, step {}", position_.epoch + 1, position_.step + 1));
   auto outcome = step_->run(batches, learning_rate, position_.consumed);
   ++position_.step;
-  if (const auto* scaler = step_->scaler()) position_.loss_scale = scaler->state();
   losses_.add({.step = position_.step, .epoch = position_.epoch, .learning_rate = learning_rate},
               std::move(outcome.loss));
-  if (!outcome.left_out.empty()) {
-    progress_->log(fmt::format("step {}: update skipped: {}", position_.step, outcome.left_out));
+  note_skipped_updates();
+}
+
+void TrainingRun::note_skipped_updates() {
+  if (const auto* scaler = step_->scaler()) position_.loss_scale = scaler->state();
+  for (const auto& update : step_->take_skipped()) {
+    progress_->log(
+        fmt::format("step {}: update skipped: {}", first_step_ + update.step, update.why));
   }
+}
+
+// After this, the model, the optimizer and the position are those of a checkpoint.
+void TrainingRun::settle() {
+  step_->settle();
+  note_skipped_updates();
 }
 
 void TrainingRun::finish_step() {
@@ -290,7 +301,7 @@ void TrainingRun::finish_step() {
   if (!epoch_done() && checkpointing_enabled() && interrupted_.empty() &&
       checkpointer_.due(position_.step, false)) {
     const auto span = recorder_.measure(Phase::checkpoint);
-    step_->settle();
+    settle();
     average_losses();
     checkpointer_.save(position_);
   }
@@ -372,7 +383,7 @@ void TrainingRun::save_last() {
 
 void TrainingRun::evaluate_now() {
   if (evaluated_step_ == position_.step) return;
-  step_->settle();
+  settle();
   evaluated_step_ = position_.step;
   if (!evaluates()) return;
   const auto span = reporter_->measure(RunReporter::WallPart::evaluation);
@@ -412,7 +423,7 @@ void TrainingRun::add_report(RunResult& result, const nlohmann::json& report) co
 // The next process evaluates and reports; this one may have little time left.
 RunResult TrainingRun::finish_interrupted() {
   checkpointer_.leave();
-  step_->settle();
+  settle();
   average_losses();
   save_last();
   progress_.reset();

@@ -39,6 +39,8 @@ class TrainingRun {
   void resume();
   void run_epoch();
   void run_step(data::Prefetcher& batches, double learning_rate);
+  void note_skipped_updates();
+  void settle();
   void finish_step();
   void average_losses();
   void evaluate_now();

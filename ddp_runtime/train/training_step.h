@@ -5,9 +5,11 @@
 
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "ddp_runtime/amp/grad_scaler.h"
 #include "ddp_runtime/comm/group.h"
@@ -21,8 +23,13 @@
 namespace ddp::train {
 
 struct StepOutcome {
-  MeanLoss loss;         // this rank's
-  std::string left_out;  // reason for a skipped update, the same on all ranks; empty if not skipped
+  MeanLoss loss;  // this rank's
+};
+
+// A step whose update was skipped on all ranks.
+struct SkippedUpdate {
+  std::int64_t step;  // of this TrainingStep, from 1
+  std::string why;    // the same on all ranks
 };
 
 class TrainingStep {
@@ -35,11 +42,15 @@ class TrainingStep {
   // Takes the step's micro-batches from `batches`. `tag` must be the same on all ranks. Throws
   // RuntimeError after kMaxLeftOut steps in a row without an update.
   virtual StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) = 0;
+  // The updates that run() and settle() have found to be skipped since the last call. On a device a
+  // step's is found in the next step, or by settle(); see Note [Late values].
+  virtual std::vector<SkippedUpdate> take_skipped() { return {}; }
   // Maximum number of steps by which one rank may be ahead of another. If 0, run() leaves the same
   // model on all ranks, which may then communicate in any step.
   virtual std::int64_t max_lead() const noexcept = 0;
   // Collective, after the same number of steps on all ranks: makes the model and the optimizer
-  // state the same on all ranks until the next step.
+  // state the same on all ranks until the next step, and waits until the state of the optimizer and
+  // of the scaler is that after the last step. Throws like run().
   virtual void settle() = 0;
   // Collective, after the last step and settle(): returns the report's section about the steps, or
   // null.
@@ -49,7 +60,7 @@ class TrainingStep {
   virtual torch::optim::Optimizer& optimizer() noexcept = 0;
   // Null if there is none.
   virtual DistributedDataParallel* replica() noexcept = 0;
-  virtual amp::GradScaler* scaler() noexcept = 0;
+  virtual amp::GradScaler* scaler() noexcept = 0;  // on a device, not newer than take_skipped()
 
   static constexpr int kMaxLeftOut = 50;
 };

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <sstream>
 
 #include "ddp_runtime/comm/in_process/run_ranks.h"
@@ -29,6 +30,9 @@ using testing::HasSubstr;
 
 constexpr int kRanks = 2;
 constexpr std::int64_t kSteps = 12;
+
+// The loss function of a rank.
+using LossOf = std::function<train::LossFunction(int rank)>;
 
 class TrainerOnTheDevice : public FakeDeviceTest {
  protected:
@@ -67,22 +71,30 @@ class TrainerOnTheDevice : public FakeDeviceTest {
                             {},
                             loss},
                            o);
-    return trainer.fit();
+    const auto result = trainer.fit();
+    if (group.rank() == 0) {
+      parameters_.clear();
+      for (const auto& p : model->parameters()) parameters_.push_back(p.detach().cpu().clone());
+    }
+    return result;
   }
 
-  train::RunResult on_cpus(const train::TrainOptions& o) {
+  train::RunResult on_cpus(const train::TrainOptions& o, const LossOf& loss = {}) {
     train::RunResult result;
     comm::run_ranks(kRanks, [&](comm::Group& group) {
-      const auto mine = fit(group, torch::kCPU, o);
+      const auto mine =
+          fit(group, torch::kCPU, o, {}, loss ? loss(group.rank()) : train::LossFunction());
       if (group.rank() == 0) result = mine;
     });
     return result;
   }
 
-  train::RunResult on_devices(const train::TrainOptions& o) {
+  train::RunResult on_devices(const train::TrainOptions& o, const LossOf& loss = {},
+                              const Watch& watch = {}) {
     train::RunResult result;
     const auto errors = comm::test::run_gpu_ranks(kRanks, [&](const comm::test::GpuRank& r) {
-      const auto mine = fit(r.group, device(r.rank), o);
+      const auto mine =
+          fit(r.group, device(r.rank), o, watch, loss ? loss(r.rank) : train::LossFunction());
       if (r.rank == 0) result = mine;
     });
     EXPECT_THAT(errors, Each(""));
@@ -92,7 +104,49 @@ class TrainerOnTheDevice : public FakeDeviceTest {
   test::TemporaryDirectory temporary_;
   data::DataPair data_ = data::open_data("digits");
   std::mutex seeding_;
+  std::vector<torch::Tensor> parameters_;  // of rank 0 after the last run
 };
+
+// Cross entropy, except in some steps, numbered from 1: `overflow` has gradients of rank 0 that
+// overflow, and `nan` is NaN on rank 1.
+LossOf spoiled(const std::set<int>& overflow, const std::set<int>& nan) {
+  return [=](int rank) {
+    return [=, call = 0](const torch::Tensor& scores, const torch::Tensor& targets) mutable {
+      if (scores.requires_grad()) ++call;  // not in an evaluation
+      if (scores.requires_grad() && rank == 0 && overflow.contains(call)) {
+        scores.register_hook([](const torch::Tensor& g) { return g * 1e38 * 1e10; });
+      }
+      const auto loss = torch::nn::functional::cross_entropy(scores, targets);
+      return scores.requires_grad() && rank == 1 && nan.contains(call) ? loss * NAN : loss;
+    };
+  };
+}
+
+std::vector<std::string> skips_in(const std::string& output) {
+  std::vector<std::string> lines;
+  std::stringstream text(output);
+  for (std::string line; std::getline(text, line);) {
+    if (line.find("update skipped") != std::string::npos) lines.push_back(line);
+  }
+  return lines;
+}
+
+template <class Run>
+std::vector<std::string> skips_of(const Run& run) {
+  testing::internal::CaptureStdout();
+  try {
+    run();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << error.what();
+  }
+  return skips_in(testing::internal::GetCapturedStdout());
+}
+
+nlohmann::json position_in(const fs::path& checkpoint) {
+  return nlohmann::json::parse(std::ifstream(checkpoint / "manifest.json"))
+      .at("state")
+      .at("position");
+}
 
 TEST_F(TrainerOnTheDevice, EndsWithTheBitsOfCpus) {
   for (const char* optimizer : {"sgd", "adamw"}) {
@@ -103,11 +157,21 @@ TEST_F(TrainerOnTheDevice, EndsWithTheBitsOfCpus) {
   }
 }
 
-TEST_F(TrainerOnTheDevice, AccumulatesAndScalesTheLoss) {
+TEST_F(TrainerOnTheDevice, AccumulatesTheGradients) {
   auto o = options("sgd");
   o.micro_batches = 2;
-  o.loss_scale = 1024;
   EXPECT_EQ(on_devices(o).parameters_crc32c, on_cpus(o).parameters_crc32c);
+}
+
+// With a power of two. Steps that can be skipped use the operators of ATen, which may differ from
+// the optimizer of CPUs in the last bits.
+TEST_F(TrainerOnTheDevice, LossScaleChangesNoBit) {
+  auto o = options("sgd");
+  o.micro_batches = 2;
+  o.on_nan = train::OnNan::skip;
+  const auto expected = on_devices(o);
+  o.loss_scale = 1024;
+  EXPECT_EQ(on_devices(o).parameters_crc32c, expected.parameters_crc32c);
 }
 
 // A checkpoint does not depend on the kind of device.
@@ -137,7 +201,17 @@ TEST_F(TrainerOnTheDevice, ResumesWhatEitherKindOfDeviceHasSaved) {
 // From the fourth step to the last, with the default checks.
 TEST_F(TrainerOnTheDevice, StepMakesNoHostWait) {
   data_.evaluation = nullptr;
-  for (const char* optimizer : {"sgd", "adamw"}) {
+  struct Case {
+    const char* optimizer;
+    bool scaled;
+    bool skips;
+  };
+  for (const auto& c :
+       {Case{"sgd", false, false}, Case{"adamw", false, false}, Case{"sgd", true, false},
+        Case{"adamw", true, true}, Case{"sgd", false, true}}) {
+    auto o = options(c.optimizer);
+    if (c.scaled) o.loss_scale = 1024;
+    if (c.skips) o.on_nan = train::OnNan::skip;
     std::array<int, kRanks> calls{};
     const auto watch = [&](comm::Group& group) {
       const int call = ++calls.at(static_cast<std::size_t>(group.rank()));
@@ -145,15 +219,85 @@ TEST_F(TrainerOnTheDevice, StepMakesNoHostWait) {
       group.barrier("all ranks are here").wait_host();
       if (group.rank() == 0 && call == 4) forget_host_waits();
       if (group.rank() == 0 && call == kSteps) {
-        EXPECT_EQ(host_wait_names(), std::vector<std::string>()) << optimizer;
+        EXPECT_EQ(host_wait_names(), std::vector<std::string>()) << c.optimizer;
       }
       group.barrier("counted").wait_host();
     };
-    const auto errors = comm::test::run_gpu_ranks(kRanks, [&](const comm::test::GpuRank& r) {
-      fit(r.group, device(r.rank), options(optimizer), watch);
-    });
-    EXPECT_THAT(errors, Each(""));
+    const bool overflows = c.scaled || c.skips;
+    const auto skipped =
+        skips_of([&] { on_devices(o, overflows ? spoiled({6}, {}) : LossOf(), watch); });
+    EXPECT_EQ(skipped.size(), overflows ? 1U : 0U) << c.optimizer;
     EXPECT_EQ(calls[0], kSteps);
+  }
+}
+
+// Overflows in the first, in a middle and in the last step; two in a row; a NaN on one rank, alone
+// and in a step that overflows.
+TEST_F(TrainerOnTheDevice, SkipsTheStepsThatCpusSkip) {
+  for (const char* optimizer : {"sgd", "adamw"}) {
+    for (const bool scaled : {true, false}) {
+      auto o = options(optimizer);
+      o.clip_norm = 0.1;
+      o.loss_scale = scaled ? 1024 : 0;
+      o.on_nan = train::OnNan::skip;
+      const auto loss = spoiled({1, 4, 5, kSteps}, {5, 8});
+      const auto expected = skips_of([&] { on_cpus(o, loss); });
+      const auto host_parameters = parameters_;
+      EXPECT_EQ(expected.size(), 5U);
+      EXPECT_EQ(skips_of([&] { on_devices(o, loss); }), expected) << optimizer;
+      ASSERT_EQ(parameters_.size(), host_parameters.size());
+      for (std::size_t i = 0; i < parameters_.size(); ++i) {
+        EXPECT_TRUE(torch::allclose(parameters_[i], host_parameters[i], 1e-4, 1e-5))
+            << optimizer << ", parameter " << i;
+      }
+    }
+  }
+}
+
+// The last step before the checkpoint is skipped, so its result must be read before.
+TEST_F(TrainerOnTheDevice, SavesTheStateAfterASkippedStep) {
+  for (const char* optimizer : {"sgd", "adamw"}) {
+    for (const bool first : {true, false}) {
+      auto o = options(optimizer);
+      o.loss_scale = 1024;
+      const std::int64_t saved = first ? 1 : 5;
+      const std::set<int> overflow{static_cast<int>(saved)};
+      on_devices(o, spoiled(overflow, {}));
+      const auto expected = parameters_;
+      o.checkpoint.directory = temporary_.path() / (optimizer + std::to_string(saved));
+      o.checkpoint.every_steps = kSteps;
+      o.steps = saved;
+      const auto half = on_devices(o, spoiled(overflow, {}));
+      EXPECT_EQ(position_in(half.checkpoint).at("loss_scale"), 512);
+      EXPECT_EQ(position_in(half.checkpoint).at("updates_since_scale_change"), 0);
+      o.steps = kSteps;
+      const auto result = on_devices(o);
+      EXPECT_EQ(result.taken, kSteps - saved);
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_TRUE(same_bits(parameters_[i], expected[i])) << optimizer << " " << i;
+      }
+      EXPECT_EQ(position_in(result.checkpoint).at("loss_scale"), 512);
+      EXPECT_EQ(position_in(result.checkpoint).at("updates_since_scale_change"), kSteps - saved);
+    }
+  }
+}
+
+// In the middle of a run, too, between steps whose results are late.
+TEST_F(TrainerOnTheDevice, CheckpointsInTheMiddleSaveTheStateAfterASkippedStep) {
+  auto o = options("adamw");
+  o.loss_scale = 1024;
+  o.checkpoint.directory = temporary_.path() / "checkpoints";
+  o.checkpoint.every_steps = 4;
+  o.checkpoint.keep_last = 10;
+  on_devices(o, spoiled({4, 7}, {}));
+  const auto expected = parameters_;
+  EXPECT_EQ(position_in(o.checkpoint.directory / "step-00000004").at("loss_scale"), 512);
+  EXPECT_EQ(position_in(o.checkpoint.directory / "step-00000008").at("loss_scale"), 256);
+  fs::remove_all(o.checkpoint.directory / "step-00000008");
+  fs::remove_all(o.checkpoint.directory / "step-00000012");
+  on_devices(o, spoiled({3}, {}));  // step 7 of the run
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_TRUE(same_bits(parameters_[i], expected[i])) << i;
   }
 }
 
