@@ -172,6 +172,7 @@ class Machine {
   std::vector<std::unique_ptr<Clique>> cliques;
   std::vector<std::unique_ptr<Communicator>> communicators;
   int aborts = 0;
+  int libraries = 0;  // of kernels that are loaded
   int new_timeline() { return ++timelines_; }
 
  private:
@@ -192,6 +193,7 @@ class Machine {
   bool deadlock_reported_ = false;
 };
 
+int device_of_this_thread();
 std::string describe(const Operation& operation);
 std::size_t size_of_type(int type);
 

@@ -11,7 +11,6 @@
 
 namespace ddp::fake {
 
-int device_of_this_thread();
 int allocate(Machine& machine, void** memory, std::size_t bytes, Owner owner);
 int release(Machine& machine, void* memory, Owner owner);
 
