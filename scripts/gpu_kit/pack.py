@@ -15,8 +15,8 @@ from usage_error import UsageError
 
 PROGRAMS = ["ddp-train", "ddp-check", "ddp-report", "ddp-bench", "ddp-ckpt"]
 # Beside them, all other tests whose names end in _gpu_test.
-GPU_TESTS = ["nccl_gpu_test", "nccl_launch_cost"]
-MODULES = ["ceilings.py", "libraries.py", "machine.py", "parts.py", "runner.py", "usage_error.py"]
+GPU_TESTS = ["nccl_gpu_test", "nccl_launch_cost", "kernels_gpu_test", "kernels_speed"]
+MODULES = ["ceilings.py", "kernel_peers.py", "libraries.py", "machine.py", "parts.py", "runner.py", "usage_error.py"]
 ROOT = "gpu-kit"
 
 # Plugins of Open MPI for networks, other launchers and OpenSHMEM, which one machine does not need

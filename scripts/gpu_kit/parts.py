@@ -220,9 +220,13 @@ def correctness(session):
     checked = Step("compute-sanitizer memcheck",
                    [*memcheck, test(session, "nccl_gpu_test"), "--gtest_filter=*/One-*Error*"],
                    needs_gpu=True, limit=150, understand=understand_tests)
-    if not session.machine.no_gpu and not session.machine.sanitizer:
-        checked.skip = "this machine has no compute-sanitizer"
-    return [*steps, checked]
+    kernels = Step("compute-sanitizer memcheck of the kernels", [*memcheck, test(session, "kernels_gpu_test")],
+                   needs_gpu=True, limit=150, understand=understand_tests,
+                   skip=unless_there(test(session, "kernels_gpu_test")))
+    for step in (checked, kernels):
+        if not session.machine.no_gpu and not session.machine.sanitizer:
+            step.skip = "this machine has no compute-sanitizer"
+    return [*steps, checked, kernels]
 
 
 # ---- train
@@ -331,6 +335,13 @@ def understand_cost(text):
     return f"NCCL {values['nccl']}, medians of {values['repetitions']} above", values, True
 
 
+def understand_rates(text):
+    values = json.loads(text[text.index("{"):])
+    if "skipped" in values or "error" in values:
+        return values.get("skipped") or values["error"], values, False
+    return ", ".join(f"{name} {entry['p50']:.4g}" for name, entry in values["GBps"].items()) + " GB/s", values, True
+
+
 def speed(session):
     variables, impossible = shared_gpu(session)
     cost = test(session, "nccl_launch_cost")
@@ -342,6 +353,10 @@ def speed(session):
              understand=understand_cost),
         Step("launch cost of all-reduce, two ranks", [cost, 2, 200], needs_gpu=True, limit=150, environment=variables,
              skip=unless_there(cost) or impossible, understand=understand_cost),
+        Step("kernels and copies: GB/s", [test(session, "kernels_speed")], needs_gpu=True, limit=120,
+             skip=unless_there(test(session, "kernels_speed")), understand=understand_rates),
+        Step("the same by PyTorch's operators: GB/s", [sys.executable, HERE / "kernel_peers.py"], of_kit=False,
+             needs_gpu=True, limit=120, understand=understand_rates),
         nvidia_smi("clocks after"),
     ]
 
