@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/errors.h"
+
 namespace ddp::comm {
 namespace {
 
@@ -40,13 +42,29 @@ void DeviceWork::wait() {
 
 void DeviceWork::wait_on(DeviceStream stream) {
   await_launch();
-  events_->make_wait(stream, end_);  // end_ does not change after the launch
+  try {
+    events_->make_wait(stream, end_);  // end_ does not change after the launch
+  } catch (const RuntimeError&) {
+    await_verdict();  // as in has_ended()
+    throw;
+  }
+}
+
+// An error of the GPU does not say which collective it ended. The watchdog meets the same error,
+// and its verdict does.
+bool DeviceWork::has_ended(const EventPool::Event& end) {
+  try {
+    return events_->reached(end);
+  } catch (const RuntimeError&) {
+    await_verdict();
+    throw;
+  }
 }
 
 // Looks at the event itself instead of waiting for the watchdog, which looks less often.
 void DeviceWork::wait_host() {
   const bool was_finished = await_launch() == Phase::finished;
-  for (int polls = 0; !events_->reached(end_); ++polls) {
+  for (int polls = 0; !has_ended(end_); ++polls) {
     if (failures_.failed()) break;
     pause_between_polls(polls);
   }
@@ -79,7 +97,7 @@ bool DeviceWork::done() {
     end = end_;
   }
   // After a failure, only the watchdog knows.
-  if (!end || failures_.failed() || !events_->reached(end)) return false;
+  if (!end || failures_.failed() || !has_ended(end)) return false;
   note_end();
   return true;
 }

@@ -42,6 +42,7 @@ class DeviceWork final : public Work::Completion {
   // Waits until the collective is launched. Throws the error if it failed.
   Phase await_launch();
   void await_verdict();
+  bool has_ended(const EventPool::Event& end);
   void note_end();
 
   std::shared_ptr<EventPool> events_;
