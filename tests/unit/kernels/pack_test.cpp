@@ -20,7 +20,7 @@ struct Types {
 };
 
 // The gradient at `offset` elements of its allocation, followed by `gap` elements of the flat array
-// that belong to nobody.
+// that belong to no gradient.
 struct Shape {
   std::size_t count;
   std::size_t offset = 0;
