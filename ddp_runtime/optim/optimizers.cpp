@@ -8,6 +8,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -245,18 +248,31 @@ class Step {
   // The groups with the parameters that do not fit.
   std::vector<OptimizerParamGroup> take_rest() { return std::move(rest_); }
 
-  void update_in_one_pass() {
-    for (auto& part : one_pass_) {
-      create_state(part);
-      part.arrays = Method::arrays(*part.options, part.parameter, part.state);
+  // Whether updating some parameters before the others makes sense and does no
+  // harm. A sparse gradient may be refused, which must happen before any update.
+  bool can_be_split() const {
+    return !(one_pass_.empty() && fused_.empty()) && !shares_memory() && !has_sparse_gradient_ &&
+           !rest_shares_storage();
+  }
+
+  // Updates all parameters that fit, except those that were updated before.
+  void update_all() {
+    update_in_one_pass(left_of(one_pass_));
+    update_by_fused_operators(left_of(fused_));
+  }
+
+  // Updates those of `parameters` that fit and were not updated before.
+  void update(std::span<const torch::Tensor> parameters) {
+    if (places_.empty()) remember_places();
+    std::vector<Part> one_pass;
+    std::vector<Part> fused;
+    for (const auto& parameter : parameters) {
+      const auto found = places_.find(parameter.unsafeGetTensorImpl());
+      if (found == places_.end() || std::exchange(found->second->updated, true)) continue;
+      (found->second->is_fused ? fused : one_pass).push_back(*found->second);
     }
-    std::vector<std::int64_t> ends;
-    std::int64_t end = 0;
-    for (const auto& part : one_pass_) ends.push_back(end += part.parameter.numel());
-    at::parallel_for(0, end, kGrain, [&](std::int64_t first, std::int64_t last) {
-      update_elements(ends, first, last);
-    });
-    for (const auto& part : one_pass_) Method::finish(part.parameter, part.state);
+    update_in_one_pass(std::move(one_pass));
+    update_by_fused_operators(std::move(fused));
   }
 
   // See Note [Skipped steps].
@@ -275,13 +291,68 @@ class Step {
       }
     }
     flag_ = flag;
-    update_by_fused_operators();
+    update_by_fused_operators(std::exchange(fused_, {}));
     return step;
   }
 
-  void update_by_fused_operators() {
-    for (auto& part : fused_) create_state(part);
-    auto left = std::exchange(fused_, {});
+ private:
+  struct Part {
+    torch::Tensor parameter;
+    const typename Method::Options* options;
+    typename Method::State* state;
+    std::int64_t number_of_step;
+    typename Method::Update update;  // of a part that is updated in one pass, like the arrays
+    typename Method::Arrays arrays;
+    bool is_fused = false;
+    bool updated = false;
+    std::vector<torch::Tensor> earlier_flags = {};  // of steps that number_of_step counts
+  };
+
+  // Whether the order of libtorch's updates and ours could matter.
+  bool rest_shares_storage() const {
+    if (!has_rest_) return false;
+    std::unordered_set<const c10::StorageImpl*> fitting;
+    for (const auto* parts : {&one_pass_, &fused_}) {
+      for (const auto& part : *parts) {
+        fitting.insert(part.parameter.storage().unsafeGetStorageImpl());
+      }
+    }
+    return std::ranges::any_of(rest_, [&](const OptimizerParamGroup& group) {
+      return std::ranges::any_of(group.params(), [&](const torch::Tensor& parameter) {
+        return parameter.has_storage() &&
+               fitting.contains(parameter.storage().unsafeGetStorageImpl());
+      });
+    });
+  }
+
+  void remember_places() {
+    for (auto* parts : {&one_pass_, &fused_}) {
+      for (auto& part : *parts) places_.emplace(part.parameter.unsafeGetTensorImpl(), &part);
+    }
+  }
+
+  static std::vector<Part> left_of(std::vector<Part>& parts) {
+    auto left = std::exchange(parts, {});
+    std::erase_if(left, [](const Part& part) { return part.updated; });
+    return left;
+  }
+
+  void update_in_one_pass(std::vector<Part> parts) {
+    for (auto& part : parts) {
+      create_state(part);
+      part.arrays = Method::arrays(*part.options, part.parameter, part.state);
+    }
+    std::vector<std::int64_t> ends;
+    std::int64_t end = 0;
+    for (const auto& part : parts) ends.push_back(end += part.parameter.numel());
+    at::parallel_for(0, end, kGrain, [&](std::int64_t first, std::int64_t last) {
+      update_elements(parts, ends, first, last);
+    });
+    for (const auto& part : parts) Method::finish(part.parameter, part.state);
+  }
+
+  void update_by_fused_operators(std::vector<Part> left) {
+    for (auto& part : left) create_state(part);
     while (!left.empty()) {
       // The parameters that one operator can update with the first one.
       std::vector<Part> together{left.front()};
@@ -293,17 +364,6 @@ class Step {
       left = std::move(others);
     }
   }
-
- private:
-  struct Part {
-    torch::Tensor parameter;
-    const typename Method::Options* options;
-    typename Method::State* state;
-    std::int64_t number_of_step;
-    typename Method::Update update;  // of a part that is updated in one pass, like the arrays
-    typename Method::Arrays arrays;
-    std::vector<torch::Tensor> earlier_flags = {};  // of steps that number_of_step counts
-  };
 
   static bool same_tensors(const std::vector<torch::Tensor>& a,
                            const std::vector<torch::Tensor>& b) {
@@ -351,10 +411,11 @@ class Step {
         remember_memory(parameter, tensors);
       } else if (kHasFusedUpdates && fuses_(parameter.device().type()) &&
                  can_be_fused(parameter, tensors)) {
-        fused_.push_back({parameter, &options, state, number, {}, {}});
+        fused_.push_back({parameter, &options, state, number, {}, {}, /*is_fused=*/true});
         remember_memory(parameter, tensors);
       } else {
         others.push_back(parameter);
+        has_sparse_gradient_ = has_sparse_gradient_ || parameter.grad().layout() != torch::kStrided;
       }
     }
     has_rest_ = has_rest_ || !others.empty();
@@ -385,11 +446,11 @@ class Step {
 
   // Updates the elements [first, last) of all parts, which are numbered one
   // part after the other.
-  void update_elements(const std::vector<std::int64_t>& ends, std::int64_t first,
-                       std::int64_t last) const {
+  void update_elements(const std::vector<Part>& parts, const std::vector<std::int64_t>& ends,
+                       std::int64_t first, std::int64_t last) const {
     auto index = static_cast<std::size_t>(std::ranges::upper_bound(ends, first) - ends.begin());
     while (first < last) {
-      const auto& part = one_pass_[index];
+      const auto& part = parts[index];
       const std::int64_t offset = first - (ends[index] - part.parameter.numel());
       const std::int64_t count = std::min(last, ends[index]) - first;
       Method::run(*rules_, part.update, from(part.arrays, offset), static_cast<std::size_t>(count));
@@ -404,10 +465,21 @@ class Step {
   MemoryRanges memory_;
   std::vector<Part> one_pass_;
   std::vector<Part> fused_;
+  std::unordered_map<const c10::TensorImpl*, Part*> places_;  // filled by update()
   std::vector<OptimizerParamGroup> rest_;
   bool has_rest_ = false;
+  bool has_sparse_gradient_ = false;  // among the rest
   torch::Tensor flag_;
 };
+
+// libtorch's step for the parameters that do not fit.
+template <class Method>
+void update_rest(typename Method::Optimizer& optimizer, Step<Method>& step) {
+  using Libtorch [[maybe_unused]] = typename Method::Optimizer;  // Clang 14 misses its uses
+  if (!step.has_rest()) return;
+  const ReplacedGroups some(optimizer, step.take_rest());
+  optimizer.Libtorch::step(nullptr);
+}
 
 // libtorch's step comes first: it may refuse a gradient.
 template <class Method>
@@ -423,12 +495,8 @@ void update(typename Method::Optimizer& optimizer, const UpdateRules* rules,
     optimizer.Libtorch::step(nullptr);
     return;
   }
-  if (step.has_rest()) {
-    const ReplacedGroups some(optimizer, step.take_rest());
-    optimizer.Libtorch::step(nullptr);
-  }
-  step.update_in_one_pass();
-  step.update_by_fused_operators();
+  update_rest(optimizer, step);
+  step.update_all();
 }
 
 template <class Method>
@@ -473,6 +541,43 @@ torch::Tensor step_of(typename Method::Optimizer& optimizer, const UpdateRules* 
   return loss;
 }
 
+template <class Method>
+class SplitStep final : public PartialStep {
+ public:
+  SplitStep(typename Method::Optimizer& optimizer, const UpdateRules* rules,
+            std::function<bool(torch::DeviceType)> fuses)
+      : optimizer_(optimizer), step_(optimizer, rules, std::move(fuses)) {}
+
+  bool possible() const { return step_.can_be_split(); }
+
+  void update(std::span<const torch::Tensor> parameters) override {
+    const torch::NoGradGuard no_grad;
+    step_.update(parameters);
+  }
+  void finish() override {
+    const torch::NoGradGuard no_grad;
+    update_rest(optimizer_, step_);
+    step_.update_all();
+  }
+
+ private:
+  typename Method::Optimizer& optimizer_;
+  Step<Method> step_;
+};
+
+template <class Method>
+std::unique_ptr<PartialStep> partial_step_of(typename Method::Optimizer& optimizer,
+                                             const UpdateRules* rules,
+                                             std::function<bool(torch::DeviceType)> fuses,
+                                             const torch::Tensor& flag,
+                                             std::deque<FlaggedStep>& unsettled) {
+  if ((rules == nullptr && !kHasFusedUpdates) || flag.defined()) return nullptr;
+  settle_now<Method>(optimizer, unsettled);
+  auto step = std::make_unique<SplitStep<Method>>(optimizer, rules, std::move(fuses));
+  if (!step->possible()) return nullptr;
+  return step;
+}
+
 using AdamCase = AdamMethod<torch::optim::Adam, torch::optim::AdamOptions,
                             torch::optim::AdamParamState, /*kDecoupled=*/false>;
 using AdamWCase = AdamMethod<torch::optim::AdamW, torch::optim::AdamWOptions,
@@ -488,6 +593,11 @@ torch::Tensor SGD::step(LossClosure closure) {
 void SGD::settle_step(bool skipped) {
   settle_oldest<SgdMethod>(*this, unsettled_, skipped);
 }
+std::unique_ptr<PartialStep> SGD::begin_partial_step() {
+  return partial_step_of<SgdMethod>(
+      *this, rules(), [this](torch::DeviceType type) { return fuses(type); }, next_flag_,
+      unsettled_);
+}
 torch::Tensor Adam::step(LossClosure closure) {
   return step_of<AdamCase>(
       *this, rules(), [this](torch::DeviceType type) { return fuses(type); }, closure,
@@ -496,6 +606,11 @@ torch::Tensor Adam::step(LossClosure closure) {
 void Adam::settle_step(bool skipped) {
   settle_oldest<AdamCase>(*this, unsettled_, skipped);
 }
+std::unique_ptr<PartialStep> Adam::begin_partial_step() {
+  return partial_step_of<AdamCase>(
+      *this, rules(), [this](torch::DeviceType type) { return fuses(type); }, next_flag_,
+      unsettled_);
+}
 torch::Tensor AdamW::step(LossClosure closure) {
   return step_of<AdamWCase>(
       *this, rules(), [this](torch::DeviceType type) { return fuses(type); }, closure,
@@ -503,6 +618,11 @@ torch::Tensor AdamW::step(LossClosure closure) {
 }
 void AdamW::settle_step(bool skipped) {
   settle_oldest<AdamWCase>(*this, unsettled_, skipped);
+}
+std::unique_ptr<PartialStep> AdamW::begin_partial_step() {
+  return partial_step_of<AdamWCase>(
+      *this, rules(), [this](torch::DeviceType type) { return fuses(type); }, next_flag_,
+      unsettled_);
 }
 
 }  // namespace ddp::optim

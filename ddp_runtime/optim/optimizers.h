@@ -23,21 +23,30 @@
 //
 // If a parameter's gradient is refused with an exception, no parameter that
 // fits has been updated.
+//
+// A step can also be made in parts (partial_step.h), as gradients arrive. It
+// cannot if parameters share memory, if one has a sparse gradient, which
+// libtorch may refuse, or if no parameter is updated in one pass or by a fused
+// operator. Parameters that libtorch's step updates come last.
 #pragma once
 
 #include <torch/torch.h>
 
+#include <memory>
+
+#include "ddp_runtime/optim/partial_step.h"
 #include "ddp_runtime/optim/self_check.h"
 #include "ddp_runtime/optim/skipped_steps.h"
 
 namespace ddp::optim {
 
-class SGD : public torch::optim::SGD, public SkipsSteps {
+class SGD : public torch::optim::SGD, public SkipsSteps, public StepsInParts {
  public:
   using torch::optim::SGD::SGD;
 
   torch::Tensor step(LossClosure closure = nullptr) override;
   void settle_step(bool skipped) override;
+  std::unique_ptr<PartialStep> begin_partial_step() override;
 
  protected:
   // The rules of the one pass; null leaves every parameter to libtorch's step.
@@ -47,24 +56,26 @@ class SGD : public torch::optim::SGD, public SkipsSteps {
   virtual bool fuses(torch::DeviceType type) const { return type == torch::kCUDA; }
 };
 
-class Adam : public torch::optim::Adam, public SkipsSteps {
+class Adam : public torch::optim::Adam, public SkipsSteps, public StepsInParts {
  public:
   using torch::optim::Adam::Adam;
 
   torch::Tensor step(LossClosure closure = nullptr) override;
   void settle_step(bool skipped) override;
+  std::unique_ptr<PartialStep> begin_partial_step() override;
 
  protected:
   virtual const UpdateRules* rules() const { return rules_in_use(Rule::adam); }
   virtual bool fuses(torch::DeviceType type) const { return type == torch::kCUDA; }
 };
 
-class AdamW : public torch::optim::AdamW, public SkipsSteps {
+class AdamW : public torch::optim::AdamW, public SkipsSteps, public StepsInParts {
  public:
   using torch::optim::AdamW::AdamW;
 
   torch::Tensor step(LossClosure closure = nullptr) override;
   void settle_step(bool skipped) override;
+  std::unique_ptr<PartialStep> begin_partial_step() override;
 
  protected:
   virtual const UpdateRules* rules() const { return rules_in_use(Rule::adamw); }
