@@ -14,12 +14,12 @@ StepCollectives last_collectives(const StepRecorder& recorder) {
     if (event->time.begin < begin) break;
     if (event->communication) {
       found.times.push_back(event->time);
-    } else if (found.exposed.end == Clock::time_point{} &&
-               event->name == to_string(Phase::exposed_comm)) {
-      found.exposed = event->time;
+    } else if (event->name == to_string(Phase::exposed_comm)) {
+      found.exposed.push_back(event->time);
     }
   }
   std::reverse(found.times.begin(), found.times.end());
+  std::reverse(found.exposed.begin(), found.exposed.end());
   return found;
 }
 
@@ -38,7 +38,9 @@ WaitSplit split_waiting(const StepCollectives& step, std::span<const float> leas
         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(duration - wire));
     waits.push_back({time.begin, time.begin + waited});
   }
-  split.exposed_waiting = covered_seconds_within(waits, step.exposed);
+  for (const Interval& exposed : step.exposed) {
+    split.exposed_waiting += covered_seconds_within(waits, exposed);
+  }
   return split;
 }
 

@@ -20,7 +20,7 @@ namespace ddp::profile {
 // The collectives of one step, in the order in which all ranks ran them.
 struct StepCollectives {
   std::vector<Interval> times;
-  Interval exposed;  // time that the step waited for them, not hidden by backward
+  std::vector<Interval> exposed;  // the times in which the step waited for them
 };
 
 // Returns the collectives of the recorder's last step.

@@ -109,13 +109,17 @@ void StepRecorder::add(Phase phase, Interval time) {
   ++current_events_;
 }
 
+void StepRecorder::add(Phase phase, const std::vector<Interval>& times) {
+  for (const Interval& time : times) add(phase, time);
+}
+
 void StepRecorder::add_to_last_step(Phase phase, Interval time) {
   steps_.back().seconds[static_cast<std::size_t>(phase)] += seconds_of(time);
   steps_.back().extra += seconds_of(time);
 }
 
-void StepRecorder::add_communication(const std::vector<CommunicationSpan>& spans,
-                                     Interval backward) {
+void StepRecorder::add_communication(const std::vector<CommunicationSpan>& spans, Interval backward,
+                                     const std::vector<Interval>& updates) {
   std::vector<Interval> times;
   for (const auto& span : spans) {
     times.push_back(span.time);
@@ -125,6 +129,9 @@ void StepRecorder::add_communication(const std::vector<CommunicationSpan>& spans
   }
   current_.communication_seconds += covered_seconds(times);
   current_.hidden_seconds += covered_seconds_within(times, backward);
+  for (const Interval& update : updates) {
+    current_.hidden_seconds += covered_seconds_within(times, update);
+  }
 }
 
 }  // namespace ddp::profile

@@ -5,8 +5,8 @@
 //   data           waiting for the loader, and moving the batch to the device
 //   forward        forward pass and loss
 //   backward       backward pass, until its last gradient exists
-//   exposed_comm   communication that backward did not hide: the wait after it
-//   optimizer      clipping and the parameter update
+//   exposed_comm   communication that nothing hid: the waits after backward
+//   optimizer      clipping and the parameter update, in one part or bucket by bucket
 //   checkpoint     time for which a checkpoint delayed the step
 //   other          the rest, so that the phases of a step always sum to its time
 #pragma once
@@ -38,7 +38,7 @@ struct StepRecord {
   double extra = 0;  // seconds after the step that belong to it: see add_to_last_step()
   std::array<double, kPhases> seconds{};
   double communication_seconds = 0;  // of any kind, hidden or not
-  double hidden_seconds = 0;         // the part of it that ran during backward
+  double hidden_seconds = 0;         // the part of it that ran during backward and updates
   std::size_t communication_bytes = 0;
 
   double total() const;
@@ -93,11 +93,14 @@ class StepRecorder {
   void end_step();
   Span measure(Phase phase) { return {*this, phase}; }
   void add(Phase phase, Interval time);
+  void add(Phase phase, const std::vector<Interval>& times);
   // Adds time spent after the last step that belongs to it, such as a checkpoint at the end of an
   // epoch.
   void add_to_last_step(Phase phase, Interval time);
-  // Adds collectives of this step; time within `backward` counts as hidden.
-  void add_communication(const std::vector<CommunicationSpan>& spans, Interval backward);
+  // Adds collectives of this step; time within `backward` and `updates` counts as hidden. The
+  // updates must not overlap with backward or each other.
+  void add_communication(const std::vector<CommunicationSpan>& spans, Interval backward,
+                         const std::vector<Interval>& updates = {});
 
   const std::vector<StepRecord>& steps() const noexcept { return steps_; }
   // The events of the most recent steps, for a trace.
