@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/errors.h"
+#include "ddp_runtime/optim/partial_step.h"
 #include "ddp_runtime/parallel/loss_check.h"
 #include "ddp_runtime/parallel/reducer.h"
 #include "ddp_runtime/parallel/same_parameters.h"
@@ -27,6 +28,36 @@ bool on_a_device(const WrappedParameters& parameters) {
   const auto all = parameters.all();
   return !all.empty() && !all.front().tensor.is_cpu();
 }
+
+void require_one_evaluation(const torch::optim::Optimizer& optimizer) {
+  if (dynamic_cast<const torch::optim::LBFGS*>(&optimizer) == nullptr) return;
+  throw UsageError(
+      "LBFGS computes the loss and its gradients several times in one step, but a step of "
+      "DistributedDataParallel averages them once; use SGD, Adam, AdamW or another optimizer "
+      "whose step() takes no closure");
+}
+
+// Splits the time since its construction into waits and updates, without a gap.
+class WaitsAndUpdates {
+ public:
+  explicit WaitsAndUpdates(DistributedDataParallel::StepTimes& times)
+      : times_(times), last_(times.backward.end) {
+    times_.waits.clear();
+    times_.updates.clear();
+  }
+  void end_wait() { end(times_.waits); }
+  void end_update() { end(times_.updates); }
+
+ private:
+  void end(std::vector<profile::Interval>& intervals) {
+    const auto now = profile::Clock::now();
+    intervals.push_back({last_, now});
+    last_ = now;
+  }
+
+  DistributedDataParallel::StepTimes& times_;
+  profile::Clock::time_point last_;
+};
 
 }  // namespace
 
@@ -98,6 +129,33 @@ void DistributedDataParallel::finish() {
   throw_different_parameters(group_, parameters_->all(), fmt::format("in step {}", steps_));
 }
 
+// The step whose parts are the buckets' parameters, or null if the update must come after all
+// gradients. An error that all ranks have to report is left to finish().
+std::unique_ptr<optim::PartialStep> DistributedDataParallel::begin_partial_step(
+    torch::optim::Optimizer& optimizer) {
+  auto* const splits = dynamic_cast<optim::StepsInParts*>(&optimizer);
+  if (!reducer_->end_backward() || splits == nullptr || !agreement_->holds()) return nullptr;
+  return splits->begin_partial_step();
+}
+
+// The collectives are those of finish(), in the same order.
+void DistributedDataParallel::finish_and_apply(torch::optim::Optimizer& optimizer) {
+  WaitsAndUpdates clock(times_);
+  const auto partial = begin_partial_step(optimizer);
+  while (partial) {
+    const auto parameters = reducer_->next_bucket();
+    clock.end_wait();
+    if (parameters.empty()) break;
+    partial->update(parameters);
+    clock.end_update();
+  }
+  finish();
+  times_.exposed.end = profile::Clock::now();
+  clock.end_wait();
+  partial ? partial->finish() : static_cast<void>(optimizer.step());
+  clock.end_update();
+}
+
 void DistributedDataParallel::set_loss_scale(double scale) noexcept {
   reducer_->set_loss_scale(scale);
 }
@@ -136,6 +194,16 @@ std::optional<GradientStep> DistributedDataParallel::begin_uneven_step(bool have
 }
 
 void GradientStep::backward(const torch::Tensor& loss) {
+  run_backward(loss);
+  auto& replica = *replica_;
+  auto& times = replica.times_;
+  if (complete()) replica.finish();
+  times.exposed.end = profile::Clock::now();
+  times.waits = {times.exposed};
+  times.updates.clear();
+}
+
+void GradientStep::run_backward(const torch::Tensor& loss) {
   if (complete()) {
     throw RuntimeError(
         fmt::format("backward() was called more than the {} time{} given to begin_step(); "
@@ -154,8 +222,6 @@ void GradientStep::backward(const torch::Tensor& loss) {
   replica.times_.backward.begin = profile::Clock::now();
   loss.backward(torch::full_like(loss, share));
   replica.times_.backward.end = replica.times_.exposed.begin = profile::Clock::now();
-  if (complete()) replica.finish();
-  replica.times_.exposed.end = profile::Clock::now();
 }
 
 void GradientStep::without_data() {
@@ -173,13 +239,21 @@ void GradientStep::apply(torch::optim::Optimizer& optimizer) {
                     "averaged over the ranks yet; call backward() for the others first",
                     done_, micro_batches_));
   }
-  if (dynamic_cast<torch::optim::LBFGS*>(&optimizer) != nullptr) {
-    throw UsageError(
-        "LBFGS computes the loss and its gradients several times in one step, but a step of "
-        "DistributedDataParallel averages them once; use SGD, Adam, AdamW or another optimizer "
-        "whose step() takes no closure");
-  }
+  require_one_evaluation(optimizer);
   optimizer.step();
+}
+
+void GradientStep::backward_and_apply(const torch::Tensor& loss,
+                                      torch::optim::Optimizer& optimizer) {
+  if (done_ + 1 < micro_batches_) {
+    throw RuntimeError(
+        fmt::format("backward_and_apply() is for the last of the {} micro-batches of a step, which "
+                    "has seen {}; call backward() for the others first",
+                    micro_batches_, done_));
+  }
+  require_one_evaluation(optimizer);
+  run_backward(loss);
+  replica_->finish_and_apply(optimizer);
 }
 
 }  // namespace ddp

@@ -10,6 +10,10 @@
 //     step.apply(optimizer);
 //   }
 //
+// Or, to update the parameters of a bucket while the gradients of others are still on their way:
+//
+//     step.backward_and_apply(loss(net->forward(batch.x), batch.y), optimizer);
+//
 // The module is used as before: forward() needs no wrapper, because all the work is done by hooks
 // on its parameters.
 #pragma once
@@ -26,6 +30,10 @@
 #include "ddp_runtime/parallel/options.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/profile/step_recorder.h"
+
+namespace ddp::optim {
+class PartialStep;
+}
 
 namespace ddp {
 
@@ -53,7 +61,26 @@ class GradientStep {
   // gradients would differ from rank to rank, and UsageError for LBFGS, which needs a closure.
   void apply(torch::optim::Optimizer& optimizer);
 
+  // Replaces the last backward(), and apply(), with the same results: ddp::optim's optimizers
+  // update the parameters of each bucket when its gradients are reduced, while later buckets are
+  // still being reduced. Parameters of the optimizer that are not the replica's are updated last.
+  // The update comes after all gradients, as in apply(), for any other optimizer, with
+  // communication hooks, with allow_unused, in the first step of a static graph, with a single
+  // rank, and if PartialStep (optim/partial_step.h) refuses. Ranks may mix both ways.
+  //
+  // Not for steps that need all gradients before the update, to clip them or to undo a loss scale.
+  //
+  // Throws what backward() and apply() throw; RuntimeError if micro-batches before this one are
+  // missing. No parameter of any rank has changed if the error is that a loss is not finite (on a
+  // device, that of the previous step), that the ranks are not in the same step or do not have the
+  // same parameters, or that this rank lacks a gradient. After any other error, such as the loss of
+  // a rank, some parameters may have the update and others not: the model must not be saved or
+  // used, and training resumes from a checkpoint.
+  void backward_and_apply(const torch::Tensor& loss, torch::optim::Optimizer& optimizer);
+
  private:
+  void run_backward(const torch::Tensor& loss);
+
   friend class DistributedDataParallel;
   GradientStep(DistributedDataParallel& replica, int micro_batches, int ranks, std::int64_t tag,
                bool has_data)
@@ -137,6 +164,10 @@ class DistributedDataParallel {
   struct StepTimes {
     profile::Interval backward;
     profile::Interval exposed;  // from the end of backward until all gradients were reduced
+    // The parts of `exposed` in which this rank waited, and the updates by backward_and_apply().
+    // Without that function, `waits` is `exposed`, and there are no updates.
+    std::vector<profile::Interval> waits;
+    std::vector<profile::Interval> updates;
   };
   const std::vector<profile::CommunicationSpan>& communication() const noexcept;
   const StepTimes& times() const noexcept { return times_; }
@@ -147,6 +178,8 @@ class DistributedDataParallel {
   GradientStep begin(int micro_batches, int ranks, std::int64_t tag, bool has_data);
   void ask(const GradientStep& step);
   void finish();
+  void finish_and_apply(torch::optim::Optimizer& optimizer);
+  std::unique_ptr<optim::PartialStep> begin_partial_step(torch::optim::Optimizer& optimizer);
   bool compares_parameters() const noexcept;
 
   torch::nn::Module& module_;

@@ -91,6 +91,7 @@ void Reducer::begin_step() {
 void Reducer::begin_pass() {
   order_.reset();
   works_.clear();
+  waited_ = 0;
   if (hook_) hook_->reset();
   gradients_left_ = gradients_of_;
   if (knowledge_ == Knowledge::none) ready_order_.clear();
@@ -230,19 +231,22 @@ GradientBucket Reducer::bucket_for_hook(std::size_t bucket) const {
   return {group_, label(bucket), passes_, store_->bucket(bucket), std::move(members), loss_scale_};
 }
 
+void Reducer::wait_for_bucket() {
+  const std::size_t bucket = waited_++;
+  works_[bucket].wait();
+  if (!works_[bucket].done()) return;
+  const auto times = works_[bucket].times();
+  spans_.push_back(
+      {label(bucket), store_->bucket(bucket).nbytes(), {times.started, times.finished}});
+}
+
 void Reducer::wait_for_buckets() {
   ++passes_;
   if (hook_) {
     spans_ = hook_->finish();
     return;
   }
-  for (std::size_t bucket = 0; bucket < works_.size(); ++bucket) {
-    works_[bucket].wait();
-    if (!works_[bucket].done()) continue;
-    const auto times = works_[bucket].times();
-    spans_.push_back(
-        {label(bucket), store_->bucket(bucket).nbytes(), {times.started, times.finished}});
-  }
+  while (waited_ < works_.size()) wait_for_bucket();
 }
 
 // A static graph may lack gradients only until it is known.
@@ -261,13 +265,31 @@ void Reducer::launch_use_map() {
                                     "map of used parameters", use_map_);
 }
 
-void Reducer::finish() {
+bool Reducer::end_backward() {
+  if (!store_) return false;
   armed_ = false;
   spans_.clear();
-  if (!store_) return warn_of_missing();
   const auto missing = order_.missing();
   if (!missing.empty() && !may_miss_gradients()) throw RuntimeError(describe_missing(missing));
   settle_missing();
+  if (hook_ || tracks_use()) return false;
+  publish_gradients();
+  return true;
+}
+
+std::vector<torch::Tensor> Reducer::next_bucket() {
+  if (waited_ == works_.size()) return {};
+  wait_for_bucket();
+  std::vector<torch::Tensor> parameters;
+  for (const std::size_t index : plan_.buckets[waited_ - 1]) {
+    parameters.push_back(parameters_[index].tensor);
+  }
+  return parameters;
+}
+
+void Reducer::finish() {
+  if (!store_) return warn_of_missing();
+  if (armed_) end_backward();
   const bool asks = tracks_use();
   if (asks) launch_use_map();
   wait_for_buckets();

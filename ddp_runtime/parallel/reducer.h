@@ -74,6 +74,16 @@ class Reducer {
   // Called after that backward: waits until all gradients are reduced. Throws RuntimeError naming
   // parameters without a gradient, unless that is allowed; with a single rank it only warns.
   void finish();
+  // Before finish(), the gradients of one bucket can be used while later ones are on their way:
+  // end_backward() throws what finish() would, then each call of next_bucket() waits for a bucket
+  // and returns its parameters, nothing after the last one.
+  //
+  // end_backward() returns false if only finish() tells which gradients there are, or when:
+  // communication hooks, a step that determines the unused parameters, a single rank. Otherwise all
+  // gradients are defined when it returns, but those of a bucket have their values only after the
+  // call of next_bucket().
+  bool end_backward();
+  std::vector<torch::Tensor> next_bucket();
 
   // The order in which backward finishes the gradients, as indices of the parameters that require
   // them; empty while it is unknown, or if there is no single order. The same on all ranks.
@@ -99,6 +109,7 @@ class Reducer {
   bool may_miss_gradients() const noexcept;
   void launch(std::size_t bucket);
   GradientBucket bucket_for_hook(std::size_t bucket) const;
+  void wait_for_bucket();
   void wait_for_buckets();
   void begin_pass();
   void require_stream() const;
@@ -143,6 +154,7 @@ class Reducer {
   std::shared_ptr<std::vector<std::uint8_t>> use_map_;
   comm::Work use_map_work_;
   std::vector<comm::Work> works_;
+  std::size_t waited_ = 0;          // buckets that have been waited for in this pass
   std::optional<HookRunner> hook_;  // instead of works_
   double loss_scale_ = 1;
   std::int64_t passes_ = 0;  // completed passes that reduced

@@ -61,14 +61,29 @@ void StepAgreement::ask(const StepFacts& facts) {
   asked_ = true;
 }
 
+// Including a loss that is not finite. See ask() for the words.
+bool StepAgreement::steps_differ() const noexcept {
+  const auto& words = *words_;
+  return words[0] != -words[1] || words[2] != 0;
+}
+
+bool StepAgreement::parameters_differ() const noexcept {
+  const auto& words = *words_;
+  return words[3] != -words[4];
+}
+
+bool StepAgreement::holds() {
+  if (!asked_) return true;
+  answer_.wait();
+  return !steps_differ() && !parameters_differ();
+}
+
 bool StepAgreement::check() {
   if (!asked_) return true;
   asked_ = false;
   answer_.wait();
-  const auto [largest, negative_of_smallest, infinite, checksum, negative_of_smallest_checksum] =
-      *words_;
-  if (largest != -negative_of_smallest || infinite != 0) explain();
-  return checksum == -negative_of_smallest_checksum;
+  if (steps_differ()) explain();
+  return !parameters_differ();
 }
 
 void StepAgreement::require_finite_loss(std::int64_t step, bool finite) {

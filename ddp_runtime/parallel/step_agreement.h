@@ -29,6 +29,8 @@ class StepAgreement {
 
   // Starts the check; the facts must not change until check().
   void ask(const StepFacts& facts);
+  // Waits for the result. Returns whether check() will return true; the same on all ranks.
+  [[nodiscard]] bool holds();
   // Waits for the result. Throws RuntimeError, on all ranks, naming the ranks that differ from rank
   // 0 or whose loss is not finite, or the different collectives that they called. Returns false, on
   // all ranks, if only their parameters differ.
@@ -38,6 +40,8 @@ class StepAgreement {
   void require_finite_loss(std::int64_t step, bool finite);
 
  private:
+  bool steps_differ() const noexcept;
+  bool parameters_differ() const noexcept;
   [[noreturn]] void explain();
   [[noreturn]] void explain_histories();
 

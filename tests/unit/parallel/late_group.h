@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// A group whose all-reduces begin only when the caller waits for them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "ddp_runtime/comm/group.h"
+
+namespace ddp::test {
+
+// Holds back all-reduces whose label begins with `prefix`. All ranks must wait for them in the same
+// order, and call no other collectives in between that they do not all call there.
+class LateGroup final : public comm::Group {
+ public:
+  LateGroup(comm::Group& group, std::string prefix) : group_(group), prefix_(std::move(prefix)) {}
+
+  // Called before an all-reduce that was held back begins.
+  std::function<void()> on_wait = [] {};
+
+  int rank() const noexcept override { return group_.rank(); }
+  int size() const noexcept override { return group_.size(); }
+  std::string_view backend() const noexcept override { return group_.backend(); }
+  comm::FlightRecorder& flight_recorder() noexcept override { return group_.flight_recorder(); }
+  Group& channel(const std::string& name) override { return group_.channel(name); }
+  comm::PointToPointChannel& point_to_point_channel(const std::string& name) override {
+    return group_.point_to_point_channel(name);
+  }
+  std::uint64_t call_history() const override { return group_.call_history(); }
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return group_.allocate(bytes); }
+
+  comm::Work all_reduce(comm::Buffer data, comm::ReduceOp op, std::string label,
+                        std::shared_ptr<const void> keep) override {
+    if (!label.starts_with(prefix_)) {
+      return group_.all_reduce(data, op, std::move(label), std::move(keep));
+    }
+    return comm::Work::completed_by(std::make_shared<Late>([this, data, op, label, keep] {
+      on_wait();
+      return group_.all_reduce(data, op, label, keep);
+    }));
+  }
+  comm::Work reduce_scatter(comm::Buffer input, comm::Buffer output, comm::ReduceOp op,
+                            std::string label) override {
+    return group_.reduce_scatter(input, output, op, std::move(label));
+  }
+  comm::Work all_gather(comm::Buffer input, comm::Buffer output, std::string label) override {
+    return group_.all_gather(input, output, std::move(label));
+  }
+  comm::Work broadcast(comm::Buffer data, int root, std::string label) override {
+    return group_.broadcast(data, root, std::move(label));
+  }
+  comm::Work send(comm::Buffer data, int peer, std::string label) override {
+    return group_.send(data, peer, std::move(label));
+  }
+  comm::Work receive(comm::Buffer data, int peer, std::string label) override {
+    return group_.receive(data, peer, std::move(label));
+  }
+  comm::Work barrier(std::string label) override { return group_.barrier(std::move(label)); }
+
+ private:
+  class Late final : public comm::Work::Completion {
+   public:
+    explicit Late(std::function<comm::Work()> begin) : begin_(std::move(begin)) {}
+    void wait() override { begun().wait(); }
+    void wait_on(comm::DeviceStream stream) override { begun().wait_on(stream); }
+    void wait_host() override { begun().wait_host(); }
+    bool done() override { return work_ && work_->done(); }
+    comm::WorkTimes times() override { return work_ ? work_->times() : comm::WorkTimes(); }
+
+   private:
+    comm::Work& begun() {
+      if (!work_) work_ = begin_();
+      return *work_;
+    }
+
+    std::function<comm::Work()> begin_;
+    std::optional<comm::Work> work_;
+  };
+
+  comm::Group& group_;
+  std::string prefix_;
+};
+
+}  // namespace ddp::test
