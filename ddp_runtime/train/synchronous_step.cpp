@@ -88,10 +88,17 @@ StepOutcome SynchronousStep::run(data::Prefetcher& batches, double learning_rate
   for (int micro = 1; micro <= micro_batches; ++micro) {
     outcome.loss.add(run_micro_batch(step, batches, micro == micro_batches));
   }
-  recorder_.add_communication(replica_.communication(), replica_.times().backward);
+  const auto& times = replica_.times();
+  recorder_.add_communication(replica_.communication(), times.backward, times.updates);
+  if (updates_in_backward()) return outcome;
   const auto span = recorder_.measure(Phase::optimizer);
   device_skips_ ? finish_on_device(step) : finish(step);
   return outcome;
+}
+
+// Whether nothing needs all gradients before the first parameter changes.
+bool SynchronousStep::updates_in_backward() const noexcept {
+  return !scaler_ && !skips() && options_.clip_norm <= 0;
 }
 
 // Parameters are the same on all ranks. BatchNorm statistics are not, because each rank's forward
@@ -109,9 +116,15 @@ LateValue SynchronousStep::run_micro_batch(GradientStep& step, data::Prefetcher&
   if (watch_ && last) watch_->ask(finite_);
   if (device_skips_) device_skips_->add_loss(loss.tensor);
   if (device_skips_ && last) device_skips_->ask();
-  step.backward(scaled(loss.tensor));
-  recorder_.add(Phase::backward, replica_.times().backward);
-  recorder_.add(Phase::exposed_comm, replica_.times().exposed);
+  if (last && updates_in_backward()) {
+    step.backward_and_apply(loss.tensor, *optimizer_);
+  } else {
+    step.backward(scaled(loss.tensor));
+  }
+  const auto& times = replica_.times();
+  recorder_.add(Phase::backward, times.backward);
+  recorder_.add(Phase::exposed_comm, times.waits);
+  recorder_.add(Phase::optimizer, times.updates);
   return std::move(loss.value);
 }
 

@@ -36,6 +36,7 @@ class SynchronousStep final : public TrainingStep {
   LateValue run_micro_batch(GradientStep& step, data::Prefetcher& batches, bool last);
   bool skips() const noexcept;
   void begin_on_device();
+  bool updates_in_backward() const noexcept;
   std::string why_leave_out();
   void finish(GradientStep& step);
   void finish_on_device(GradientStep& step);

@@ -93,6 +93,25 @@ TEST(StepRecorder, CommunicationDuringBackwardIsHidden) {
   EXPECT_DOUBLE_EQ(summary.hidden_seconds, 3);
 }
 
+// The update of bucket "a", from 5 s to 6 s, hides a part of bucket "b".
+TEST(StepRecorder, CommunicationDuringAnUpdateIsHidden) {
+  StepRecorder recorder;
+  recorder.begin_step();
+  const auto t = Clock::now();
+  const std::vector<Interval> waits{{t + 4s, t + 5s}, {t + 6s, t + 8s}};
+  const std::vector<Interval> updates{{t + 5s, t + 6s}, {t + 8s, t + 9s}};
+  recorder.add_communication({{"a", 10, {t + 1s, t + 5s}}, {"b", 30, {t + 5s, t + 8s}}},
+                             {t, t + 4s}, updates);
+  recorder.add(Phase::exposed_comm, waits);
+  recorder.add(Phase::optimizer, updates);
+  recorder.end_step();
+  EXPECT_DOUBLE_EQ(recorder.steps().back().hidden_seconds, 3 + 1);
+  EXPECT_DOUBLE_EQ(recorder.steps().back().communication_seconds, 7);
+  const auto& seconds = recorder.steps().back().seconds;
+  EXPECT_DOUBLE_EQ(seconds[static_cast<std::size_t>(Phase::exposed_comm)], 3);
+  EXPECT_DOUBLE_EQ(seconds[static_cast<std::size_t>(Phase::optimizer)], 2);
+}
+
 TEST(StepRecorder, LongRunDropsItsOldestSteps) {
   StepRecorder recorder;
   std::size_t most = 0;

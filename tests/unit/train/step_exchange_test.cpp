@@ -29,7 +29,7 @@ Interval span(double begin, double end) {
 StepCollectives step_of(double clock, double late, double latest) {
   const double begin = clock + late;
   const double end = clock + latest + 0.1;
-  return {{span(begin, end), span(end, end + 0.1)}, span(begin, end + 0.1)};
+  return {{span(begin, end), span(end, end + 0.1)}, {span(begin, end + 0.1)}};
 }
 
 TEST(StepExchange, OnlyTheOtherRanksWaitForTheLateRank) {
