@@ -105,6 +105,11 @@ CLI::App* add_step(CLI::App& app, Options& options) {
       ->check(ddp::tools::positive());
   command->add_option("--comm-hook", step.hook,
                       "Also measure this communication hook: fp16, bf16, powersgd:RANK");
+  command
+      ->add_option("--optimizer", step.optimizer,
+                   "Use sgd, adam or adamw: ddp::optim's in our loop, libtorch's in the others "
+                   "[libtorch's SGD in all]")
+      ->check(CLI::IsMember({"sgd", "adam", "adamw"}));
   command->add_flag("!--no-python", step.with_python,
                     "Skip the comparison with Python's DDP over Gloo");
   command->add_option("--python", step.python.interpreter, "Python interpreter with PyTorch")

@@ -153,7 +153,11 @@ class Replica:
         torch.manual_seed(1)
         self.model = torch.nn.parallel.DistributedDataParallel(
             make_model(torch.nn, spec), **spec["ddp_arguments"])
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
+        self.optimizer = {
+            "sgd": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9),
+            "adam": lambda p: torch.optim.Adam(p, lr=1e-4),
+            "adamw": lambda p: torch.optim.AdamW(p, lr=1e-4),
+        }[spec["optimizer"]](self.model.parameters())
         samples = [spec["batch"]] + spec["input"]
         if spec["tokens"]:
             self.inputs = torch.randint(0, spec["classes"], samples)

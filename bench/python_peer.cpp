@@ -102,6 +102,7 @@ StartedPythonPeer start_python_peer(comm::Group& group, const models::ModelOptio
                               {"tokens", model.tokens},
                               {"classes", model.classes},
                               {"batch", batch},
+                              {"optimizer", options.optimizer},
                               {"ddp_arguments", parse_ddp_arguments(options.ddp_arguments)}};
   const std::string leader = leader_address(group);
   auto [child, answer] = prepare(configuration, options.interpreter);

@@ -17,6 +17,7 @@ struct PythonPeerOptions {
   std::string interpreter = "/usr/bin/python3";  // with python3-torch
   // Keyword arguments for torch.nn.parallel.DistributedDataParallel, as a JSON object.
   std::string ddp_arguments = "{}";
+  std::string optimizer = "sgd";  // see TrainingLoop
 };
 
 class PythonPeer {

@@ -93,11 +93,16 @@ void require_same_size(const StartedPythonPeer& python, TrainingLoop& ours) {
 json run_step_bench(comm::World& world, const StepBenchOptions& options) {
   comm::Group& group = world.group();
   StartedPythonPeer python;
+  const std::string optimizer = options.optimizer.empty() ? "sgd" : options.optimizer;
   if (options.with_python) {
-    python = start_python_peer(group, options.model, options.batch, options.python);
+    auto peer = options.python;
+    peer.optimizer = optimizer;
+    python = start_python_peer(group, options.model, options.batch, peer);
   }
-  TrainingLoop plain(options.model, options.batch);
-  TrainingLoop ours(options.model, options.batch);
+  TrainingLoop plain(options.model, options.batch, optimizer);
+  const auto library =
+      options.optimizer.empty() ? TrainingLoop::Library::torch : TrainingLoop::Library::ours;
+  TrainingLoop ours(options.model, options.batch, optimizer, library);
   require_same_size(python, ours);
   DistributedDataParallel replica(ours.model(), group, {.buckets = options.buckets});
 
@@ -105,17 +110,21 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
   const auto add = [&](std::string name, std::function<std::vector<double>(std::int64_t)> run) {
     contenders.push_back({std::move(name), std::move(run), {}});
   };
-  add("ours", [&](std::int64_t n) { return time_steps(n, [&] { ours.step(replica); }); });
+  add("ours", [&](std::int64_t n) { return time_steps(n, [&] { ours.step_by_bucket(replica); }); });
   add("plain_loop_without_communication",
       [&](std::int64_t n) { return time_steps(n, [&] { plain.step(); }); });
-  TrainingLoop hooked(options.model, options.batch);
+  if (!options.optimizer.empty()) {
+    add("ours_with_update_after_all",
+        [&](std::int64_t n) { return time_steps(n, [&] { ours.step(replica); }); });
+  }
+  TrainingLoop hooked(options.model, options.batch, optimizer, library);
   DistributedDataParallel hooked_replica(
       hooked.model(), group, {.buckets = options.buckets, .hook = hooks::by_name(options.hook)});
   if (!options.hook.empty()) {
     add("ours_with_hook",
         [&](std::int64_t n) { return time_steps(n, [&] { hooked.step(hooked_replica); }); });
   }
-  TrainingLoop theirs(options.model, options.batch);
+  TrainingLoop theirs(options.model, options.batch, optimizer);
   const auto reducer = make_reducer_peer(group, theirs.model().parameters());
   if (reducer) {
     add("c10d_reducer_gloo",
@@ -133,6 +142,7 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
                  {"model", options.model.name},
                  {"parameters", models::parameter_count(ours.model())},
                  {"batch", options.batch},
+                 {"optimizer", optimizer},
                  {"threads", torch::get_num_threads()},
                  {"steps", our_seconds.size()},
                  {"block", options.block},

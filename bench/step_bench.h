@@ -23,6 +23,9 @@ struct StepBenchOptions {
   PythonPeerOptions python;
   BucketLimits buckets;
   std::string hook = {};  // a communication hook to compare with: see hooks::by_name
+  // Measures this optimizer, as ddp::optim's in our loop and libtorch's in the others, and our loop
+  // also with the update after all gradients. Empty: all loops use libtorch's SGD with momentum.
+  std::string optimizer = {};
 };
 
 // Collective. Alternates blocks of a plain libtorch loop, of this runtime and of Python's

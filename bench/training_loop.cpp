@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/training_loop.h"
 
+#include <fmt/format.h>
+
+#include "base/errors.h"
+#include "ddp_runtime/optim/optimizers.h"
+
 namespace ddp::bench {
 namespace {
 
@@ -9,11 +14,41 @@ std::shared_ptr<models::Model> seeded_model(const models::ModelOptions& options)
   return models::make_model(options);
 }
 
+template <class Theirs, class Ours, class Options>
+std::unique_ptr<torch::optim::Optimizer> optimizer_over(std::vector<torch::Tensor> parameters,
+                                                        const Options& options,
+                                                        TrainingLoop::Library library) {
+  if (library == TrainingLoop::Library::ours) {
+    return std::make_unique<Ours>(std::move(parameters), options);
+  }
+  return std::make_unique<Theirs>(std::move(parameters), options);
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<torch::Tensor> parameters,
+                                                        const std::string& name,
+                                                        TrainingLoop::Library library) {
+  using namespace torch::optim;
+  if (name == "sgd") {
+    return optimizer_over<SGD, ddp::optim::SGD>(std::move(parameters),
+                                                SGDOptions(0.01).momentum(0.9), library);
+  }
+  if (name == "adam") {
+    return optimizer_over<Adam, ddp::optim::Adam>(std::move(parameters), AdamOptions(1e-4),
+                                                  library);
+  }
+  if (name == "adamw") {
+    return optimizer_over<AdamW, ddp::optim::AdamW>(std::move(parameters), AdamWOptions(1e-4),
+                                                    library);
+  }
+  throw UsageError(fmt::format("unknown optimizer '{}'; use sgd, adam or adamw", name));
+}
+
 }  // namespace
 
-TrainingLoop::TrainingLoop(const models::ModelOptions& options, std::int64_t batch)
+TrainingLoop::TrainingLoop(const models::ModelOptions& options, std::int64_t batch,
+                           const std::string& optimizer, Library library)
     : model_(seeded_model(options)),
-      optimizer_(model_->parameters(), torch::optim::SGDOptions(0.01).momentum(0.9)) {
+      optimizer_(make_optimizer(model_->parameters(), optimizer, library)) {
   auto sizes = options.input;
   sizes.insert(sizes.begin(), batch);
   if (options.tokens) {
@@ -38,13 +73,18 @@ void TrainingLoop::forget_gradients() {
 void TrainingLoop::step() {
   forget_gradients();
   loss().backward();
-  optimizer_.step();
+  optimizer_->step();
 }
 
 void TrainingLoop::step(DistributedDataParallel& replica) {
   auto step = replica.begin_step();
   step.backward(loss());
-  step.apply(optimizer_);
+  step.apply(*optimizer_);
+}
+
+void TrainingLoop::step_by_bucket(DistributedDataParallel& replica) {
+  auto step = replica.begin_step();
+  step.backward_and_apply(loss(), *optimizer_);
 }
 
 void TrainingLoop::step(ReducerPeer& reducer) {
@@ -53,7 +93,7 @@ void TrainingLoop::step(ReducerPeer& reducer) {
   const auto value = loss();
   reducer.before_backward();
   value.backward();
-  optimizer_.step();
+  optimizer_->step();
 }
 
 }  // namespace ddp::bench

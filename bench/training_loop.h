@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "bench/reducer_peer.h"
 #include "ddp_runtime/models/model.h"
@@ -15,8 +16,13 @@ namespace ddp::bench {
 
 class TrainingLoop {
  public:
-  // Uses SGD with momentum, which keeps one value per parameter, and random samples.
-  TrainingLoop(const models::ModelOptions& options, std::int64_t batch);
+  // The optimizer of libtorch, or of ddp::optim.
+  enum class Library : std::uint8_t { torch, ours };
+
+  // Uses random samples. `optimizer` is sgd (with momentum, one value per parameter), adam or
+  // adamw. Throws UsageError for another one.
+  TrainingLoop(const models::ModelOptions& options, std::int64_t batch,
+               const std::string& optimizer = "sgd", Library library = Library::torch);
 
   models::Model& model() noexcept { return *model_; }
   // Runs one step without this runtime.
@@ -24,13 +30,15 @@ class TrainingLoop {
   // Run one step with `replica` or `reducer`, which must belong to model().
   void step(DistributedDataParallel& replica);
   void step(ReducerPeer& reducer);
+  // The same step as with `replica`, but each bucket is updated when it arrives.
+  void step_by_bucket(DistributedDataParallel& replica);
 
  private:
   torch::Tensor loss();
   void forget_gradients();
 
   std::shared_ptr<models::Model> model_;
-  torch::optim::SGD optimizer_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
   torch::Tensor inputs_;
   torch::Tensor targets_;
 };
