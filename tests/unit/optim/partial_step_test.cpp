@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "ddp_runtime/optim/skipped_steps.h"
 #include "tests/unit/optim/pair_of_optimizers.h"
 
 namespace ddp::optim {
@@ -155,6 +156,20 @@ TEST_P(StepInParts, IsRefusedWithASparseGradient) {
   parameters[0].mutable_grad() = torch::ones({4});
   parameters[1].mutable_grad() = torch::ones({4, 2}).to_sparse();
   EXPECT_EQ(begin(*optimizer), nullptr);
+}
+
+// Whether the step is made at all is not known yet.
+TEST_P(StepInParts, IsRefusedIfAFlagMaySkipTheStep) {
+  Twins twins(GetParam(), some_parameters());
+  const auto before = twins.ours()[0].detach().clone();
+  twins.set_random_gradients();
+  auto& optimizer = twins.our_optimizer();
+  dynamic_cast<SkipsSteps&>(optimizer).skip_next_step_if(torch::ones({}));
+  EXPECT_EQ(begin(optimizer), nullptr);
+  optimizer.step();
+  EXPECT_TRUE(torch::equal(twins.ours()[0], before));
+  dynamic_cast<SkipsSteps&>(optimizer).settle_step(true);
+  EXPECT_NE(begin(optimizer), nullptr);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, StepInParts, testing::ValuesIn(fitting()),

@@ -125,7 +125,8 @@ class Training {
   void run_micro_batches(GradientStep& step) {
     for (int m = 1; m <= case_.micro_batches; ++m) {
       const int batch = (number_ * case_.micro_batches + m) * group_.size() + group_.rank();
-      const bool uses_spare = case_.spare_in_all_steps || number_ % 2 == 1;
+      // Otherwise with two ranks by one, by the other one, or by none.
+      const bool uses_spare = case_.spare_in_all_steps || (number_ + group_.rank()) % 3 == 1;
       auto scores =
           case_.doubles ? double_scores(batch) : net_->forward(inputs_of(batch), uses_spare);
       const auto loss = loss_of(scores).to(torch::kFloat32) + own_.pow(2).mean();
