@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <set>
+#include <span>
 #include <sstream>
 
 #include "ddp_runtime/torch_compat.h"
@@ -271,25 +272,49 @@ TEST_P(FusedOptimizers, CountTheStepsOfEachParameterThatWereNotSkipped) {
   }
 }
 
-// Steps without a flag wait for the flags before them, and settle_step() still follows.
-TEST_P(FusedOptimizers, UsualStepMayFollowBeforeTheFlagIsKnown) {
-  Twins twins({{3}, {4, 5}});
+void step_in_parts(torch::optim::Optimizer& optimizer, const Tensors& parameters) {
+  const auto step = dynamic_cast<optim::StepsInParts&>(optimizer).begin_partial_step();
+  ASSERT_TRUE(step);
+  for (const auto& parameter : parameters) step->update(std::span(&parameter, 1));
+  step->finish();
+}
+
+TEST_P(FusedOptimizers, StepInPartsWithoutAHostWait) {
+  Twins twins({{3}, {4, 5}, {0}, {}});
   const auto ours = GetParam().ours(twins.on_device);
   const auto theirs = GetParam().theirs(twins.host);
-  for (int i = 0; i < 6; ++i) {
+  for (int i = 0; i < 4; ++i) {
     twins.set_random_gradients();
-    const bool flagged = i % 3 != 2;
-    const bool skipped = i % 3 == 1;
-    if (flagged) skipping(*ours).skip_next_step_if(flag_of(skipped));
-    ours->step();
-    if (!skipped) theirs->step();
+    forget_host_waits();
+    step_in_parts(*ours, {twins.on_device[1], twins.on_device[2]});
+    EXPECT_EQ(host_wait_names(), std::vector<std::string>());
+    theirs->step();
     twins.expect_close();
   }
-  for (int i = 0; i < 6; ++i) {
-    if (i % 3 != 2) skipping(*ours).settle_step(i % 3 == 1);
-  }
-  for (std::size_t i = 0; i < twins.host.size(); ++i) {
-    EXPECT_EQ(step_count(*ours, twins.on_device[i]), step_count(*theirs, twins.host[i]));
+}
+
+// Steps without a flag wait for the flags before them, and settle_step() still follows.
+TEST_P(FusedOptimizers, UsualStepMayFollowBeforeTheFlagIsKnown) {
+  for (const bool in_parts : {false, true}) {
+    Twins twins({{3}, {4, 5}});
+    const auto ours = GetParam().ours(twins.on_device);
+    const auto theirs = GetParam().theirs(twins.host);
+    for (int i = 0; i < 6; ++i) {
+      twins.set_random_gradients();
+      const bool flagged = i % 3 != 2;
+      const bool skipped = i % 3 == 1;
+      if (flagged) skipping(*ours).skip_next_step_if(flag_of(skipped));
+      in_parts && !flagged ? step_in_parts(*ours, twins.on_device)
+                           : static_cast<void>(ours->step());
+      if (!skipped) theirs->step();
+      twins.expect_close();
+    }
+    for (int i = 0; i < 6; ++i) {
+      if (i % 3 != 2) skipping(*ours).settle_step(i % 3 == 1);
+    }
+    for (std::size_t i = 0; i < twins.host.size(); ++i) {
+      EXPECT_EQ(step_count(*ours, twins.on_device[i]), step_count(*theirs, twins.host[i]));
+    }
   }
 }
 

