@@ -45,19 +45,18 @@ void DeviceWork::wait_on(DeviceStream stream) {
   try {
     events_->make_wait(stream, end_);  // end_ does not change after the launch
   } catch (const RuntimeError&) {
-    await_verdict();  // as in has_ended()
-    throw;
+    if (!await_verdict()) throw;  // as in has_ended()
   }
 }
 
 // An error of the GPU does not say which collective it ended. The watchdog meets the same error,
-// and its verdict does.
+// and its verdict does; or it has seen the collective end before the error.
 bool DeviceWork::has_ended(const EventPool::Event& end) {
   try {
     return events_->reached(end);
   } catch (const RuntimeError&) {
-    await_verdict();
-    throw;
+    if (!await_verdict()) throw;
+    return true;
   }
 }
 
@@ -70,7 +69,10 @@ void DeviceWork::wait_host() {
   }
   // After a failure, the communicator is aborted and its kernels leave: the event is reached, but
   // the data is undefined.
-  if (!was_finished && failures_.failed()) return await_verdict();
+  if (!was_finished && failures_.failed()) {
+    await_verdict();
+    return;
+  }
   note_end();
 }
 
@@ -79,13 +81,14 @@ void DeviceWork::note_end() {
   if (times_.finished == Clock::time_point()) times_.finished = Clock::now();
 }
 
-void DeviceWork::await_verdict() {
+bool DeviceWork::await_verdict() {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, kVerdictTime,
                     [this] { return phase_ == Phase::finished || phase_ == Phase::failed; });
-  if (phase_ == Phase::finished) return;
+  if (phase_ == Phase::finished) return true;
   if (error_) std::rethrow_exception(error_);
   failures_.throw_if_failed();
+  return false;
 }
 
 bool DeviceWork::done() {

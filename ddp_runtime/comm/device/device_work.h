@@ -41,7 +41,9 @@ class DeviceWork final : public Work::Completion {
   enum class Phase { queued, launched, finished, failed };
   // Waits until the collective is launched. Throws the error if it failed.
   Phase await_launch();
-  void await_verdict();
+  // Waits until the watchdog knows how the collective ended, and returns whether it completed, or
+  // false if that takes too long. Throws the error.
+  bool await_verdict();
   bool has_ended(const EventPool::Event& end);
   void note_end();
 
