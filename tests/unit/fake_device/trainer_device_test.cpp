@@ -205,11 +205,13 @@ TEST_F(TrainerOnTheDevice, StepMakesNoHostWait) {
     const char* optimizer;
     bool scaled;
     bool skips;
+    double clip_norm = 1;
   };
   for (const auto& c :
        {Case{"sgd", false, false}, Case{"adamw", false, false}, Case{"sgd", true, false},
-        Case{"adamw", true, true}, Case{"sgd", false, true}}) {
+        Case{"adamw", true, true}, Case{"sgd", false, true}, Case{"adamw", false, false, 0}}) {
     auto o = options(c.optimizer);
+    o.clip_norm = c.clip_norm;
     if (c.scaled) o.loss_scale = 1024;
     if (c.skips) o.on_nan = train::OnNan::skip;
     std::array<int, kRanks> calls{};
@@ -343,6 +345,15 @@ TEST_F(TrainerOnTheDevice, LogsEveryLoss) {
   const auto expected = losses_of([&](const auto& options) { on_cpus(options); });
   EXPECT_EQ(losses_of([&](const auto& options) { on_devices(options); }), expected);
   EXPECT_EQ(expected.size(), kSteps + 1U);
+}
+
+TEST_F(TrainerOnTheDevice, RefusesStaleness) {
+  auto o = options("sgd");
+  o.clip_norm = 0;
+  o.staleness = 1;
+  const auto errors = comm::test::run_gpu_ranks(
+      kRanks, [&](const comm::test::GpuRank& r) { fit(r.group, device(r.rank), o); });
+  EXPECT_THAT(errors, Each(HasSubstr("the parameter server keeps float32 in host memory, and ")));
 }
 
 TEST_F(TrainerOnTheDevice, ReportNamesBackendAndDevice) {
