@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // DistributedDataParallel on the fake device: the same bits as on CPUs, and no wait of the host.
+#include <ATen/record_function.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <memory>
 #include <mutex>
+#include <string_view>
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/optim/optimizers.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/parallel/hooks/compression.h"
 #include "ddp_runtime/parallel/sync_batch_norm.h"
@@ -47,6 +51,16 @@ struct Case {
   DataParallelOptions options = {};
   int micro_batches = 1;
   int spare_every = 1;  // the layer "spare" is used in every n-th step
+  bool by_bucket = false;
+};
+
+// Our optimizers fuse on CUDA only.
+class FusedAdamW : public optim::AdamW {
+ public:
+  using optim::AdamW::AdamW;
+
+ protected:
+  bool fuses(torch::DeviceType type) const override { return type == kType; }
 };
 
 DataParallelOptions small_buckets() {
@@ -78,7 +92,12 @@ class Training {
       : case_(what), net_(make_net(device)) {
     net_->norm->connect(group);
     replica_.emplace(*net_, group, what.options);
-    optimizer_.emplace(net_->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    if (what.by_bucket) {
+      optimizer_ = std::make_unique<FusedAdamW>(net_->parameters());
+    } else {
+      optimizer_ = std::make_unique<torch::optim::SGD>(net_->parameters(),
+                                                       torch::optim::SGDOptions(0.1).momentum(0.9));
+    }
     // Before the steps, because a copy from host memory that is not pinned is a wait.
     for (int i = 0; i < kSteps * what.micro_batches; ++i) {
       const int batch = i * kRanks + group.rank();
@@ -94,10 +113,15 @@ class Training {
     for (int m = 0; m < case_.micro_batches; ++m) {
       const auto batch = static_cast<std::size_t>(steps_ * case_.micro_batches + m);
       const auto scores = net_->forward(inputs_.at(batch), uses_spare);
-      step.backward(torch::nn::functional::cross_entropy(scores, targets_.at(batch)) * factor);
+      const auto loss = torch::nn::functional::cross_entropy(scores, targets_.at(batch)) * factor;
+      if (case_.by_bucket && m + 1 == case_.micro_batches) {
+        step.backward_and_apply(loss, *optimizer_);
+      } else {
+        step.backward(loss);
+      }
     }
     ++steps_;
-    step.apply(*optimizer_);
+    if (!case_.by_bucket) step.apply(*optimizer_);
   }
   DistributedDataParallel& replica() { return *replica_; }
   std::vector<torch::Tensor> state() const {
@@ -111,7 +135,7 @@ class Training {
   Case case_;
   Net net_;
   std::optional<DistributedDataParallel> replica_;
-  std::optional<torch::optim::SGD> optimizer_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::vector<torch::Tensor> inputs_;
   std::vector<torch::Tensor> targets_;
   int steps_ = 0;
@@ -176,20 +200,59 @@ TEST_F(DataParallelOnTheDevice, CompressedGradients) {
 
 // The gradients of a step are reduced, and the parameters updated, without a wait.
 TEST_F(DataParallelOnTheDevice, StepMakesNoHostWait) {
-  const Case what{.options = small_buckets()};
+  for (const bool by_bucket : {false, true}) {
+    const Case what{.options = small_buckets(), .by_bucket = by_bucket};
+    const auto errors = comm::test::run_gpu_ranks(kRanks, [&](const comm::test::GpuRank& r) {
+      Training training(r.group, device(r.rank), what);
+      training.step();  // learns the order of the gradients
+      training.step();  // rebuilds the buckets
+      r.group.barrier("all ranks are ready").wait();
+      if (r.rank == 0) forget_host_waits();
+      r.group.barrier("counting").wait();
+      for (int i = 0; i < 3; ++i) training.step();
+      r.group.barrier("counted").wait();
+      if (r.rank == 0) {
+        EXPECT_EQ(host_wait_names(), std::vector<std::string>());
+      }
+      r.group.barrier("compared").wait();
+    });
+    EXPECT_THAT(errors, Each(""));
+  }
+}
+
+// How often this thread calls ATen's operator for AdamW.
+class UpdateCount {
+ public:
+  UpdateCount()
+      : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(count).needsInputs(false))) {
+    calls() = 0;
+  }
+  UpdateCount(const UpdateCount&) = delete;
+  UpdateCount& operator=(const UpdateCount&) = delete;
+  ~UpdateCount() { at::removeCallback(handle_); }
+  static std::size_t& calls() {
+    thread_local std::size_t number = 0;
+    return number;
+  }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> count(const at::RecordFunction& function) {
+    if (std::string_view(function.name()) == "aten::_fused_adamw_") ++calls();
+    return nullptr;
+  }
+
+  at::CallbackHandle handle_;
+};
+
+TEST_F(DataParallelOnTheDevice, OneOperatorUpdatesABucket) {
+  const Case what{.options = small_buckets(), .by_bucket = true};
   const auto errors = comm::test::run_gpu_ranks(kRanks, [&](const comm::test::GpuRank& r) {
     Training training(r.group, device(r.rank), what);
-    training.step();  // learns the order of the gradients
-    training.step();  // rebuilds the buckets
-    r.group.barrier("all ranks are ready").wait();
-    if (r.rank == 0) forget_host_waits();
-    r.group.barrier("counting").wait();
     for (int i = 0; i < 3; ++i) training.step();
-    r.group.barrier("counted").wait();
-    if (r.rank == 0) {
-      EXPECT_EQ(host_wait_names(), std::vector<std::string>());
-    }
-    r.group.barrier("compared").wait();
+    const UpdateCount updates;
+    training.step();
+    EXPECT_GT(training.replica().bucket_count(), 2U);
+    EXPECT_EQ(UpdateCount::calls(), training.replica().bucket_count());
   });
   EXPECT_THAT(errors, Each(""));
 }
