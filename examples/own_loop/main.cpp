@@ -53,7 +53,7 @@ void train(ddp::World& world, std::int64_t epochs) {
   torch::manual_seed(1);
   Autoencoder net;
   ddp::DistributedDataParallel replica(net, world.group());  // all ranks get rank 0's values
-  torch::optim::Adam optimizer(net.parameters(), torch::optim::AdamOptions(1e-3));
+  ddp::optim::Adam optimizer(net.parameters(), torch::optim::AdamOptions(1e-3));
   const auto data = ddp::data::open_data("digits");
   ddp::data::DistributedSampler sampler(
       data.train->size(), /*seed=*/1,
@@ -93,14 +93,12 @@ void train(ddp::World& world, std::int64_t epochs) {
         const auto span = recorder.measure(Phase::forward);
         loss = torch::mse_loss(net.forward(batch.inputs), batch.inputs.flatten(1));
       }
-      step.backward(loss);
-      recorder.add(Phase::backward, replica.times().backward);
-      recorder.add(Phase::exposed_comm, replica.times().exposed);
-      recorder.add_communication(replica.communication(), replica.times().backward);
-      {
-        const auto span = recorder.measure(Phase::optimizer);
-        step.apply(optimizer);
-      }
+      step.backward_and_apply(loss, optimizer);
+      const auto& times = replica.times();
+      recorder.add(Phase::backward, times.backward);
+      recorder.add(Phase::exposed_comm, times.waits);
+      recorder.add(Phase::optimizer, times.updates);
+      recorder.add_communication(replica.communication(), times.backward, times.updates);
       // The mean over the ranks. This is a collective, so every rank must call it.
       const double sum =
           world.group().all_reduce_value(loss.item<double>(), ddp::comm::ReduceOp::sum);
