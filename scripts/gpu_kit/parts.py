@@ -12,7 +12,7 @@ import time
 
 from libraries import is_of_machine
 from machine import NCCL_FOR_SHARED_GPUS, nccl_text
-from runner import Step, end_group
+from runner import Step, end_session
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -110,7 +110,7 @@ def kill_one_of_two_ranks(session):
             ended = wait_until(lambda: 0 not in rank_processes(mpirun.pid), min(60, session.left()))
             seconds = round(time.monotonic() - begin, 2)
         finally:
-            end_group(mpirun)
+            end_session(mpirun)
     text = file.read_text(errors="replace")
     session.log.write(text)
     named = re.search(r"rank 1 \(.*\) exited unexpectedly", text)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the commands of a part one after the other, and records each result as soon as it is known."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -68,7 +69,7 @@ class Session:
         return variables
 
     def start(self, step, output):
-        """Starts a command in a process group of its own, which can be killed as a whole."""
+        """Starts a command in a session of its own, which can be ended as a whole."""
         self.log.write(f"\n$ {shlex.join(map(str, step.command))}\n")
         return subprocess.Popen([str(word) for word in step.command], cwd=self.work, stdin=subprocess.DEVNULL,
                                 stdout=output, stderr=subprocess.STDOUT, env=self.environment(step),
@@ -79,17 +80,34 @@ def kit_manifest(kit):
     return json.loads((kit / "manifest.json").read_text())
 
 
-def end_group(process):
-    """Kills what is left of a command and its children. Waits, so that nothing disturbs the next command."""
+def processes_of(session_id):
+    """The processes of a session, without those that have ended and wait for their parent."""
+    found = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, its_session = stat.read_text().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue  # it has ended
+        if int(its_session) == session_id and state not in "ZX":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def end_session(process):
+    """Ends what is left of a command and its children. Waits, so that nothing disturbs the next command.
+
+    mpirun gives each rank a process group of its own, so they are found by their session.
+    """
     for sign in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, sign)
-        except ProcessLookupError:
-            break
-        try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            continue
+        until = time.monotonic() + 5
+        signaled = set()
+        while (left := processes_of(process.pid)) and time.monotonic() < until:
+            for pid in set(left) - signaled:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, sign)
+                signaled.add(pid)
+            process.poll()
+            time.sleep(0.02)
     process.wait()
 
 
@@ -103,7 +121,7 @@ def run_command(session, step, limit):
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            end_group(process)
+            end_session(process)
     text = file.read_text(errors="replace")
     session.log.write(text)
     session.log.write(f"\n[exit code {code}]\n")

@@ -175,6 +175,21 @@ PYTHON
   run ! pgrep -f "$BATS_FILE_TMPDIR/gpu-kit/(bin|mpi)"  # the running command ended with it
 }
 
+# As mpirun starts its ranks.
+@test "processes in groups of their own end with their command, and so do those that ignore the request" {
+  python3 - "$here/scripts/gpu_kit" << 'PYTHON'
+import subprocess, sys
+sys.path.insert(0, sys.argv[1])
+import runner
+command = """set -m; sleep 1000 & (trap "" TERM; while :; do sleep 1000; done) & echo started; wait"""
+process = subprocess.Popen(["bash", "-c", command], stdout=subprocess.PIPE, start_new_session=True)
+process.stdout.readline()
+assert len(runner.processes_of(process.pid)) >= 3
+runner.end_session(process)
+assert runner.processes_of(process.pid) == [], runner.processes_of(process.pid)
+PYTHON
+}
+
 @test "usage errors are one sentence" {
   need_kit
   PATH=$PYTHON_DIRECTORY:$PATH run -2 "$gpu_day" run all
