@@ -12,7 +12,7 @@ import time
 
 from libraries import is_of_machine
 from machine import NCCL_FOR_SHARED_GPUS, nccl_text
-from runner import Step, end_session
+from runner import Step
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -99,18 +99,14 @@ def kill_one_of_two_ranks(session):
     saving = ["--checkpoint-dir", directory, "--checkpoint-every", 5]
     step = Step("kill", ranks(session, 2, "--enable-recovery", *train, *saving))
     file = session.work / "killed.log"
-    with open(file, "wb") as output:
-        mpirun = session.start(step, output)
-        try:
-            if not wait_until(lambda: list(directory.glob("step-*")), min(60, session.left())):
-                return False, "the training did not begin", {}
-            processes = rank_processes(mpirun.pid)
-            begin = time.monotonic()
-            os.kill(processes[1], signal.SIGKILL)
-            ended = wait_until(lambda: 0 not in rank_processes(mpirun.pid), min(60, session.left()))
-            seconds = round(time.monotonic() - begin, 2)
-        finally:
-            end_session(mpirun)
+    with open(file, "wb") as output, session.running(step, output) as mpirun:
+        if not wait_until(lambda: list(directory.glob("step-*")), min(60, session.left())):
+            return False, "the training did not begin", {}
+        processes = rank_processes(mpirun.pid)
+        begin = time.monotonic()
+        os.kill(processes[1], signal.SIGKILL)
+        ended = wait_until(lambda: 0 not in rank_processes(mpirun.pid), min(60, session.left()))
+        seconds = round(time.monotonic() - begin, 2)
     text = file.read_text(errors="replace")
     session.log.write(text)
     named = re.search(r"rank 1 \(.*\) exited unexpectedly", text)

@@ -68,12 +68,20 @@ class Session:
         variables.update(step.environment)
         return variables
 
-    def start(self, step, output):
-        """Starts a command in a session of its own, which can be ended as a whole."""
+    @contextlib.contextmanager
+    def running(self, step, output):
+        """Starts a command in a session of its own, which ends as a whole with the block."""
         self.log.write(f"\n$ {shlex.join(map(str, step.command))}\n")
-        return subprocess.Popen([str(word) for word in step.command], cwd=self.work, stdin=subprocess.DEVNULL,
-                                stdout=output, stderr=subprocess.STDOUT, env=self.environment(step),
-                                start_new_session=True)
+        process = None
+        try:
+            with termination_delayed():
+                process = subprocess.Popen([str(word) for word in step.command], cwd=self.work,
+                                           stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                                           env=self.environment(step), start_new_session=True)
+            yield process
+        finally:
+            if process:
+                end_session(process)
 
 
 def kit_manifest(kit):
@@ -93,35 +101,45 @@ def processes_of(session_id):
     return found
 
 
+@contextlib.contextmanager
+def termination_delayed():
+    """Keeps SIGTERM until the end of the block: a child that no variable holds yet would not be ended."""
+    requests = []
+    handler = signal.signal(signal.SIGTERM, lambda *_: requests.append(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+        if requests:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
 def end_session(process):
     """Ends what is left of a command and its children. Waits, so that nothing disturbs the next command.
 
     mpirun gives each rank a process group of its own, so they are found by their session.
     """
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        until = time.monotonic() + 5
-        signaled = set()
-        while (left := processes_of(process.pid)) and time.monotonic() < until:
-            for pid in set(left) - signaled:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, sign)
-                signaled.add(pid)
-            process.poll()
-            time.sleep(0.02)
-    process.wait()
+    with termination_delayed():
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            until = time.monotonic() + 5
+            signaled = set()
+            while (left := processes_of(process.pid)) and time.monotonic() < until:
+                for pid in set(left) - signaled:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, sign)
+                    signaled.add(pid)
+                process.poll()
+                time.sleep(0.02)
+        process.wait()
 
 
 def run_command(session, step, limit):
     """Returns the result, the note and the values of a command."""
     file = session.work / "output"
     with open(file, "wb") as output:
-        process = session.start(step, output)
-        try:
+        code = None
+        with session.running(step, output) as process, contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(limit)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            end_session(process)
     text = file.read_text(errors="replace")
     session.log.write(text)
     session.log.write(f"\n[exit code {code}]\n")
