@@ -60,6 +60,10 @@ def main():
             for p in net.parameters():
                 file.write(p.detach().contiguous().numpy().tobytes())
     distributed.barrier()
+    distributed.destroy_process_group()
+    # Without the end of the interpreter, in which PyTorch 2.15 aborts now and then: "terminate called without an
+    # active exception".
+    os._exit(0)
 
 
 if __name__ == "__main__":
