@@ -308,6 +308,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);
     if (is_reporting_rank) fmt::print(stderr, "ddp-bench: {}; see --help\n", e.what());
+    ddp::comm::let_rank_0_report();
     return 2;
   }
   Options& options = of_command.at(app.get_subcommands().front()->get_name());

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -14,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <typeinfo>
 
 #include "base/errors.h"
@@ -305,6 +307,7 @@ int run(const std::string& program, const WorldOptions& options,
     return 1;
   } catch (const UsageError& error) {
     if (rank_from_environment() == 0) print_failure(program, 0, 1, error.what());
+    let_rank_0_report();
     return 2;
   } catch (const std::exception& error) {
     print_failure(program, rank_from_environment(), 2, error.what());
@@ -321,6 +324,12 @@ int rank_from_environment() noexcept {
     if (const auto rank = integer_from_environment(name)) return *rank;
   }
   return 0;
+}
+
+void let_rank_0_report() noexcept {
+  // Much longer than programs of one start differ on a busy machine. A rank that waits is ended
+  // with rank 0.
+  if (rank_from_environment() != 0) std::this_thread::sleep_for(std::chrono::seconds(2));
 }
 
 }  // namespace ddp::comm

@@ -345,6 +345,7 @@ std::optional<int> parse_train_command_line(int argc, char** argv, TrainCommandL
   } catch (const UsageError& e) {
     if (reports) fmt::print(stderr, "ddp-train: {}\n", e.what());
   }
+  comm::let_rank_0_report();
   return 2;
 }
 

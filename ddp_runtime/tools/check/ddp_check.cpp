@@ -50,6 +50,7 @@ constexpr const char* kFooter =
 // If many tasks have the same error in the command line, only rank 0 reports it.
 int complain(const std::string& text) {
   if (comm::rank_from_environment() == 0) fmt::print(stderr, "ddp-check: {}\n", text);
+  comm::let_rank_0_report();
   return tools::kUsage;
 }
 
