@@ -68,7 +68,8 @@ class Work {
   // Whether the collective is done on this rank, successfully or not.
   bool done() const { return !completion_ || completion_->done(); }
   // Valid after the collective is done. For device memory, `started` is the time of the launch and
-  // `finished` the time at which this process noticed the end.
+  // `finished` the time at which this process noticed the end; a few milliseconds later, with NCCL,
+  // they become the times of the device.
   WorkTimes times() const { return completion_ ? completion_->times() : WorkTimes(); }
 
   // The communication thread's side of a collective of host memory.

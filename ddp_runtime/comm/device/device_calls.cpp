@@ -41,6 +41,7 @@ DeviceCalls load_device_calls(const std::string& path) {
   library.require(calls.event_destroy, "cudaEventDestroy");
   library.require(calls.event_record, "cudaEventRecord");
   library.require(calls.event_query, "cudaEventQuery");
+  library.require(calls.event_elapsed, "cudaEventElapsedTime");
   library.require(calls.copy, "cudaMemcpyAsync");
   library.require(calls.set_bytes, "cudaMemsetAsync");
   library.require(calls.allocate, "cudaMalloc");

@@ -21,6 +21,7 @@ inline constexpr int kInsufficientDriver = 35;
 inline constexpr int kNoDevice = 100;
 inline constexpr int kNotReady = 600;
 inline constexpr unsigned kNonBlockingStream = 1;
+inline constexpr unsigned kEventWithTiming = 0;
 inline constexpr unsigned kEventWithoutTiming = 2;
 inline constexpr int kCaptureModeThreadLocal = 1;
 inline constexpr int kCopyDefault = 4;  // the direction follows from the addresses
@@ -46,6 +47,7 @@ struct DeviceCalls {
   int (*event_destroy)(DeviceEvent) = nullptr;
   int (*event_record)(DeviceEvent, DeviceStream) = nullptr;
   int (*event_query)(DeviceEvent) = nullptr;
+  int (*event_elapsed)(float*, DeviceEvent, DeviceEvent) = nullptr;  // milliseconds
   int (*copy)(void*, const void*, std::size_t, int, DeviceStream) = nullptr;
   int (*set_bytes)(void*, int, std::size_t, DeviceStream) = nullptr;
   int (*allocate)(void**, std::size_t) = nullptr;

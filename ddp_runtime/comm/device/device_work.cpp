@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/comm/device/device_work.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -129,6 +130,16 @@ void DeviceWork::finished() {
   {
     const std::lock_guard lock(mutex_);
     if (times_.finished == Clock::time_point()) times_.finished = Clock::now();
+    phase_ = Phase::finished;
+  }
+  changed_.notify_all();
+}
+
+void DeviceWork::finished(Clock::time_point started, Clock::time_point finished) {
+  {
+    const std::lock_guard lock(mutex_);
+    times_.started = std::min(std::max(times_.started, started), finished);
+    times_.finished = finished;
     phase_ = Phase::finished;
   }
   changed_.notify_all();

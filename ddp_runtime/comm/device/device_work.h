@@ -35,6 +35,9 @@ class DeviceWork final : public Work::Completion {
   void began();
   void launched(EventPool::Event end);
   void finished();
+  // With the device's time of the end. It began at `started`, or when it was launched if that is
+  // later.
+  void finished(Clock::time_point started, Clock::time_point finished);
   void failed(std::exception_ptr error);
 
  private:

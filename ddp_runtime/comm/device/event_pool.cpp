@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/comm/device/event_pool.h"
 
+#include <cmath>
+
 namespace ddp::comm {
 
 EventPool::~EventPool() {
@@ -19,7 +21,8 @@ EventPool::Event EventPool::take() {
   if (event == nullptr) {
     // The thread of a caller may have another current device.
     const DeviceScope scope(calls_, device_);
-    check_device(calls_, calls_.event_create(&event, cuda::kEventWithoutTiming), "create an event");
+    const auto flags = timing_ == Timing::yes ? cuda::kEventWithTiming : cuda::kEventWithoutTiming;
+    check_device(calls_, calls_.event_create(&event, flags), "create an event");
   }
   return {event, [pool = shared_from_this()](DeviceEvent used) {
             const std::lock_guard lock(pool->mutex_);
@@ -44,6 +47,13 @@ bool EventPool::reached(const Event& event) const {
   }
   check_device(calls_, code, "complete the work before an event");
   return true;
+}
+
+std::chrono::nanoseconds EventPool::elapsed(const Event& from, const Event& to) const {
+  float milliseconds = 0;
+  check_device(calls_, calls_.event_elapsed(&milliseconds, from.get(), to.get()),
+               "tell the time between two events");
+  return std::chrono::nanoseconds(std::llround(double{milliseconds} * 1e6));
 }
 
 void EventPool::make_wait(DeviceStream stream, const Event& event) const {

@@ -2,6 +2,7 @@
 // Events of one device that are used again and again, because creating one takes microseconds.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -16,7 +17,10 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
   // Returns to the pool, which it keeps alive, when the last copy is destroyed.
   using Event = std::shared_ptr<void>;
 
-  EventPool(const DeviceCalls& calls, int device) : calls_(calls), device_(device) {}
+  // Events with times cost the device a little more.
+  enum class Timing : bool { no, yes };
+  EventPool(const DeviceCalls& calls, int device, Timing timing = Timing::no)
+      : calls_(calls), device_(device), timing_(timing) {}
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
   ~EventPool();
@@ -26,6 +30,9 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
   Event record(DeviceStream stream);
   // Whether that work is done. Does not block. Throws RuntimeError with the device's error.
   bool reached(const Event& event) const;
+  // The time from one event to another, negative if it is the earlier one. Both must have been
+  // recorded, and found reached, by a pool with times. Throws RuntimeError.
+  std::chrono::nanoseconds elapsed(const Event& from, const Event& to) const;
   // Makes `stream` wait for that work. Throws RuntimeError.
   void make_wait(DeviceStream stream, const Event& event) const;
 
@@ -34,6 +41,7 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
 
   DeviceCalls calls_;
   int device_;
+  Timing timing_;
   std::mutex mutex_;
   std::vector<DeviceEvent> free_;
 };

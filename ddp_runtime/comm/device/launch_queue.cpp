@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -47,6 +48,7 @@ LaunchQueue::LaunchQueue(StartedNccl started, Group& host, FailureState& failure
       settings_(settings),
       rank_(host.rank()),
       order_(host.point_to_point_channel("order of launches"), log_),
+      clock_(events_),
       launcher_([this] { launch_all(); }),
       watchdog_([this] { watch(); }) {}
 
@@ -194,7 +196,6 @@ void LaunchQueue::start(Launch& launch) noexcept {
     launch.call(*communicator_, stream_.get());
     settle(*communicator_, [this] { throw_if_over(); });
     launch.end = events_->record(stream_.get());
-    launch.after.clear();
     for (const auto& work : launch.works) work->launched(launch.end);
   } catch (...) {
     launch.error = std::current_exception();
@@ -271,13 +272,16 @@ void LaunchQueue::retire(WaitTimer& timer) {
       if (front.empty()) return timer.moved();
       if (front_ != front) {
         front_ = front;
+        looked_ = {};
         timer.begin();
       }
       if (!in_flight_.empty()) end = in_flight_.front().end;
       if (!in_flight_.empty() && !end) return;  // it failed to start
     }
     if (!end) return timer.check([this](auto waited) { return waiting(front_, waited); });
+    const auto now = Clock::now();
     if (!front_has_ended(end)) {
+      looked_ = now;
       return timer.check([this](auto waited) { return waiting(front_, waited); });
     }
     Launch launch;
@@ -289,13 +293,25 @@ void LaunchQueue::retire(WaitTimer& timer) {
     if (launch.record) recorder_.end(*launch.record, false);
     launch.keep.reset();
     launch.call = nullptr;
-    for (const auto& work : launch.works) work->finished();
+    end_works(launch, Clock::now());
     {
       const std::lock_guard lock(mutex_);
       in_flight_.pop_front();  // only now, because wait_until_idle() promises that nothing is held
     }
     changed_.notify_all();
   }
+}
+
+// A collective begins when the work before it and the launch before it are done.
+void LaunchQueue::end_works(const Launch& launch, Clock::time_point now) {
+  Clock::time_point started = last_end_;
+  try {
+    last_end_ = clock_.look(launch.end, looked_, now);
+    for (const auto& event : launch.after) started = std::max(started, clock_.time_of(event));
+  } catch (const RuntimeError&) {
+    last_end_ = now;  // the GPU has failed since; the next look reports it
+  }
+  for (const auto& work : launch.works) work->finished(started, last_end_);
 }
 
 bool LaunchQueue::front_has_ended(const EventPool::Event& end) const {

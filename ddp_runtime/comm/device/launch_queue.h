@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/device/communicator.h"
+#include "ddp_runtime/comm/device/device_clock.h"
 #include "ddp_runtime/comm/device/device_work.h"
 #include "ddp_runtime/comm/device/launch_log.h"
 #include "ddp_runtime/comm/device/nccl_start.h"
@@ -91,7 +92,7 @@ class LaunchQueue : public std::enable_shared_from_this<LaunchQueue> {
     std::string signature;
     std::optional<std::uint64_t> number;
     Call call;
-    std::vector<EventPool::Event> after;
+    std::vector<EventPool::Event> after;  // held until the end, for the time of the last one
     std::vector<std::shared_ptr<DeviceWork>> works;
     std::shared_ptr<const void> keep;
     EventPool::Event end;  // set by the launch
@@ -115,6 +116,7 @@ class LaunchQueue : public std::enable_shared_from_this<LaunchQueue> {
   void watch() noexcept;
   void look(WaitTimer& timer);
   void retire(WaitTimer& timer);
+  void end_works(const Launch& launch, Clock::time_point now);
   bool front_has_ended(const EventPool::Event& end) const;
   void throw_if_over() const;
   void end_all_by_abort() noexcept;
@@ -134,7 +136,10 @@ class LaunchQueue : public std::enable_shared_from_this<LaunchQueue> {
   LaunchLog log_;
   OrderExchange order_;  // used by the watchdog
   std::atomic<bool> given_up_{false};
-  std::string front_;  // the launch whose end the watchdog awaits
+  std::string front_;         // the launch whose end the watchdog awaits
+  Clock::time_point looked_;  // when it had not ended yet
+  DeviceClock clock_;         // used by the watchdog
+  Clock::time_point last_end_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_launcher_;

@@ -153,7 +153,7 @@ StartedNccl start_nccl(Group& host, FailureState& failures, const NcclOptions& o
   started.device = mine.device;
   try {
     const StartWait wait(host, failures, options.start_timeout);
-    started.events = std::make_shared<EventPool>(calls, mine.device);
+    started.events = std::make_shared<EventPool>(calls, mine.device, EventPool::Timing::yes);
     int lowest = 0;
     int highest = 0;
     check_device(calls, calls.priority_range(&lowest, &highest), "report its priorities");

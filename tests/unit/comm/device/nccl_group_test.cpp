@@ -506,6 +506,27 @@ TEST_F(NcclGroupTest, ExceptionMayDestroyTheGroup) {
   EXPECT_THAT(errors, Each("the disk is full"));
 }
 
+// Rank 1 comes 50 ms later, but the clock of the GPUs has passed 7 ms.
+TEST_F(NcclGroupTest, TimesAreThoseOfTheGpu) {
+  fake::reset({.clock_stands = true});
+  const auto errors = run_gpu_ranks(2, [](GpuRank r) {
+    const auto memory = r.group.allocate(64);
+    const Buffer data = on_stream(memory.get(), 4, ElementType::f32, r.stream);
+    r.group.all_reduce(data, ReduceOp::sum).wait_host();
+    if (r.rank == 1) {
+      std::this_thread::sleep_for(50ms);
+      fake::pass(7);
+    }
+    const Work work = r.group.all_reduce(data, ReduceOp::sum);
+    work.wait_host();
+    const auto expected = r.rank == 0 ? 7ms : 0ms;
+    const auto duration = [&] { return work.times().finished - work.times().started; };
+    for (int i = 0; i < 1000 && duration() != expected; ++i) std::this_thread::sleep_for(5ms);
+    EXPECT_EQ(duration(), expected) << r.rank;
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
 TEST_F(NcclGroupTest, ErrorOfNcclsThreadsEndsAll) {
   fake::reset({.async_error = {{1, nccl::kRemoteError}}, .fail_after = 5});
   const auto errors = run_gpu_ranks(3, [](GpuRank r) {

@@ -17,6 +17,8 @@ constexpr int kInsufficientDriver = 35;
 constexpr int kNoDevice = 100;
 constexpr int kInvalidDevice = 101;
 constexpr int kNotReady = 600;
+constexpr int kInvalidHandle = 400;
+constexpr unsigned kDisableTiming = 2;
 
 thread_local int current_device = 0;
 // Keeps errors until the program asks for them, also the answer "not ready".
@@ -236,10 +238,11 @@ int cudaStreamWaitEvent(void* handle, void* event, unsigned) {
   return 0;
 }
 
-int cudaEventCreateWithFlags(void** handle, unsigned) {
+int cudaEventCreateWithFlags(void** handle, unsigned flags) {
   auto& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
   auto event = std::make_unique<Event>();
+  event->timed = (flags & ddp::fake::kDisableTiming) == 0;
   *handle = event.get();
   machine.events[*handle] = std::move(event);
   return 0;
@@ -284,6 +287,25 @@ int cudaEventQuery(void* handle) {
   if (!position) return 0;
   if (!position->reached) return ddp::fake::remember(ddp::fake::kNotReady);
   ddp::fake::join(machine.here(), position->moment);
+  return 0;
+}
+// Not ready unless both were found reached, although a GPU may know it by now.
+int cudaEventElapsedTime(float* milliseconds, void* begin, void* end) {
+  auto& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  if (!machine.events.contains(begin) || !machine.events.contains(end)) {
+    machine.report("the time between events that do not exist is asked for");
+    return ddp::fake::kInvalidValue;
+  }
+  const auto& from = *static_cast<Event*>(begin);
+  const auto& to = *static_cast<Event*>(end);
+  if (!from.timed || !to.timed || !from.latest || !to.latest) {
+    return ddp::fake::remember(ddp::fake::kInvalidHandle);
+  }
+  if (!from.latest->reached || !to.latest->reached) {
+    return ddp::fake::remember(ddp::fake::kNotReady);
+  }
+  *milliseconds = static_cast<float>(to.latest->milliseconds - from.latest->milliseconds);
   return 0;
 }
 

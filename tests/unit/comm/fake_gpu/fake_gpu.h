@@ -49,6 +49,7 @@ struct Knobs {
   std::map<int, int> copy_error = {};  // by device: result of cudaMemcpyAsync
   int library_error = 0;               // result of cuLibraryLoadData
   int function_error = 0;              // result of cuKernelGetFunction
+  bool clock_stands = false;           // the time of events passes only by pass()
 };
 
 // Forgets all devices and problems. No thread may use the fake meanwhile.
@@ -68,6 +69,8 @@ int threads_in_calls();
 // Stops all streams of a device, and lets them continue.
 void hold(int device);
 void release(int device);
+// With Knobs::clock_stands: what streams do from now on happens this much later.
+void pass(double milliseconds);
 // A kernel of the program fails: later calls of this device return `code`.
 void break_device(int device, int code);
 

@@ -2,6 +2,7 @@
 #include "tests/unit/comm/fake_gpu/machine.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "tests/unit/comm/fake_gpu/reduce.h"
@@ -205,6 +206,13 @@ void Machine::break_device(int device, int code) {
   running_[static_cast<std::size_t>(device)] = nullptr;
 }
 
+double Machine::milliseconds() const {
+  constexpr double kUnlikeTheHosts = 1e6;
+  if (knobs.clock_stands) return kUnlikeTheHosts + passed;
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return kUnlikeTheHosts + std::chrono::duration<double, std::milli>(now).count();
+}
+
 bool Machine::advance(Stream& stream) {
   if (stream.items.empty()) return false;
   const auto item = stream.items.front();
@@ -216,7 +224,10 @@ bool Machine::advance(Stream& stream) {
 bool Machine::advance(Item& item, Stream& stream) {
   if (item.polls_left > 0 && item.polls_left-- > 0) return false;
   if (item.run) item.run();
-  if (item.records) item.records->reached = true;
+  if (item.records) {
+    item.records->reached = true;
+    item.records->milliseconds = milliseconds();
+  }
   if (item.awaits) return item.awaits->reached;
   if (item.operations.empty()) return true;
   auto& running = running_[static_cast<std::size_t>(stream.device)];
@@ -480,6 +491,13 @@ void release(int device) {
   const std::lock_guard lock(machine.mutex);
   machine.held.erase(device);
   machine.advance();
+}
+
+void pass(double milliseconds) {
+  auto& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  machine.advance();
+  machine.passed += milliseconds;
 }
 
 void break_device(int device, int code) {

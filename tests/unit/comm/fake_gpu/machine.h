@@ -27,10 +27,12 @@ struct Item;
 // What an event stands for after it was recorded: the end of the work that was on the stream.
 struct Position {
   bool reached = false;
+  double milliseconds = 0;  // on the machine's clock, when it was reached
   Moment moment;
 };
 
 struct Event {
+  bool timed = true;
   std::shared_ptr<Position> latest;
 };
 
@@ -132,6 +134,8 @@ class Machine {
   // Advances all streams as far as possible, then looks for a deadlock.
   void advance();
   void break_device(int device, int code);
+  // The time on the clock of the devices, which is not that of the host.
+  double milliseconds() const;
   void report(const std::string& problem);
 
   // The timeline of the calling thread.
@@ -156,6 +160,7 @@ class Machine {
 
   std::mutex mutex;
   Knobs knobs;
+  double passed = 0;  // milliseconds of pass()
   std::vector<std::string> problems;
   std::map<std::uintptr_t, Allocation> allocations;
   std::map<void*, std::unique_ptr<Stream>> streams;  // by handle
