@@ -395,7 +395,10 @@ void RunReporter::failed(const RunOutcome& so_far, const std::string& reason) no
     write_rows();
     const auto summary = totals().summary();
     json ranks = ranks_;
-    if (ranks.is_null()) ranks = {rank_entry(group_, facts_, summary, exchange_.waits())};
+    // Not in braces alone, which some compilers take for the entry itself.
+    if (ranks.is_null()) {
+      ranks = json::array({rank_entry(group_, facts_, summary, exchange_.waits())});
+    }
     auto report = report_of(group_, facts_, so_far, summary, exchange_.waits(), std::move(ranks));
     complete(report, "failed", reason);
     write_report(report);
