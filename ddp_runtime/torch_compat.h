@@ -136,6 +136,21 @@ inline void synchronize(const c10::Event& event) {
 #endif
 }
 
+// An event whose time can be read. Other events cost the device less.
+inline constexpr auto kTimedEvent = c10::EventFlag::BACKEND_DEFAULT;
+
+// The time from one timed event to another, negative if it is the earlier one. The device must have
+// reached both. Devices need 2.11.
+inline double milliseconds(const c10::Event& from, const c10::Event& to) {
+#if SLURM_DDP_TORCH_2_11
+  return from.elapsedTime(to);
+#else
+  static_cast<void>(from);
+  static_cast<void>(to);
+  return 0;
+#endif
+}
+
 // Copies each tensor of `from` into the tensor of `to` with the same index, all of one shape and
 // device. On a GPU, that is one kernel.
 inline void copy_each(at::TensorList to, at::TensorList from) {

@@ -40,22 +40,24 @@ void require_one_evaluation(const torch::optim::Optimizer& optimizer) {
 // Splits the time since its construction into waits and updates, without a gap.
 class WaitsAndUpdates {
  public:
-  explicit WaitsAndUpdates(DistributedDataParallel::StepTimes& times)
-      : times_(times), last_(times.backward.end) {
+  WaitsAndUpdates(DistributedDataParallel::StepTimes& times, StepMarks* marks)
+      : times_(times), marks_(marks), last_(times.backward.end) {
     times_.waits.clear();
     times_.updates.clear();
   }
-  void end_wait() { end(times_.waits); }
-  void end_update() { end(times_.updates); }
+  void end_wait() { end(times_.waits, profile::Phase::exposed_comm); }
+  void end_update() { end(times_.updates, profile::Phase::optimizer); }
 
  private:
-  void end(std::vector<profile::Interval>& intervals) {
+  void end(std::vector<profile::Interval>& intervals, profile::Phase phase) {
+    if (marks_ != nullptr) marks_->end(phase);
     const auto now = profile::Clock::now();
     intervals.push_back({last_, now});
     last_ = now;
   }
 
   DistributedDataParallel::StepTimes& times_;
+  StepMarks* marks_;
   profile::Clock::time_point last_;
 };
 
@@ -140,7 +142,7 @@ std::unique_ptr<optim::PartialStep> DistributedDataParallel::begin_partial_step(
 
 // The collectives are those of finish(), in the same order.
 void DistributedDataParallel::finish_and_apply(torch::optim::Optimizer& optimizer) {
-  WaitsAndUpdates clock(times_);
+  WaitsAndUpdates clock(times_, marks_);
   const auto partial = begin_partial_step(optimizer);
   while (partial) {
     const auto parameters = reducer_->next_bucket();
@@ -154,6 +156,15 @@ void DistributedDataParallel::finish_and_apply(torch::optim::Optimizer& optimize
   clock.end_wait();
   partial ? partial->finish() : static_cast<void>(optimizer.step());
   clock.end_update();
+}
+
+void DistributedDataParallel::mark_on(StepMarks* marks) noexcept {
+  marks_ = marks;
+  reducer_->mark_on(marks);
+}
+
+void DistributedDataParallel::mark(profile::Phase phase) noexcept {
+  if (marks_ != nullptr) marks_->end(phase);
 }
 
 void DistributedDataParallel::set_loss_scale(double scale) noexcept {
@@ -197,7 +208,10 @@ void GradientStep::backward(const torch::Tensor& loss) {
   run_backward(loss);
   auto& replica = *replica_;
   auto& times = replica.times_;
-  if (complete()) replica.finish();
+  if (complete()) {
+    replica.finish();
+    replica.mark(profile::Phase::exposed_comm);
+  }
   times.exposed.end = profile::Clock::now();
   times.waits = {times.exposed};
   times.updates.clear();
@@ -221,6 +235,7 @@ void GradientStep::run_backward(const torch::Tensor& loss) {
   const double share = 1.0 / (static_cast<double>(ranks_) * micro_batches_);
   replica.times_.backward.begin = profile::Clock::now();
   loss.backward(torch::full_like(loss, share));
+  replica.mark(profile::Phase::backward);
   replica.times_.backward.end = replica.times_.exposed.begin = profile::Clock::now();
 }
 

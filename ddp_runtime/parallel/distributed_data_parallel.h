@@ -29,6 +29,7 @@
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/parallel/options.h"
 #include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/step_marks.h"
 #include "ddp_runtime/profile/step_recorder.h"
 
 namespace ddp::optim {
@@ -143,6 +144,16 @@ class DistributedDataParallel {
   // checkpoint is saved.
   void require_same_parameters();
 
+  // On a device, marks where backward, communication and the updates of the next steps end. The
+  // caller marks the rest:
+  //
+  //   ddp::StepMarks marks(device);
+  //   recorder.time_on(&marks);
+  //   replica.mark_on(&marks);
+  //
+  // `marks` must live until this is called with null, or as long as this object.
+  void mark_on(StepMarks* marks) noexcept;
+
   // Collective, between two steps. On a device, a loss that is not finite is found in the step
   // after it, so that no step waits for the device; this waits, and throws the same error for the
   // last step. Call it before the model is saved or evaluated. Does nothing on CPUs, and without
@@ -159,7 +170,8 @@ class DistributedDataParallel {
   std::vector<std::int64_t> gradient_order() const;
   void expect_gradient_order(std::span<const std::int64_t> order);
 
-  // The communication of the last complete step, and the times at which its last backward ran and
+  // The communication of the last complete step (on a device, only what has ended already; none if
+  // mark_on() was called), and the times at which its last backward ran and
   // its wait ended.
   struct StepTimes {
     profile::Interval backward;
@@ -178,6 +190,7 @@ class DistributedDataParallel {
   GradientStep begin(int micro_batches, int ranks, std::int64_t tag, bool has_data);
   void ask(const GradientStep& step);
   void finish();
+  void mark(profile::Phase phase) noexcept;
   void finish_and_apply(torch::optim::Optimizer& optimizer);
   std::unique_ptr<optim::PartialStep> begin_partial_step(torch::optim::Optimizer& optimizer);
   bool compares_parameters() const noexcept;
@@ -190,6 +203,7 @@ class DistributedDataParallel {
   std::unique_ptr<Reducer> reducer_;
   std::unique_ptr<LossCheck> losses_;
   std::unique_ptr<StepAgreement> agreement_;
+  StepMarks* marks_ = nullptr;
   std::int64_t steps_ = 0;  // steps begun
   StepTimes times_;
 };

@@ -234,6 +234,9 @@ GradientBucket Reducer::bucket_for_hook(std::size_t bucket) const {
 void Reducer::wait_for_bucket() {
   const std::size_t bucket = waited_++;
   works_[bucket].wait();
+  if (marks_ != nullptr) {
+    return marks_->add(label(bucket), store_->bucket(bucket).nbytes(), works_[bucket]);
+  }
   if (!works_[bucket].done()) return;
   const auto times = works_[bucket].times();
   spans_.push_back(

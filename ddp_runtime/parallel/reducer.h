@@ -18,6 +18,7 @@
 #include "ddp_runtime/parallel/launch_order.h"
 #include "ddp_runtime/parallel/options.h"
 #include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/step_marks.h"
 #include "ddp_runtime/profile/step_recorder.h"
 #include "ddp_runtime/torch_compat.h"
 
@@ -67,6 +68,9 @@ class Reducer {
   void begin_step();
   // See GradientBucket::loss_scale().
   void set_loss_scale(double scale) noexcept { loss_scale_ = scale; }
+  // Gives the collectives of the next steps to `marks` instead of communication(), except those of
+  // a communication hook. `marks` may be null, and must live until this is called again.
+  void mark_on(StepMarks* marks) noexcept { marks_ = marks; }
   // During the next backward, that of `loss`, buckets are sent as soon as they are complete.
   void arm(const torch::Tensor& loss);
   // Replaces arm() and backward on a rank that has no data: contributes zeros.
@@ -156,6 +160,7 @@ class Reducer {
   std::vector<comm::Work> works_;
   std::size_t waited_ = 0;          // buckets that have been waited for in this pass
   std::optional<HookRunner> hook_;  // instead of works_
+  StepMarks* marks_ = nullptr;
   double loss_scale_ = 1;
   std::int64_t passes_ = 0;  // completed passes that reduced
   std::vector<profile::CommunicationSpan> spans_;

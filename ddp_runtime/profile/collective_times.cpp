@@ -7,19 +7,15 @@ namespace ddp::profile {
 
 StepCollectives last_collectives(const StepRecorder& recorder) {
   StepCollectives found;
-  if (recorder.steps().empty()) return found;
-  const auto begin = recorder.steps().back().time.begin;
-  const auto& events = recorder.recent_events();
-  for (auto event = events.rbegin(); event != events.rend(); ++event) {
-    if (event->time.begin < begin) break;
-    if (event->communication) {
-      found.times.push_back(event->time);
-    } else if (event->name == to_string(Phase::exposed_comm)) {
-      found.exposed.push_back(event->time);
+  // Those of a device are not known yet.
+  if (recorder.steps().empty() || recorder.steps().back().pending) return found;
+  for (const auto& event : recorder.last_events()) {
+    if (event.communication) {
+      found.times.push_back(event.time);
+    } else if (event.name == to_string(Phase::exposed_comm)) {
+      found.exposed.push_back(event.time);
     }
   }
-  std::reverse(found.times.begin(), found.times.end());
-  std::reverse(found.exposed.begin(), found.exposed.end());
   return found;
 }
 

@@ -23,7 +23,7 @@ struct StepCollectives {
   std::vector<Interval> exposed;  // the times in which the step waited for them
 };
 
-// Returns the collectives of the recorder's last step.
+// Returns the collectives of the recorder's last step; none of a step on a device.
 StepCollectives last_collectives(const StepRecorder& recorder);
 
 struct WaitSplit {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 namespace ddp::profile {
 namespace {
@@ -36,7 +37,7 @@ std::string_view to_string(Phase phase) noexcept {
 }
 
 double StepRecord::total() const {
-  return seconds_of(time) + extra;
+  return seconds_of(time) + std::accumulate(late.begin(), late.end(), 0.0);
 }
 
 double StepRecord::other() const {
@@ -80,33 +81,72 @@ StepRecorder::Span::Span(StepRecorder& recorder, Phase phase)
 
 StepRecorder::Span::~Span() {
   recorder_.add(phase_, {begin_, Clock::now()});
+  if (recorder_.device_ != nullptr) recorder_.device_->end(phase_);
 }
 
 void StepRecorder::begin_step() {
   current_ = {};
-  current_.time.begin = paused_ ? Clock::now() : steps_.back().time.end;
+  current_events_.clear();
+  current_.time.begin = paused_ ? Clock::now() : ended_;
+  if (device_ != nullptr) device_->begin_step(paused_);
   paused_ = false;
 }
 
 void StepRecorder::end_step() {
-  current_.time.end = Clock::now();
+  current_.time.end = ended_ = Clock::now();
+  current_.pending = device_ != nullptr;
+  drop_oldest();
+  steps_.push_back(current_);
+  events_.push_back(std::exchange(current_events_, {}));
+  if (device_ == nullptr) return;
+  ++pending_;
+  device_->end_step();
+  collect();
+}
+
+void StepRecorder::drop_oldest() {
   if (steps_.size() == 2 * kStepsKept) {
     steps_.erase(steps_.begin(), steps_.begin() + static_cast<std::ptrdiff_t>(kStepsKept));
   }
-  steps_.push_back(current_);
-  events_per_step_.push_back(current_events_);
-  current_events_ = 0;
-  if (events_per_step_.size() > kTracedSteps) {
-    const auto oldest = static_cast<std::ptrdiff_t>(events_per_step_.front());
-    events_.erase(events_.begin(), events_.begin() + oldest);
-    events_per_step_.erase(events_per_step_.begin());
+  if (events_.size() == kTracedSteps) events_.pop_front();
+}
+
+void StepRecorder::collect() {
+  if (device_ == nullptr) return;
+  for (const auto& step : device_->take_completed()) complete(step);
+}
+
+// Communication that was not in the way of the stream was hidden. That needs no comparison of the
+// communication's clock with that of the phases.
+void StepRecorder::complete(const DeviceStep& step) {
+  const std::size_t age = pending_--;  // 1: the last step
+  if (age > steps_.size()) return;
+  StepRecord& record = steps_[steps_.size() - age];
+  record.pending = false;
+  record.time = step.time;
+  record.seconds = record.late;
+  std::vector<TraceEvent> events;
+  for (const auto& [phase, time] : step.parts) {
+    record.seconds[static_cast<std::size_t>(phase)] += seconds_of(time);
+    events.push_back({std::string(to_string(phase)), time, false});
   }
+  std::vector<Interval> times;
+  for (const auto& span : step.communication) {
+    times.push_back(span.time);
+    record.communication_bytes += span.bytes;
+    events.push_back({span.label, span.time, true});
+  }
+  if (!times.empty()) {
+    const double exposed = record.seconds[static_cast<std::size_t>(Phase::exposed_comm)];
+    record.communication_seconds = covered_seconds(times);
+    record.hidden_seconds = std::max(0.0, record.communication_seconds - exposed);
+  }
+  if (age <= events_.size()) events_[events_.size() - age] = std::move(events);
 }
 
 void StepRecorder::add(Phase phase, Interval time) {
   current_.seconds[static_cast<std::size_t>(phase)] += seconds_of(time);
-  events_.push_back({std::string(to_string(phase)), time, false});
-  ++current_events_;
+  current_events_.push_back({std::string(to_string(phase)), time, false});
 }
 
 void StepRecorder::add(Phase phase, const std::vector<Interval>& times) {
@@ -115,7 +155,7 @@ void StepRecorder::add(Phase phase, const std::vector<Interval>& times) {
 
 void StepRecorder::add_to_last_step(Phase phase, Interval time) {
   steps_.back().seconds[static_cast<std::size_t>(phase)] += seconds_of(time);
-  steps_.back().extra += seconds_of(time);
+  steps_.back().late[static_cast<std::size_t>(phase)] += seconds_of(time);
 }
 
 void StepRecorder::add_communication(const std::vector<CommunicationSpan>& spans, Interval backward,
@@ -124,14 +164,24 @@ void StepRecorder::add_communication(const std::vector<CommunicationSpan>& spans
   for (const auto& span : spans) {
     times.push_back(span.time);
     current_.communication_bytes += span.bytes;
-    events_.push_back({span.label, span.time, true});
-    ++current_events_;
+    current_events_.push_back({span.label, span.time, true});
   }
   current_.communication_seconds += covered_seconds(times);
   current_.hidden_seconds += covered_seconds_within(times, backward);
   for (const Interval& update : updates) {
     current_.hidden_seconds += covered_seconds_within(times, update);
   }
+}
+
+const std::vector<StepRecorder::TraceEvent>& StepRecorder::last_events() const {
+  static const std::vector<TraceEvent> none;
+  return events_.empty() ? none : events_.back();
+}
+
+std::vector<StepRecorder::TraceEvent> StepRecorder::recent_events() const {
+  std::vector<TraceEvent> all;
+  for (const auto& events : events_) all.insert(all.end(), events.begin(), events.end());
+  return all;
 }
 
 }  // namespace ddp::profile

@@ -1,45 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // Splits every training step into phases and summarizes many steps.
-//
-// Note [Phases of a step]
-//   data           waiting for the loader, and moving the batch to the device
-//   forward        forward pass and loss
-//   backward       backward pass, until its last gradient exists
-//   exposed_comm   communication that nothing hid: the waits after backward
-//   optimizer      clipping and the parameter update, in one part or bucket by bucket
-//   checkpoint     time for which a checkpoint delayed the step
-//   other          the rest, so that the phases of a step always sum to its time
 #pragma once
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
+#include <deque>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "ddp_runtime/profile/device_timer.h"
 #include "ddp_runtime/profile/interval.h"
+#include "ddp_runtime/profile/phase.h"
 
 namespace ddp::profile {
 
-enum class Phase : std::uint8_t { data, forward, backward, exposed_comm, optimizer, checkpoint };
-inline constexpr std::size_t kPhases = 6;
-std::string_view to_string(Phase phase) noexcept;
-
-// One all-reduce of one bucket, as executed.
-struct CommunicationSpan {
-  std::string label;
-  std::size_t bytes = 0;
-  Interval time;
-};
-
 struct StepRecord {
   Interval time;
-  double extra = 0;  // seconds after the step that belong to it: see add_to_last_step()
   std::array<double, kPhases> seconds{};
-  double communication_seconds = 0;  // of any kind, hidden or not
-  double hidden_seconds = 0;         // the part of it that ran during backward and updates
+  std::array<double, kPhases> late{};  // the part of `seconds` that add_to_last_step() added
+  double communication_seconds = 0;    // of any kind, hidden or not
+  double hidden_seconds = 0;           // the part of it that ran during backward and updates
   std::size_t communication_bytes = 0;
+  bool pending = false;  // a device's times are still to come, and replace those of the program
 
   double total() const;
   double other() const;
@@ -66,6 +48,10 @@ StepSummary summarize(const std::vector<StepRecord>& steps, std::size_t warmup);
 
 class StepRecorder {
  public:
+  StepRecorder() = default;
+  StepRecorder(const StepRecorder&) = delete;
+  StepRecorder& operator=(const StepRecorder&) = delete;
+
   // Times one phase of the current step until it goes out of scope.
   class Span {
    public:
@@ -86,6 +72,10 @@ class StepRecorder {
     bool communication = false;
   };
 
+  // From the next step on, the times are those of a device: see Note [Steps of a device]. The timer
+  // must live until this is called with null.
+  void time_on(DeviceTimer* device) noexcept { device_ = device; }
+
   // A step starts at the end of the previous one, so that no time is lost between them, unless a
   // pause (for example an evaluation) came in between.
   void begin_step();
@@ -94,6 +84,8 @@ class StepRecorder {
   Span measure(Phase phase) { return {*this, phase}; }
   void add(Phase phase, Interval time);
   void add(Phase phase, const std::vector<Interval>& times);
+  // Takes the times that the device has completed. end_step() does, too.
+  void collect();
   // Adds time spent after the last step that belongs to it, such as a checkpoint at the end of an
   // epoch.
   void add_to_last_step(Phase phase, Interval time);
@@ -103,18 +95,25 @@ class StepRecorder {
                          const std::vector<Interval>& updates = {});
 
   const std::vector<StepRecord>& steps() const noexcept { return steps_; }
+  // The events of the last step; those of the program if it is still pending.
+  const std::vector<TraceEvent>& last_events() const;
   // The events of the most recent steps, for a trace.
-  const std::vector<TraceEvent>& recent_events() const noexcept { return events_; }
+  std::vector<TraceEvent> recent_events() const;
 
  private:
   static constexpr std::size_t kTracedSteps = 20;
 
+  void complete(const DeviceStep& step);
+  void drop_oldest();
+
   std::vector<StepRecord> steps_;
   StepRecord current_;
   bool paused_ = true;
-  std::vector<TraceEvent> events_;
-  std::vector<std::size_t> events_per_step_;
-  std::size_t current_events_ = 0;
+  Clock::time_point ended_;  // the end of the last step for the program
+  std::vector<TraceEvent> current_events_;
+  std::deque<std::vector<TraceEvent>> events_;  // of the last steps
+  DeviceTimer* device_ = nullptr;
+  std::size_t pending_ = 0;  // number of steps at the end of steps_ that are pending
 };
 
 }  // namespace ddp::profile

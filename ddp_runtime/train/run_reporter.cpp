@@ -31,6 +31,8 @@ using profile::Clock;
 
 // Connections, first allocations and lazily built kernels make the first steps slow.
 constexpr std::size_t kWarmupSteps = 5;
+// A step whose times the device has not given after this many more is summed without them.
+constexpr std::int64_t kMaxPending = 64;
 constexpr const char* kRowsHead = "step,epoch,loss,learning_rate,seconds\n";
 constexpr std::uintmax_t kMaxRunJson = std::uintmax_t{64} << 20;
 
@@ -270,14 +272,28 @@ bool RunReporter::compares() const noexcept {
 
 bool RunReporter::after_step() {
   ++steps_;
-  const auto& recorded = recorder_.steps();
-  // Records of a step may still arrive after it, so the last step is not summed yet.
-  if (steps_ > 1) totals_.add(recorded[recorded.size() - 2]);
+  sum_steps();
   if (!compares()) return false;
-  exchange_.after_step(last_collectives(recorder_), recorded.back().total());
+  exchange_.after_step(last_collectives(recorder_), recorder_.steps().back().total());
   const auto step = exchange_.agreed_step_seconds();
   const auto since = static_cast<double>(steps_ - steps_at_update_);
   return step && since * *step >= target_.interval_seconds;
+}
+
+// `step` counts from 0.
+const profile::StepRecord& RunReporter::record_of(std::int64_t step) const {
+  const auto& recorded = recorder_.steps();
+  return recorded[recorded.size() - static_cast<std::size_t>(steps_ - step)];
+}
+
+// Records of a step may still arrive after it, so the last step is not summed yet, and a step of a
+// device only when its times are known, unless the device gives none.
+void RunReporter::sum_steps() {
+  for (; summed_ + 1 < steps_; ++summed_) {
+    const auto& step = record_of(summed_);
+    if (step.pending && steps_ - summed_ <= kMaxPending) return;
+    totals_.add(step);
+  }
 }
 
 void RunReporter::add_rows(std::span<const StepLoss> rows) {
@@ -307,7 +323,7 @@ void RunReporter::write_rows() {
 
 profile::StepTotals RunReporter::totals() const {
   auto totals = totals_;
-  if (steps_ > 0) totals.add(recorder_.steps().back());
+  for (auto step = summed_; step < steps_; ++step) totals.add(record_of(step));
   return totals;
 }
 

@@ -83,6 +83,8 @@ class RunReporter {
  private:
   bool writes() const noexcept;
   bool compares() const noexcept;
+  void sum_steps();
+  const profile::StepRecord& record_of(std::int64_t step) const;
   profile::StepTotals totals() const;
   nlohmann::json gather(const RunOutcome& outcome);
   nlohmann::json wall_seconds() const;
@@ -96,8 +98,9 @@ class RunReporter {
   const profile::StepRecorder& recorder_;
   bool synchronous_;
   StepExchange exchange_;
-  profile::StepTotals totals_;  // of all steps except the last one
-  std::int64_t steps_ = 0;      // steps of this process
+  profile::StepTotals totals_;  // of the first `summed_` steps
+  std::int64_t summed_ = 0;
+  std::int64_t steps_ = 0;  // steps of this process
   std::int64_t steps_at_update_ = 0;
   std::int64_t switches_before_ = 0;
 

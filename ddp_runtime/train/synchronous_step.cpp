@@ -57,6 +57,14 @@ SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
       scaler_(make_scaler(options)) {
   amp::require_precision(device_.type(), options_.precision);
   if (skips() && device_.is_cpu()) watch_.emplace(group_);
+  if (device_.is_cpu()) return;
+  marks_.emplace(device_);
+  recorder_.time_on(&*marks_);
+  replica_.mark_on(&*marks_);
+}
+
+SynchronousStep::~SynchronousStep() {
+  recorder_.time_on(nullptr);
 }
 
 bool SynchronousStep::skips() const noexcept {

@@ -21,6 +21,9 @@ class SynchronousStep final : public TrainingStep {
   // See make_training_step().
   SynchronousStep(comm::Group& group, torch::nn::Module& module, const Objective& objective,
                   const TrainOptions& options, profile::StepRecorder& recorder);
+  SynchronousStep(const SynchronousStep&) = delete;
+  SynchronousStep& operator=(const SynchronousStep&) = delete;
+  ~SynchronousStep() override;
 
   StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) override;
   std::vector<SkippedUpdate> take_skipped() override;
@@ -51,6 +54,7 @@ class SynchronousStep final : public TrainingStep {
   TrainOptions options_;
   torch::Device device_;
   profile::StepRecorder& recorder_;
+  std::optional<StepMarks> marks_;  // on a device
   DistributedDataParallel replica_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::optional<amp::GradScaler> scaler_;

@@ -293,6 +293,7 @@ void TrainingRun::note_skipped_updates() {
 // After this, the model, the optimizer and the position are those of a checkpoint.
 void TrainingRun::settle() {
   step_->settle();
+  recorder_.collect();
   note_skipped_updates();
 }
 

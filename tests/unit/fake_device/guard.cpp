@@ -78,11 +78,14 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
-              const c10::EventFlag) const override {
+              const c10::EventFlag flag) const override {
     require_working(stream.device_index());
     const comm::DeviceScope scope(calls(), stream.device_index());
     if (*event == nullptr) {
-      check(calls().event_create(event, comm::cuda::kEventWithoutTiming), "create an event");
+      const bool timed = flag == c10::EventFlag::BACKEND_DEFAULT;  // as libtorch does for CUDA
+      check(calls().event_create(
+                event, timed ? comm::cuda::kEventWithTiming : comm::cuda::kEventWithoutTiming),
+            "create an event");
     }
     check(calls().event_record(*event, handle_of(stream)), "record an event");
   }
@@ -97,6 +100,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void synchronizeEvent(void* event) const override {
     count_host_wait("synchronize an event");
     while (!queryEvent(event)) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  double elapsedTime(void* from, void* to, const c10::DeviceIndex) const override {
+    float milliseconds = 0;
+    check(calls().event_elapsed(&milliseconds, from, to), "tell the time between two events");
+    return milliseconds;
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
     if (event != nullptr) calls().event_destroy(event);

@@ -25,8 +25,10 @@ namespace ddp::fake_device {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::Contains;
 using testing::Each;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 constexpr int kRanks = 2;
 constexpr std::int64_t kSteps = 12;
@@ -363,6 +365,30 @@ TEST_F(TrainerOnTheDevice, ReportNamesBackendAndDevice) {
   const auto report = nlohmann::json::parse(std::ifstream(o.report_directory / "run.json"));
   EXPECT_EQ(report.at("backend"), "nccl");
   EXPECT_EQ(report.at("device"), "fakegpu");
+}
+
+// Collectives end after the program's step, and are in the report nevertheless.
+TEST_F(TrainerOnTheDevice, ReportHasTheTimesOfTheDevice) {
+  auto o = options("sgd");
+  o.report_directory = temporary_.path() / "report";
+  on_devices(o);
+  double bytes = 0;
+  for (const auto& p : parameters_) bytes += static_cast<double>(p.nbytes());
+  const auto report = nlohmann::json::parse(std::ifstream(o.report_directory / "run.json"));
+  EXPECT_GE(report.at("comm").at("bytes_per_step").get<double>(), bytes);
+  const auto& seconds = report.at("step_seconds");
+  double sum = 0;
+  for (const char* part :
+       {"data", "forward", "backward", "exposed_comm", "optimizer", "checkpoint", "other"}) {
+    EXPECT_GE(seconds.at(part).get<double>(), 0) << part;
+    sum += seconds.at(part).get<double>();
+  }
+  EXPECT_NEAR(sum, seconds.at("mean").get<double>(), 1e-9);
+  const auto trace = nlohmann::json::parse(std::ifstream(o.report_directory / "trace.json"));
+  std::vector<std::string> names;
+  for (const auto& event : trace.at("traceEvents")) names.push_back(event.at("name"));
+  EXPECT_THAT(names, Contains(StartsWith("bucket 0: ")));
+  EXPECT_THAT(names, Contains("backward"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "ddp_runtime/profile/chrome_trace.h"
 
@@ -122,6 +123,107 @@ TEST(StepRecorder, LongRunDropsItsOldestSteps) {
   }
   EXPECT_LE(most, 4096U);
   EXPECT_GE(recorder.steps().size(), 2048U);
+}
+
+// Completes the steps that a test tells it to.
+struct ScriptedTimer final : DeviceTimer {
+  void begin_step(bool after_pause) override { pauses.push_back(after_pause); }
+  void end(Phase phase) noexcept override { ended.push_back(phase); }
+  void end_step() override { ++steps; }
+  std::vector<DeviceStep> take_completed() override { return std::exchange(completed, {}); }
+
+  std::vector<bool> pauses;
+  std::vector<Phase> ended;
+  int steps = 0;
+  std::vector<DeviceStep> completed;
+};
+
+class StepsOfADevice : public testing::Test {
+ protected:
+  StepsOfADevice() { recorder_.time_on(&timer_); }
+
+  void step() {
+    recorder_.begin_step();
+    { const auto span = recorder_.measure(Phase::forward); }
+    recorder_.end_step();
+  }
+  double seconds(std::size_t step, Phase phase) const {
+    return recorder_.steps()[step].seconds[static_cast<std::size_t>(phase)];
+  }
+
+  static constexpr Clock::time_point kTime{1000s};
+  // Two buckets on the wire from 2 s to 8 s, and 2 s of that exposed.
+  const DeviceStep ran_{{kTime, kTime + 10s},
+                        {{Phase::forward, {kTime + 1s, kTime + 3s}},
+                         {Phase::backward, {kTime + 3s, kTime + 6s}},
+                         {Phase::exposed_comm, {kTime + 6s, kTime + 8s}}},
+                        {{"a", 10, {kTime + 2s, kTime + 5s}}, {"b", 30, {kTime + 5s, kTime + 8s}}}};
+  ScriptedTimer timer_;
+  StepRecorder recorder_;
+};
+
+TEST_F(StepsOfADevice, TimerSeesStepsPausesAndPhases) {
+  step();
+  step();
+  recorder_.pause();
+  step();
+  EXPECT_EQ(timer_.pauses, (std::vector{true, false, true}));
+  EXPECT_EQ(timer_.ended, (std::vector{Phase::forward, Phase::forward, Phase::forward}));
+  EXPECT_EQ(timer_.steps, 3);
+  recorder_.time_on(nullptr);
+  step();
+  EXPECT_EQ(timer_.steps, 3);
+  EXPECT_FALSE(recorder_.steps().back().pending);
+}
+
+TEST_F(StepsOfADevice, TimesOfTheDeviceReplaceThoseOfTheProgram) {
+  step();
+  step();
+  EXPECT_TRUE(recorder_.steps()[0].pending);
+  timer_.completed = {ran_};
+  step();
+  const auto& record = recorder_.steps()[0];
+  EXPECT_FALSE(record.pending);
+  EXPECT_TRUE(recorder_.steps()[1].pending);
+  EXPECT_DOUBLE_EQ(record.total(), 10);
+  EXPECT_DOUBLE_EQ(seconds(0, Phase::forward), 2);
+  EXPECT_DOUBLE_EQ(seconds(0, Phase::backward), 3);
+  EXPECT_DOUBLE_EQ(record.other(), 3);
+  EXPECT_EQ(record.communication_bytes, 40U);
+  EXPECT_DOUBLE_EQ(record.communication_seconds, 6);
+  EXPECT_DOUBLE_EQ(record.hidden_seconds, 4);
+  const auto events = recorder_.recent_events();
+  ASSERT_EQ(events.size(), 5U + 1 + 1);
+  EXPECT_EQ(events[0].time.begin, kTime + 1s);
+  EXPECT_TRUE(events[3].communication);
+}
+
+TEST_F(StepsOfADevice, CheckpointAfterAStepStaysInIt) {
+  step();
+  recorder_.add_to_last_step(Phase::checkpoint, {kTime, kTime + 4s});
+  timer_.completed = {ran_};
+  recorder_.collect();
+  EXPECT_DOUBLE_EQ(seconds(0, Phase::checkpoint), 4);
+  EXPECT_DOUBLE_EQ(recorder_.steps()[0].total(), 14);
+}
+
+TEST_F(StepsOfADevice, NextStepFollowsTheProgramsClock) {
+  timer_.completed = {ran_};
+  step();
+  step();
+  EXPECT_GT(recorder_.steps()[1].time.begin, kTime + 10s);
+  EXPECT_LT(recorder_.steps()[1].total(), 3600);
+}
+
+TEST_F(StepsOfADevice, SlowDeviceCompletesStepsInOrder) {
+  for (int i = 0; i < 30; ++i) step();
+  for (int i = 0; i < 29; ++i) timer_.completed.push_back(ran_);
+  timer_.completed[28].time.end += 1s;
+  recorder_.collect();
+  EXPECT_DOUBLE_EQ(recorder_.steps()[27].total(), 10);
+  EXPECT_DOUBLE_EQ(recorder_.steps()[28].total(), 11);
+  EXPECT_TRUE(recorder_.steps()[29].pending);
+  EXPECT_EQ(recorder_.recent_events().size(), 19U * 5 + 1) << "of 20 steps";
 }
 
 TEST(ChromeTrace, IsJsonWithSeparateComputeAndCommunication) {

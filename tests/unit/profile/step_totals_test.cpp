@@ -17,7 +17,7 @@ StepRecord step_of(double seconds) {
   record.time.end = record.time.begin + std::chrono::duration_cast<Clock::duration>(
                                             std::chrono::duration<double>(seconds));
   record.seconds[static_cast<std::size_t>(Phase::forward)] = seconds / 4;
-  record.extra = seconds / 10;
+  record.late[0] = seconds / 10;
   record.communication_bytes = 1000;
   record.communication_seconds = seconds / 3;
   record.hidden_seconds = seconds / 6;

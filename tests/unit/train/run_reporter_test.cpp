@@ -192,6 +192,63 @@ TEST_F(KeptReport, SeparatesWaitingFromTheWireAndShowsTheLateRank) {
   EXPECT_EQ(written.at("outcome"), "finished");
 }
 
+// The device gives the times of a step three steps later: a forward pass of 1 s in a step of 2 s.
+struct LateDevice final : profile::DeviceTimer {
+  void begin_step(bool) override {}
+  void end(profile::Phase) noexcept override {}
+  void end_step() override { ++ended; }
+  std::vector<profile::DeviceStep> take_completed() override {
+    std::vector<profile::DeviceStep> steps;
+    const profile::Clock::time_point t(std::chrono::seconds(1000));
+    const auto second = std::chrono::seconds(1);
+    for (; gives && completed + lag < ended; ++completed) {
+      steps.push_back({{t, t + 2 * second}, {{profile::Phase::forward, {t, t + second}}}, {}});
+    }
+    return steps;
+  }
+
+  bool gives = true;
+  int lag = 3;
+  int ended = 0;
+  int completed = 0;
+};
+
+nlohmann::json report_of_steps(LateDevice& device, int steps) {
+  nlohmann::json report;
+  comm::run_ranks(1, [&](comm::Group& group) {
+    profile::StepRecorder recorder;
+    recorder.time_on(&device);
+    RunReporter reporter(group, {"ddp-train x", "ddp-train", "mlp", "digits", 10, 64, 2, 0, 3, {}},
+                         {}, recorder, true);
+    for (int i = 0; i < steps; ++i) {
+      recorder.begin_step();
+      recorder.end_step();
+      reporter.after_step();
+    }
+    device.lag = 0;
+    recorder.collect();
+    RunOutcome outcome;
+    outcome.steps = steps;
+    report = reporter.finish(outcome, RunReporter::Ending::finished, "");
+  });
+  return report;
+}
+
+TEST(ReportOfADevice, SumsTheTimesOfTheDevice) {
+  LateDevice device;
+  const auto report = report_of_steps(device, 30);
+  EXPECT_NEAR(report.at("step_seconds").at("mean").get<double>(), 2, 1e-9);
+  EXPECT_NEAR(report.at("step_seconds").at("forward").get<double>(), 1, 1e-9);
+}
+
+TEST(ReportOfADevice, DoesNotNeedTheTimesOfADeviceThatGivesNone) {
+  LateDevice device;
+  device.gives = false;
+  const auto report = report_of_steps(device, 5000);
+  EXPECT_LT(report.at("step_seconds").at("mean").get<double>(), 1);
+  EXPECT_EQ(report.at("steps"), 5000);
+}
+
 TEST_F(KeptReport, WallTimePartsSumToTheTotal) {
   run({.steps = 12, .end = [](RunReporter& reporter, const RunOutcome& outcome) {
          { const auto span = reporter.measure(RunReporter::WallPart::evaluation); }
