@@ -12,6 +12,7 @@
 #include "ddp_runtime/data/sampler.h"
 #include "ddp_runtime/parallel/each_module.h"
 #include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/train/batch_transfer.h"
 #include "ddp_runtime/train/module_device.h"
 
 namespace ddp::train {
@@ -71,9 +72,8 @@ Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Forward
     std::vector<std::int64_t> indices(
         static_cast<std::size_t>(std::min(batch, share.last - first)));
     std::iota(indices.begin(), indices.end(), first);
-    const auto samples_on_host = data.get(indices);
-    const auto inputs = samples_on_host.inputs.to(device);
-    const auto targets = samples_on_host.targets.to(device);
+    // From pinned memory, so that the host prepares the next batch while the device evaluates this.
+    const auto [inputs, targets] = to_device(device, pin_for(device, data.get(indices)));
     const amp::AutocastGuard autocast(device.type(), precision);
     if (loss) {
       const auto n = static_cast<double>(indices.size());

@@ -367,6 +367,23 @@ TEST_F(TrainerOnTheDevice, ReportNamesBackendAndDevice) {
   EXPECT_EQ(report.at("device"), "fakegpu");
 }
 
+TEST_F(TrainerOnTheDevice, BatchOfAnEvaluationMakesNoHostWait) {
+  const auto waits_with = [&](std::int64_t batch) {
+    int waits = 0;
+    const auto errors = comm::test::run_gpu_ranks(1, [&](const comm::test::GpuRank& r) {
+      const auto model = models::make_model({"mlp", {1, 8, 8}, 10, 0, 0});
+      move_to(*model, device(r.rank));
+      forget_host_waits();
+      train::evaluate(r.group, *model, [&](const torch::Tensor& x) { return model->forward(x); },
+                      *data_.evaluation, 64, batch, amp::Precision::fp32, {});
+      waits = host_waits();
+    });
+    EXPECT_THAT(errors, Each(""));
+    return waits;
+  };
+  EXPECT_EQ(waits_with(8), waits_with(64));
+}
+
 // Collectives end after the program's step, and are in the report nevertheless.
 TEST_F(TrainerOnTheDevice, ReportHasTheTimesOfTheDevice) {
   auto o = options("sgd");
