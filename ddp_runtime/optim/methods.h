@@ -32,13 +32,13 @@ inline float* floats(const torch::Tensor& tensor) {
   return tensor.data_ptr<float>();
 }
 
-inline SgdArrays from(const SgdArrays& a, std::int64_t offset) {
-  return {a.parameter + offset, a.gradient + offset,
-          a.momentum == nullptr ? nullptr : a.momentum + offset};
+// The arrays from an element on, except the gradient.
+inline SgdArrays from(const SgdArrays& a, std::int64_t offset, const float* gradient) {
+  return {a.parameter + offset, gradient, a.momentum == nullptr ? nullptr : a.momentum + offset};
 }
 
-inline AdamArrays from(const AdamArrays& a, std::int64_t offset) {
-  return {a.parameter + offset, a.gradient + offset, a.average + offset, a.square_average + offset};
+inline AdamArrays from(const AdamArrays& a, std::int64_t offset, const float* gradient) {
+  return {a.parameter + offset, gradient, a.average + offset, a.square_average + offset};
 }
 
 // How SGD updates a parameter: whether it fits, the state it needs, and its
@@ -67,19 +67,20 @@ struct SgdMethod {
   static bool fits(const Options&) { return true; }
   // Parameters with the same number can be updated by one operator.
   static std::int64_t number_of_step(const State* state) { return state == nullptr ? 1 : 2; }
+  // The state of a parameter, of the type and order of `values`: see Note [Master weights].
   // The first step overwrites the buffer, but it has values in case that memory
   // runs out before.
   static State* create_state(torch::optim::Optimizer& optimizer, const Options& options,
-                             const torch::Tensor& parameter) {
+                             const torch::Tensor& parameter, const torch::Tensor& values) {
     if (options.momentum() == 0) return nullptr;
-    const auto buffer = torch::zeros_like(parameter).detach();
+    const auto buffer = torch::zeros_like(values).detach();
     auto& state = add_state<State>(optimizer, parameter);
     state.momentum_buffer(buffer);
     return &state;
   }
-  static Arrays arrays(const Options& options, const torch::Tensor& parameter, const State* state) {
-    return {floats(parameter), floats(parameter.grad()),
-            options.momentum() == 0 ? nullptr : floats(state->momentum_buffer())};
+  static Arrays arrays(const Options& options, float* values, const float* gradient,
+                       const State* state) {
+    return {values, gradient, options.momentum() == 0 ? nullptr : floats(state->momentum_buffer())};
   }
   static void append_state(const Options& options, const State* state, FusedLists& lists) {
     if (options.momentum() != 0) lists.averages.push_back(state->momentum_buffer());
@@ -124,8 +125,8 @@ struct AdamMethod {
     return (state == nullptr ? 0 : state->step()) + 1;
   }
   static State* create_state(torch::optim::Optimizer& optimizer, const Options& options,
-                             const torch::Tensor& parameter) {
-    const auto zeros = [&] { return torch::zeros_like(parameter).detach(); };
+                             const torch::Tensor& parameter, const torch::Tensor& values) {
+    const auto zeros = [&] { return torch::zeros_like(values).detach(); };
     const auto average = zeros();
     const auto square_average = zeros();
     const auto max_square_average = options.amsgrad() ? zeros() : torch::Tensor();
@@ -144,9 +145,8 @@ struct AdamMethod {
   static void run_fused(const FusedLists& lists, const Options& options, std::int64_t number) {
     fused_adam(lists, options, number);
   }
-  static Arrays arrays(const Options&, const torch::Tensor& parameter, const State* state) {
-    return {floats(parameter), floats(parameter.grad()), floats(state->exp_avg()),
-            floats(state->exp_avg_sq())};
+  static Arrays arrays(const Options&, float* values, const float* gradient, const State* state) {
+    return {values, gradient, floats(state->exp_avg()), floats(state->exp_avg_sq())};
   }
   // A new version lets backward notice that a value it saved has changed.
   static void finish(const torch::Tensor& parameter, State* state) {

@@ -33,27 +33,65 @@ class ReplacedGroups {
   std::vector<OptimizerParamGroup> others_;
 };
 
+// While this object lives, the masters are parameters of their own: they have the gradients and the
+// state of the parameters whose masters they are, so that libtorch's step can update them.
+class LentMasters {
+ public:
+  LentMasters(torch::optim::Optimizer& optimizer, const std::vector<MasterOf>& masters)
+      : optimizer_(optimizer), masters_(masters) {
+    for (auto [parameter, values] : masters_) {
+      values.mutable_grad() = parameter.grad().to(torch::kFloat32);
+      move_state(parameter, values);
+    }
+  }
+  ~LentMasters() {
+    for (auto [parameter, values] : masters_) {
+      values.mutable_grad().reset();
+      move_state(values, parameter);
+    }
+  }
+  LentMasters(const LentMasters&) = delete;
+  LentMasters& operator=(const LentMasters&) = delete;
+
+ private:
+  void move_state(const torch::Tensor& from, const torch::Tensor& to) {
+    auto& states = optimizer_.state();
+    const auto found = states.find(torch_compat::state_key(from));
+    if (found == states.end()) return;
+    auto state = std::move(found->second);
+    states.erase(found);
+    states[torch_compat::state_key(to)] = std::move(state);
+  }
+
+  torch::optim::Optimizer& optimizer_;
+  const std::vector<MasterOf>& masters_;
+};
+
 // libtorch's step for the parameters that do not fit.
 template <class Method>
 void update_rest(typename Method::Optimizer& optimizer, Step<Method>& step) {
   using Libtorch [[maybe_unused]] = typename Method::Optimizer;  // Clang 14 misses its uses
   if (!step.has_rest()) return;
-  const ReplacedGroups some(optimizer, step.take_rest());
-  optimizer.Libtorch::step(nullptr);
+  {
+    const LentMasters lent(optimizer, step.masters_of_rest());
+    const ReplacedGroups some(optimizer, step.take_rest());
+    optimizer.Libtorch::step(nullptr);
+  }
+  step.round_rest();
 }
 
 // libtorch's step comes first: it may refuse a gradient.
 template <class Method>
-void update(typename Method::Optimizer& optimizer, const UpdateRules* rules,
-            const std::function<bool(torch::DeviceType)>& fuses) {
+void update(typename Method::Optimizer& optimizer, const Means& means) {
   using Libtorch [[maybe_unused]] = typename Method::Optimizer;  // Clang 14 misses its uses
-  if (rules == nullptr && !kHasFusedUpdates) {
+  if (means.rules == nullptr && !kHasFusedUpdates && means.masters == nullptr) {
     optimizer.Libtorch::step(nullptr);
     return;
   }
-  Step<Method> step(optimizer, rules, fuses);
+  Step<Method> step(optimizer, means);
   if (step.shares_memory()) {
-    optimizer.Libtorch::step(nullptr);
+    Step<Method> rest(optimizer, {.masters = means.masters});
+    update_rest(optimizer, rest);
     return;
   }
   update_rest(optimizer, step);
@@ -63,21 +101,20 @@ void update(typename Method::Optimizer& optimizer, const UpdateRules* rules,
 // Returns false, without an update, if the device cannot decide alone.
 template <class Method>
 bool update_unless(const torch::Tensor& flag, typename Method::Optimizer& optimizer,
-                   std::deque<FlaggedStep>& unsettled) {
+                   MasterWeights* masters, std::deque<FlaggedStep>& unsettled) {
   if (!kHasFusedUpdates) return false;
   if (second_step_is_unsure<Method>(unsettled)) settle_now<Method>(optimizer, unsettled);
-  Step<Method> step(optimizer, nullptr,
-                    [&](torch::DeviceType type) { return type == flag.device().type(); });
+  const auto fuses = [&](torch::DeviceType type) { return type == flag.device().type(); };
+  Step<Method> step(optimizer, {.fuses = fuses, .masters = masters});
   if (flag.is_cpu() || step.shares_memory() || step.has_rest()) return false;
   unsettled.push_back(step.update_by_fused_operators(flag, unsettled));
   return true;
 }
 
 template <class Method>
-torch::Tensor step_of(typename Method::Optimizer& optimizer, const UpdateRules* rules,
-                      const std::function<bool(torch::DeviceType)>& fuses,
-                      const torch::optim::Optimizer::LossClosure& closure, torch::Tensor flag,
-                      std::deque<FlaggedStep>& unsettled) {
+torch::Tensor step_of(typename Method::Optimizer& optimizer, const Means& means,
+                      const torch::optim::Optimizer::LossClosure& closure,
+                      const torch::Tensor& flag, std::deque<FlaggedStep>& unsettled) {
   torch::Tensor loss;
   if (closure != nullptr) {
     const at::AutoGradMode with_gradients(true);
@@ -85,21 +122,20 @@ torch::Tensor step_of(typename Method::Optimizer& optimizer, const UpdateRules* 
   }
   const torch::NoGradGuard no_grad;
   if (flag.defined()) {
-    if (update_unless<Method>(flag, optimizer, unsettled)) return loss;
+    if (update_unless<Method>(flag, optimizer, means.masters, unsettled)) return loss;
     unsettled.push_back({flag, {}});
     if (flag.item<float>() != 0) return loss;
   }
   settle_now<Method>(optimizer, unsettled);
-  update<Method>(optimizer, rules, fuses);
+  update<Method>(optimizer, means);
   return loss;
 }
 
 template <class Method>
 class SplitStep final : public PartialStep {
  public:
-  SplitStep(typename Method::Optimizer& optimizer, const UpdateRules* rules,
-            std::function<bool(torch::DeviceType)> fuses)
-      : optimizer_(optimizer), step_(optimizer, rules, std::move(fuses)) {}
+  SplitStep(typename Method::Optimizer& optimizer, Means means)
+      : optimizer_(optimizer), step_(optimizer, std::move(means)) {}
 
   bool possible() const { return step_.can_be_split(); }
 
@@ -119,14 +155,12 @@ class SplitStep final : public PartialStep {
 };
 
 template <class Method>
-std::unique_ptr<PartialStep> partial_step_of(typename Method::Optimizer& optimizer,
-                                             const UpdateRules* rules,
-                                             std::function<bool(torch::DeviceType)> fuses,
+std::unique_ptr<PartialStep> partial_step_of(typename Method::Optimizer& optimizer, Means means,
                                              const torch::Tensor& flag,
                                              std::deque<FlaggedStep>& unsettled) {
-  if ((rules == nullptr && !kHasFusedUpdates) || flag.defined()) return nullptr;
+  if ((means.rules == nullptr && !kHasFusedUpdates) || flag.defined()) return nullptr;
   settle_now<Method>(optimizer, unsettled);
-  auto step = std::make_unique<SplitStep<Method>>(optimizer, rules, std::move(fuses));
+  auto step = std::make_unique<SplitStep<Method>>(optimizer, std::move(means));
   if (!step->possible()) return nullptr;
   return step;
 }
@@ -134,43 +168,40 @@ std::unique_ptr<PartialStep> partial_step_of(typename Method::Optimizer& optimiz
 }  // namespace
 
 torch::Tensor SGD::step(LossClosure closure) {
-  return step_of<SgdMethod>(
-      *this, rules(), [this](torch::DeviceType type) { return fuses(type); }, closure,
-      std::exchange(next_flag_, {}), unsettled_);
+  return step_of<SgdMethod>(*this, means(), closure, std::exchange(next_flag_, {}), unsettled_);
 }
 void SGD::settle_step(bool skipped) {
   settle_oldest<SgdMethod>(*this, unsettled_, skipped);
 }
 std::unique_ptr<PartialStep> SGD::begin_partial_step() {
-  return partial_step_of<SgdMethod>(
-      *this, rules(), [this](torch::DeviceType type) { return fuses(type); }, next_flag_,
-      unsettled_);
+  return partial_step_of<SgdMethod>(*this, means(), next_flag_, unsettled_);
+}
+Means SGD::means() const {
+  return {rules(), [this](torch::DeviceType type) { return fuses(type); }, masters()};
 }
 torch::Tensor Adam::step(LossClosure closure) {
-  return step_of<AdamCase>(
-      *this, rules(), [this](torch::DeviceType type) { return fuses(type); }, closure,
-      std::exchange(next_flag_, {}), unsettled_);
+  return step_of<AdamCase>(*this, means(), closure, std::exchange(next_flag_, {}), unsettled_);
 }
 void Adam::settle_step(bool skipped) {
   settle_oldest<AdamCase>(*this, unsettled_, skipped);
 }
 std::unique_ptr<PartialStep> Adam::begin_partial_step() {
-  return partial_step_of<AdamCase>(
-      *this, rules(), [this](torch::DeviceType type) { return fuses(type); }, next_flag_,
-      unsettled_);
+  return partial_step_of<AdamCase>(*this, means(), next_flag_, unsettled_);
+}
+Means Adam::means() const {
+  return {rules(), [this](torch::DeviceType type) { return fuses(type); }, masters()};
 }
 torch::Tensor AdamW::step(LossClosure closure) {
-  return step_of<AdamWCase>(
-      *this, rules(), [this](torch::DeviceType type) { return fuses(type); }, closure,
-      std::exchange(next_flag_, {}), unsettled_);
+  return step_of<AdamWCase>(*this, means(), closure, std::exchange(next_flag_, {}), unsettled_);
 }
 void AdamW::settle_step(bool skipped) {
   settle_oldest<AdamWCase>(*this, unsettled_, skipped);
 }
 std::unique_ptr<PartialStep> AdamW::begin_partial_step() {
-  return partial_step_of<AdamWCase>(
-      *this, rules(), [this](torch::DeviceType type) { return fuses(type); }, next_flag_,
-      unsettled_);
+  return partial_step_of<AdamWCase>(*this, means(), next_flag_, unsettled_);
+}
+Means AdamW::means() const {
+  return {rules(), [this](torch::DeviceType type) { return fuses(type); }, masters()};
 }
 
 }  // namespace ddp::optim

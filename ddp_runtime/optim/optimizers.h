@@ -21,6 +21,9 @@
 // There, a flag on the GPU can also decide whether a step is skipped, so that the host need not
 // wait for it; see skipped_steps.h.
 //
+// keep_masters() trains parameters in bfloat16 or float16 in float32, see master_weights.h. Those
+// in bfloat16 are then updated in one pass, too.
+//
 // If a parameter's gradient is refused with an exception, no parameter that
 // fits has been updated.
 //
@@ -34,13 +37,16 @@
 
 #include <memory>
 
+#include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/optim/partial_step.h"
 #include "ddp_runtime/optim/self_check.h"
 #include "ddp_runtime/optim/skipped_steps.h"
 
 namespace ddp::optim {
 
-class SGD : public torch::optim::SGD, public SkipsSteps, public StepsInParts {
+struct Means;  // how a step may update parameters: see step.h
+
+class SGD : public torch::optim::SGD, public SkipsSteps, public StepsInParts, public KeepsMasters {
  public:
   using torch::optim::SGD::SGD;
 
@@ -54,9 +60,15 @@ class SGD : public torch::optim::SGD, public SkipsSteps, public StepsInParts {
   // Whether ATen's fused operators update the parameters on this kind of
   // device.
   virtual bool fuses(torch::DeviceType type) const { return type == torch::kCUDA; }
+
+ private:
+  Means means() const;
 };
 
-class Adam : public torch::optim::Adam, public SkipsSteps, public StepsInParts {
+class Adam : public torch::optim::Adam,
+             public SkipsSteps,
+             public StepsInParts,
+             public KeepsMasters {
  public:
   using torch::optim::Adam::Adam;
 
@@ -67,9 +79,15 @@ class Adam : public torch::optim::Adam, public SkipsSteps, public StepsInParts {
  protected:
   virtual const UpdateRules* rules() const { return rules_in_use(Rule::adam); }
   virtual bool fuses(torch::DeviceType type) const { return type == torch::kCUDA; }
+
+ private:
+  Means means() const;
 };
 
-class AdamW : public torch::optim::AdamW, public SkipsSteps, public StepsInParts {
+class AdamW : public torch::optim::AdamW,
+              public SkipsSteps,
+              public StepsInParts,
+              public KeepsMasters {
  public:
   using torch::optim::AdamW::AdamW;
 
@@ -80,6 +98,9 @@ class AdamW : public torch::optim::AdamW, public SkipsSteps, public StepsInParts
  protected:
   virtual const UpdateRules* rules() const { return rules_in_use(Rule::adamw); }
   virtual bool fuses(torch::DeviceType type) const { return type == torch::kCUDA; }
+
+ private:
+  Means means() const;
 };
 
 }  // namespace ddp::optim

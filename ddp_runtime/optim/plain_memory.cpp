@@ -8,10 +8,10 @@
 
 namespace ddp::optim {
 
-bool is_plain(const torch::Tensor& tensor) {
+bool is_plain(const torch::Tensor& tensor, torch::ScalarType type) {
   return tensor.defined() && tensor.layout() == torch::kStrided && tensor.device().is_cpu() &&
-         tensor.scalar_type() == torch::kFloat32 && !at::isTensorSubclassLike(tensor) &&
-         !tensor.is_neg() && !tensor._is_zerotensor() && !tensor.is_inference() &&
+         tensor.scalar_type() == type && !at::isTensorSubclassLike(tensor) && !tensor.is_neg() &&
+         !tensor._is_zerotensor() && !tensor.is_inference() &&
          tensor.is_non_overlapping_and_dense();
 }
 

@@ -8,10 +8,10 @@
 
 namespace ddp::optim {
 
-// Whether the tensor's values are floats in CPU memory without gaps, and what its memory holds is
-// what the tensor means: not a sparse tensor, not a lazy negation, not a tensor of a function
-// transform.
-bool is_plain(const torch::Tensor& tensor);
+// Whether the tensor's values are of this type, in CPU memory without gaps, and what its memory
+// holds is what the tensor means: not a sparse tensor, not a lazy negation, not a tensor of a
+// function transform.
+bool is_plain(const torch::Tensor& tensor, torch::ScalarType type = torch::kFloat32);
 
 // Whether elements at the same place in memory of two plain tensors have the same index.
 bool same_order(const torch::Tensor& a, const torch::Tensor& b);

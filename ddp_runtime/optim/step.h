@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <functional>
 #include <span>
@@ -15,9 +16,11 @@
 #include <vector>
 
 #include "ddp_runtime/optim/fused_update.h"
+#include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/optim/methods.h"
 #include "ddp_runtime/optim/plain_memory.h"
 #include "ddp_runtime/optim/skipped_steps.h"
+#include "ddp_runtime/torch_compat.h"
 
 namespace ddp::optim {
 
@@ -27,14 +30,27 @@ using torch::optim::OptimizerParamGroup;
 // same number.
 inline constexpr std::int64_t kGrain = 32768;
 
+// How parameters may be updated, apart from libtorch's step.
+struct Means {
+  const UpdateRules* rules = nullptr;  // null: not in one pass
+  std::function<bool(torch::DeviceType)> fuses = [](torch::DeviceType) {
+    return false;
+  };                                 // by ATen's fused operators?
+  MasterWeights* masters = nullptr;  // null: parameters are updated in their own type
+};
+
+// A parameter and its master. See Note [Master weights].
+struct MasterOf {
+  torch::Tensor parameter;
+  torch::Tensor values;
+};
+
 // A step of one optimizer: sorts its parameters, and updates each in its way.
 template <class Method>
 class Step {
  public:
-  // Without rules, no parameter is updated in one pass.
-  Step(torch::optim::Optimizer& optimizer, const UpdateRules* rules,
-       std::function<bool(torch::DeviceType)> fuses)
-      : optimizer_(optimizer), rules_(rules), fuses_(std::move(fuses)) {
+  Step(torch::optim::Optimizer& optimizer, Means means)
+      : optimizer_(optimizer), means_(std::move(means)) {
     for (auto& group : optimizer.param_groups()) sort(group);
   }
 
@@ -42,8 +58,15 @@ class Step {
   // updates matters.
   bool shares_memory() const { return memory_.overlap(); }
   bool has_rest() const { return has_rest_; }
-  // The groups with the parameters that do not fit.
+  // The groups with the parameters that do not fit, or with their masters.
   std::vector<OptimizerParamGroup> take_rest() { return std::move(rest_); }
+  const std::vector<MasterOf>& masters_of_rest() const { return masters_of_rest_; }
+  // After the masters of the rest have been updated.
+  void round_rest() {
+    std::vector<torch::Tensor> parameters;
+    for (const auto& master : masters_of_rest_) parameters.push_back(master.parameter);
+    if (!parameters.empty()) means_.masters->round_into(parameters);
+  }
 
   // Whether updating some parameters before the others makes sense and does no
   // harm. A sparse gradient may be refused, which must happen before any update.
@@ -95,6 +118,7 @@ class Step {
  private:
   struct Part {
     torch::Tensor parameter;
+    torch::Tensor values;  // what is updated: its master, or the parameter itself
     const typename Method::Options* options;
     typename Method::State* state;
     std::int64_t number_of_step;
@@ -103,6 +127,8 @@ class Step {
     bool is_fused = false;
     bool updated = false;
     std::vector<torch::Tensor> earlier_flags = {};  // of steps that number_of_step counts
+
+    bool has_master() const { return !values.is_same(parameter); }
   };
 
   // Whether the order of libtorch's updates and ours could matter.
@@ -114,12 +140,14 @@ class Step {
         fitting.insert(part.parameter.storage().unsafeGetStorageImpl());
       }
     }
-    return std::ranges::any_of(rest_, [&](const OptimizerParamGroup& group) {
-      return std::ranges::any_of(group.params(), [&](const torch::Tensor& parameter) {
-        return parameter.has_storage() &&
-               fitting.contains(parameter.storage().unsafeGetStorageImpl());
-      });
-    });
+    const auto shares = [&](const torch::Tensor& parameter) {
+      return parameter.has_storage() &&
+             fitting.contains(parameter.storage().unsafeGetStorageImpl());
+    };
+    return std::ranges::any_of(masters_of_rest_, shares, &MasterOf::parameter) ||
+           std::ranges::any_of(rest_, [&](const OptimizerParamGroup& group) {
+             return std::ranges::any_of(group.params(), shares);
+           });
   }
 
   void remember_places() {
@@ -137,7 +165,8 @@ class Step {
   void update_in_one_pass(std::vector<Part> parts) {
     for (auto& part : parts) {
       create_state(part);
-      part.arrays = Method::arrays(*part.options, part.parameter, part.state);
+      const auto* const gradient = part.has_master() ? nullptr : floats(part.parameter.grad());
+      part.arrays = Method::arrays(*part.options, floats(part.values), gradient, part.state);
     }
     std::vector<std::int64_t> ends;
     std::int64_t end = 0;
@@ -145,7 +174,12 @@ class Step {
     at::parallel_for(0, end, kGrain, [&](std::int64_t first, std::int64_t last) {
       update_elements(parts, ends, first, last);
     });
-    for (const auto& part : parts) Method::finish(part.parameter, part.state);
+    for (const auto& part : parts) finish(part);
+  }
+
+  void finish(const Part& part) {
+    Method::finish(part.parameter, part.state);
+    if (part.has_master()) means_.masters->note_rounded(part.parameter);
   }
 
   void update_by_fused_operators(std::vector<Part> left) {
@@ -174,23 +208,39 @@ class Step {
            a.parameter.scalar_type() == b.parameter.scalar_type();
   }
 
-  void run_fused(const std::vector<Part>& parts) const {
+  void run_fused(const std::vector<Part>& parts) {
     FusedLists lists;
     lists.skip = flag_;
     lists.earlier_skips = parts.front().earlier_flags;
     const auto& options = *parts.front().options;
     for (const auto& part : parts) {
-      lists.parameters.push_back(part.parameter);
+      lists.parameters.push_back(part.values);
       lists.gradients.push_back(part.parameter.grad());
       Method::append_state(options, part.state, lists);
     }
+    // Parts of one type: all of them have masters, or none.
+    if (parts.front().has_master()) lists.gradients = in_float32(lists);
     Method::run_fused(lists, options, parts.front().number_of_step);
-    for (const auto& part : parts) Method::finish(part.parameter, part.state);
+    if (parts.front().has_master()) round_masters(parts);
+    for (const auto& part : parts) finish(part);
+  }
+
+  static std::vector<torch::Tensor> in_float32(const FusedLists& lists) {
+    std::vector<torch::Tensor> gradients;
+    for (const auto& values : lists.parameters) gradients.push_back(torch::empty_like(values));
+    torch_compat::copy_each(gradients, lists.gradients);
+    return gradients;
+  }
+
+  void round_masters(const std::vector<Part>& parts) {
+    std::vector<torch::Tensor> parameters;
+    for (const auto& part : parts) parameters.push_back(part.parameter);
+    means_.masters->round_into(parameters);
   }
 
   void create_state(Part& part) {
     if (part.state != nullptr) return;
-    part.state = Method::create_state(optimizer_, *part.options, part.parameter);
+    part.state = Method::create_state(optimizer_, *part.options, part.parameter, part.values);
   }
 
   void sort(OptimizerParamGroup& group) {
@@ -201,17 +251,20 @@ class Step {
       auto* state = find_state<typename Method::State>(optimizer_, parameter);
       const auto number = Method::number_of_step(state);
       const auto update = Method::update(options, state);
-      const auto tensors = used_tensors(parameter, options, state);
-      if (rules_ != nullptr && update && Method::fits(options) &&
-          fit_one_pass(parameter, tensors)) {
-        one_pass_.push_back({parameter, &options, state, number, *update, {}});
+      const auto values =
+          means_.masters == nullptr ? parameter : means_.masters->values_of(parameter);
+      const auto tensors = state_tensors(options, state);
+      if (means_.rules != nullptr && update && Method::fits(options) &&
+          fit_one_pass(parameter, values, tensors)) {
+        one_pass_.push_back({parameter, values, &options, state, number, *update, {}});
         remember_memory(parameter, tensors);
-      } else if (kHasFusedUpdates && fuses_(parameter.device().type()) &&
-                 can_be_fused(parameter, tensors)) {
-        fused_.push_back({parameter, &options, state, number, {}, {}, /*is_fused=*/true});
+      } else if (kHasFusedUpdates && means_.fuses(parameter.device().type()) &&
+                 can_be_fused(values, tensors) && can_be_fused(parameter, {parameter.grad()})) {
+        fused_.push_back({parameter, values, &options, state, number, {}, {}, /*is_fused=*/true});
         remember_memory(parameter, tensors);
       } else {
-        others.push_back(parameter);
+        others.push_back(values);
+        if (!values.is_same(parameter)) masters_of_rest_.push_back({parameter, values});
         has_sparse_gradient_ = has_sparse_gradient_ || parameter.grad().layout() != torch::kStrided;
       }
     }
@@ -219,26 +272,29 @@ class Step {
     rest_.emplace_back(std::move(others), group.options().clone());
   }
 
-  // The gradient, and the tensors of the state, if there is one.
-  static std::vector<torch::Tensor> used_tensors(const torch::Tensor& parameter,
-                                                 const typename Method::Options& options,
-                                                 const typename Method::State* state) {
-    auto tensors = state == nullptr ? std::vector<torch::Tensor>{} : Method::used(options, *state);
-    tensors.insert(tensors.begin(), parameter.grad());
-    return tensors;
+  static std::vector<torch::Tensor> state_tensors(const typename Method::Options& options,
+                                                  const typename Method::State* state) {
+    return state == nullptr ? std::vector<torch::Tensor>{} : Method::used(options, *state);
   }
 
-  static bool fit_one_pass(const torch::Tensor& parameter,
+  // A parameter with a master fits if it is bfloat16.
+  static bool fit_one_pass(const torch::Tensor& parameter, const torch::Tensor& values,
                            const std::vector<torch::Tensor>& tensors) {
-    return is_plain(parameter) && std::ranges::all_of(tensors, [&](const auto& tensor) {
-             return is_plain(tensor) && same_order(parameter, tensor);
+    const auto type = values.is_same(parameter) ? torch::kFloat32 : torch::kBFloat16;
+    const auto fits = [&](const torch::Tensor& tensor, torch::ScalarType its_type) {
+      return is_plain(tensor, its_type) && same_order(parameter, tensor);
+    };
+    return is_plain(parameter, type) && fits(values, torch::kFloat32) &&
+           fits(parameter.grad(), type) && std::ranges::all_of(tensors, [&](const auto& tensor) {
+             return fits(tensor, torch::kFloat32);
            });
   }
 
-  void remember_memory(const torch::Tensor& parameter, const std::vector<torch::Tensor>& tensors) {
+  // Masters share memory with nothing.
+  void remember_memory(const torch::Tensor& parameter, const std::vector<torch::Tensor>& state) {
     memory_.add_written(parameter);
-    memory_.add_read(tensors.front());
-    for (std::size_t i = 1; i < tensors.size(); ++i) memory_.add_written(tensors[i]);
+    memory_.add_read(parameter.grad());
+    for (const auto& tensor : state) memory_.add_written(tensor);
   }
 
   // Updates the elements [first, last) of all parts, which are numbered one
@@ -250,20 +306,47 @@ class Step {
       const auto& part = parts[index];
       const std::int64_t offset = first - (ends[index] - part.parameter.numel());
       const std::int64_t count = std::min(last, ends[index]) - first;
-      Method::run(*rules_, part.update, from(part.arrays, offset), static_cast<std::size_t>(count));
+      update_range(part, offset, count);
       first += count;
       ++index;
     }
   }
 
+  void update_range(const Part& part, std::int64_t offset, std::int64_t count) const {
+    const auto& rules = *means_.rules;
+    if (part.has_master()) return update_range_of_master(part, offset, count);
+    Method::run(rules, part.update, from(part.arrays, offset, part.arrays.gradient + offset),
+                static_cast<std::size_t>(count));
+  }
+
+  // Block by block, so that the gradient in float32 exists only in the cache.
+  void update_range_of_master(const Part& part, std::int64_t offset, std::int64_t count) const {
+    constexpr std::int64_t kBlock = 4096;
+    std::array<float, kBlock> gradient;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+    const auto& rules = *means_.rules;
+    const auto* const gradients = bf16_bits(part.parameter.grad());
+    auto* const weights = bf16_bits(part.parameter);
+    for (const std::int64_t end = offset + count; offset < end; offset += kBlock) {
+      const auto n = static_cast<std::size_t>(std::min(kBlock, end - offset));
+      const auto arrays = from(part.arrays, offset, gradient.data());
+      rules.widen(gradients + offset, gradient.data(), n);
+      Method::run(rules, part.update, arrays, n);
+      rules.round(arrays.parameter, weights + offset, n);
+    }
+  }
+
+  static Bf16Bits* bf16_bits(const torch::Tensor& tensor) {
+    return static_cast<Bf16Bits*>(tensor.data_ptr());
+  }
+
   torch::optim::Optimizer& optimizer_;
-  const UpdateRules* rules_;
-  std::function<bool(torch::DeviceType)> fuses_;
+  Means means_;
   MemoryRanges memory_;
   std::vector<Part> one_pass_;
   std::vector<Part> fused_;
   std::unordered_map<const c10::TensorImpl*, Part*> places_;  // filled by update()
   std::vector<OptimizerParamGroup> rest_;
+  std::vector<MasterOf> masters_of_rest_;
   bool has_rest_ = false;
   bool has_sparse_gradient_ = false;  // among the rest
   torch::Tensor flag_;

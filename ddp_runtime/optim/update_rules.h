@@ -102,6 +102,9 @@ struct AdamArrays {
 // Writes the square roots of `count` values.
 using SquareRoots = void (*)(const float* values, float* roots, std::size_t count);
 
+// bfloat16, as the upper half of a float's bits.
+using Bf16Bits = std::uint16_t;
+
 // The rules as compiled for one instruction set. Elements do not influence each other, so any range
 // can be cut anywhere, and its parts updated by several threads.
 struct UpdateRules {
@@ -114,6 +117,10 @@ struct UpdateRules {
                         std::size_t count) = nullptr;
   void (*adam_parameter)(const AdamUpdate& update, const AdamArrays& arrays, const float* roots,
                          std::size_t count) = nullptr;
+  // Between bfloat16 and float, the latter rounded to the nearest, ties to even, a NaN to 0x7fc0:
+  // the bits of c10::BFloat16.
+  void (*widen)(const Bf16Bits* values, float* floats, std::size_t count) = nullptr;
+  void (*round)(const float* floats, Bf16Bits* values, std::size_t count) = nullptr;
   SquareRoots square_roots = nullptr;  // null: those of the instruction set
 };
 

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/optim/master_weights.h"
+
+#include "ddp_runtime/torch_compat.h"
+
+namespace ddp::optim {
+namespace {
+
+std::int64_t version_of(const torch::Tensor& tensor) {
+  return static_cast<std::int64_t>(tensor._version());
+}
+
+// The masters take the weights that someone has changed.
+void take_changes(const torch::Tensor& weights, torch::Tensor& values) {
+  const auto unchanged = values.to(weights.scalar_type()).eq(weights);
+  values.copy_(torch::where(unchanged, values, weights.to(torch::kFloat32)));
+}
+
+}  // namespace
+
+bool MasterWeights::are_for(const torch::Tensor& parameter) {
+  const auto type = parameter.scalar_type();
+  return type == torch::kBFloat16 || type == torch::kHalf;
+}
+
+torch::Tensor MasterWeights::values_of(const torch::Tensor& parameter) {
+  if (!are_for(parameter)) return parameter;
+  const torch::NoGradGuard no_grad;
+  auto& master = masters_[parameter.unsafeGetTensorImpl()];
+  if (!master.values.defined()) {
+    master = {parameter, parameter.detach().to(torch::kFloat32), version_of(parameter)};
+  } else if (master.version != version_of(parameter)) {
+    take_changes(parameter.detach(), master.values);
+    note_rounded(parameter);
+  }
+  return master.values;
+}
+
+void MasterWeights::round_into(const std::vector<torch::Tensor>& parameters) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> weights;
+  std::vector<torch::Tensor> values;
+  for (const auto& parameter : parameters) {
+    const auto found = masters_.find(parameter.unsafeGetTensorImpl());
+    if (found == masters_.end()) continue;
+    weights.push_back(parameter);
+    values.push_back(found->second.values);
+  }
+  if (weights.empty()) return;
+  torch_compat::copy_each(weights, values);
+  for (const auto& weight : weights) note_rounded(weight);
+}
+
+void MasterWeights::note_rounded(const torch::Tensor& parameter) {
+  const auto found = masters_.find(parameter.unsafeGetTensorImpl());
+  if (found != masters_.end()) found->second.version = version_of(parameter);
+}
+
+}  // namespace ddp::optim
