@@ -161,6 +161,19 @@ inline void copy_each(at::TensorList to, at::TensorList from) {
 #endif
 }
 
+// The 2-norms, as float32 scalars. On a GPU, these are a few kernels.
+inline std::vector<torch::Tensor> norm_of_each_in_float32(at::TensorList tensors) {
+#if SLURM_DDP_TORCH_2_4
+  return at::_foreach_norm(tensors, 2, torch::kFloat32);
+#else
+  std::vector<torch::Tensor> norms;
+  for (const auto& tensor : tensors) {
+    norms.push_back(at::linalg_vector_norm(tensor, 2, c10::nullopt, false, torch::kFloat32));
+  }
+  return norms;
+#endif
+}
+
 // Multiplies each tensor by a factor on the same device. On a GPU, that is one kernel.
 inline void multiply_each(at::TensorList tensors, const torch::Tensor& factor) {
 #if SLURM_DDP_TORCH_2_4

@@ -10,7 +10,7 @@ std::int64_t version_of(const torch::Tensor& tensor) {
   return static_cast<std::int64_t>(tensor._version());
 }
 
-// The masters take the weights that someone has changed.
+// The masters take the weights that were changed without them.
 void take_changes(const torch::Tensor& weights, torch::Tensor& values) {
   const auto unchanged = values.to(weights.scalar_type()).eq(weights);
   values.copy_(torch::where(unchanged, values, weights.to(torch::kFloat32)));

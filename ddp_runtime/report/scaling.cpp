@@ -147,6 +147,7 @@ std::vector<std::string> unlike(const Scaling& scaling) {
   // Runs of older versions have no settings.
   constexpr std::pair<const char*, const char*> kWork[] = {
       {"precision", "precision"},
+      {"param_type", "type of the weights"},
       {"comm_hook", "comm hook"},
       {"accumulate", "micro-batches per step"},
       {"optimizer", "optimizer"},

@@ -82,6 +82,10 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
       ->capture_default_str();
   app.add_option("--precision", c.precision, "fp32, or mixed precision with bf16 or fp16")
       ->capture_default_str();
+  app.add_option("--param-type", c.param_type,
+                 "fp32, or bf16: keep weights in bf16, and fp32 masters of them in the optimizer "
+                 "(needs --precision bf16)")
+      ->capture_default_str();
   app.add_option("--loss-scale", t.loss_scale,
                  "Initial loss scale; 0 means 65536 with fp16, no loss scaling otherwise")
       ->check(not_negative())
@@ -246,6 +250,13 @@ comm::Backend backend_of(const TrainCommandLine& c) {
   return backend;
 }
 
+amp::Precision param_type_of(const std::string& name) {
+  if (name == "fp32") return amp::Precision::fp32;
+  if (name == "bf16") return amp::Precision::bf16;
+  throw UsageError(
+      fmt::format("unknown type of weights '{}' (--param-type); use fp32 or bf16", name));
+}
+
 // Performs the checks that CLI11 cannot.
 void interpret(TrainCommandLine& c) {
   auto& t = c.train;
@@ -258,9 +269,14 @@ void interpret(TrainCommandLine& c) {
         "--staleness needs --device cpu: asynchronous training keeps its shards there");
   }
   t.precision = amp::parse_precision(c.precision);
+  t.param_type = param_type_of(c.param_type);
   t.schedule = train::parse_schedule(c.schedule);
   t.on_nan = train::parse_on_nan(c.on_nan);
   t.parallel.hook = hooks::by_name(c.comm_hook);
+  if (t.param_type != amp::Precision::fp32 && c.comm_hook.starts_with("powersgd")) {
+    throw UsageError(
+        "--comm-hook powersgd compresses float32 gradients only; leave out --param-type bf16");
+  }
   if (c.comm_hook == "noop") t.parallel.check_parameters_every = 0;  // ranks drift apart
   if (c.deterministic && t.staleness.value_or(0) > 0) {
     throw UsageError(

@@ -16,6 +16,7 @@ struct TrainCommandLine {
   std::string text;  // as typed, for the report
   std::string data = "digits";
   std::string precision = "fp32";
+  std::string param_type = "fp32";
   std::string device = "cpu";
   std::string backend = "auto";
   std::string schedule = "constant";

@@ -32,6 +32,8 @@ const TrainOptions& require_possible(const TrainOptions& o) {
          "the gradients of all ranks are never combined, so they have no common norm");
   refuse(o.loss_scale > 0 || o.precision == amp::Precision::fp16, "loss scaling",
          "ranks in different steps have no common scale");
+  refuse(o.param_type != amp::Precision::fp32, "--param-type bf16",
+         "the parameter server keeps float32 weights only");
   refuse(static_cast<bool>(o.parallel.hook), "--comm-hook",
          "gradients are sent to servers, not reduced in buckets");
   refuse(o.channels_last, "--channels-last",

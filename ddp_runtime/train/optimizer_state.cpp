@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/errors.h"
+#include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/torch_compat.h"
 
 namespace ddp::train {
@@ -50,19 +51,17 @@ void append_adam(torch::optim::Optimizer& optimizer, const NamedTensor& p,
 
 // Returns an undefined tensor if the optimizer does not have this field.
 torch::Tensor allocate_sgd(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter,
-                           const std::string& field) {
+                           const std::string& field, torch::Tensor buffer) {
   if (field != "momentum_buffer") return {};
-  auto buffer = torch::zeros_like(parameter).detach();
   state_of<SGDParamState>(optimizer, parameter).momentum_buffer(buffer);
   return buffer;
 }
 
 template <class State>
 torch::Tensor allocate_adam(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter,
-                            const std::string& field) {
+                            const std::string& field, torch::Tensor buffer) {
   auto& state = state_of<State>(optimizer, parameter);
   if (field == "step") return torch::zeros({}, torch::kInt64);
-  auto buffer = torch::zeros_like(parameter).detach();
   if (field == "exp_avg") {
     state.exp_avg(buffer);
   } else if (field == "exp_avg_sq") {
@@ -125,6 +124,26 @@ const torch::Tensor& OptimizerState::parameter_of(const std::string& name,
   return found->second;
 }
 
+// Like what the optimizer updates.
+torch::Tensor OptimizerState::zeros_for(const torch::Tensor& parameter) const {
+  const auto* const keeper = dynamic_cast<const optim::KeepsMasters*>(&optimizer_);
+  auto* const masters = keeper == nullptr ? nullptr : keeper->masters();
+  return torch::zeros_like(masters == nullptr ? parameter : masters->values_of(parameter)).detach();
+}
+
+torch::Tensor OptimizerState::allocate(const torch::Tensor& parameter, const std::string& field) {
+  const auto zeros = zeros_for(parameter);
+  switch (kind_) {
+    case Kind::sgd:
+      return allocate_sgd(optimizer_, parameter, field, zeros);
+    case Kind::adam:
+      return allocate_adam<AdamParamState>(optimizer_, parameter, field, zeros);
+    case Kind::adamw:
+      return allocate_adam<AdamWParamState>(optimizer_, parameter, field, zeros);
+  }
+  return {};
+}
+
 std::vector<NamedTensor> OptimizerState::allocate(std::span<const std::string> names) {
   const torch::NoGradGuard no_grad;
   optimizer_.state().clear();
@@ -132,18 +151,7 @@ std::vector<NamedTensor> OptimizerState::allocate(std::span<const std::string> n
   for (const auto& name : names) {
     std::string field;
     const torch::Tensor& parameter = parameter_of(name, field);
-    torch::Tensor tensor;
-    switch (kind_) {
-      case Kind::sgd:
-        tensor = allocate_sgd(optimizer_, parameter, field);
-        break;
-      case Kind::adam:
-        tensor = allocate_adam<AdamParamState>(optimizer_, parameter, field);
-        break;
-      case Kind::adamw:
-        tensor = allocate_adam<AdamWParamState>(optimizer_, parameter, field);
-        break;
-    }
+    const auto tensor = allocate(parameter, field);
     if (!tensor.defined()) {
       throw UsageError(fmt::format(
           "the checkpoint has optimizer state '{}', which this optimizer does not have; resume "

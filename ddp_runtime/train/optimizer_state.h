@@ -27,14 +27,16 @@ class OptimizerState {
   std::vector<NamedTensor> tensors() const;
 
   // Allocates state for exactly these names and returns the tensors to be filled, in the same
-  // order. Throws UsageError if a name does not belong to this optimizer and these parameters. Call
-  // commit() after filling them.
+  // order. State is float32 if the parameter has a master. Throws UsageError if a name does not
+  // belong to this optimizer and these parameters. Call commit() after filling them.
   std::vector<NamedTensor> allocate(std::span<const std::string> names);
   void commit(std::span<const NamedTensor> filled);
 
  private:
   enum class Kind : std::uint8_t { sgd, adam, adamw };
 
+  torch::Tensor zeros_for(const torch::Tensor& parameter) const;
+  torch::Tensor allocate(const torch::Tensor& parameter, const std::string& field);
   const torch::Tensor& parameter_of(const std::string& name, std::string& field) const;
 
   torch::optim::Optimizer& optimizer_;

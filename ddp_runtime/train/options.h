@@ -58,6 +58,9 @@ struct TrainOptions {
   double decay_factor = 0.1;       // schedule step: factor per decay
   double clip_norm = 0;            // 0: no clipping
   amp::Precision precision = amp::Precision::fp32;
+  // fp32, or bf16: the weights that multiply inputs are bfloat16, and the optimizer keeps float32
+  // masters of them. Needs `precision` bf16. See bf16_weights.h.
+  amp::Precision param_type = amp::Precision::fp32;
   // Initial scale of dynamic loss scaling; 0: 65536 with fp16, no scaling otherwise.
   double loss_scale = 0;
   OnNan on_nan = OnNan::stop;

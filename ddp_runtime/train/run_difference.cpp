@@ -46,6 +46,7 @@ nlohmann::json run_settings(const TrainOptions& options) {
                              {"momentum", options.optimizer.momentum},
                              {"weight_decay", options.optimizer.weight_decay},
                              {"precision", precision_name(options.precision)},
+                             {"param_type", precision_name(options.param_type)},
                              {"accumulate", options.micro_batches},
                              {"clip", options.clip_norm},
                              {"warmup", options.warmup_steps},

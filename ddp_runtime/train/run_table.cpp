@@ -70,6 +70,7 @@ std::string precision(const TrainOptions& o) {
       text = "fp16 autocast, loss scaled";
       break;
   }
+  if (o.param_type == amp::Precision::bf16) text += ", bf16 weights with fp32 masters";
   if (o.loss_scale > 0) text += fmt::format(", loss scale from {}", o.loss_scale);
   if (o.channels_last) text += ", channels last in memory";
   if (o.on_nan == OnNan::skip) text += ", steps that are not finite are skipped";

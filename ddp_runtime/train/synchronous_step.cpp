@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/train/clip_gradients.h"
 #include "ddp_runtime/train/forward_pass.h"
@@ -56,6 +57,9 @@ SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
       optimizer_(make_optimizer(module, options.optimizer)),
       scaler_(make_scaler(options)) {
   amp::require_precision(device_.type(), options_.precision);
+  if (options_.param_type != amp::Precision::fp32) {
+    dynamic_cast<optim::KeepsMasters&>(*optimizer_).keep_masters();
+  }
   if (skips() && device_.is_cpu()) watch_.emplace(group_);
   if (device_.is_cpu()) return;
   marks_.emplace(device_);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/train/training_run.h"
+#include "ddp_runtime/train/bf16_weights.h"
 
 #include <fmt/format.h>
 
@@ -57,8 +58,21 @@ LearningRate learning_rate_of(const TrainOptions& options, int ranks) {
   return rate;
 }
 
+void require_types(const TrainOptions& options) {
+  if (options.param_type == amp::Precision::fp32) return;
+  if (options.param_type != amp::Precision::bf16) {
+    throw UsageError("--param-type must be fp32 or bf16");
+  }
+  if (options.precision != amp::Precision::bf16) {
+    throw UsageError(
+        "--param-type bf16 needs --precision bf16: weights in bf16 are multiplied in bf16");
+  }
+}
+
 // Called before anything is built on the module's memory.
 Objective objective_of(const TrainTask& task, const TrainOptions& options) {
+  require_types(options);
+  if (options.param_type == amp::Precision::bf16) use_bf16_weights(task.module);
   if (!options.channels_last) return {task.forward, task.loss};
   store_channels_last(task.module, task.model_name);
   return {[forward = task.forward](const torch::Tensor& inputs) {

@@ -113,6 +113,7 @@ TrainingState::TrainingState(comm::Group& group, torch::nn::Module& module,
       module_(module),
       replica_(replica),
       user_(user),
+      keeper_(dynamic_cast<optim::KeepsMasters*>(&optimizer)),
       optimizer_state_(std::make_unique<OptimizerState>(optimizer, named_parameters(module_))),
       generators_(generator_devices(module)) {
   for (const auto& parameter : named_parameters(module_)) {
@@ -126,8 +127,16 @@ bool TrainingState::is_replicated(const std::string& array) const {
   return array.starts_with(kOptimizer) || parameters_.contains(array);
 }
 
+optim::MasterWeights* TrainingState::masters() const {
+  return keeper_ == nullptr ? nullptr : keeper_->masters();
+}
+
+// See Note [Masters in a checkpoint].
 std::vector<NamedTensor> TrainingState::model_tensors() const {
   auto tensors = named_parameters(module_);
+  if (auto* const kept = masters()) {
+    for (auto& t : tensors) t.tensor = kept->values_of(t.tensor);
+  }
   for (auto& buffer : named_buffers(module_)) tensors.push_back(std::move(buffer));
   for (auto& t : tensors) t.tensor = t.tensor.detach();
   return tensors;
@@ -172,12 +181,29 @@ std::vector<NamedTensor> TrainingState::collect() {
   return arrays;
 }
 
+// The type in which an array of the model or of the user is read.
+torch::ScalarType TrainingState::type_in(const ckpt::Checkpoint& checkpoint,
+                                         const std::string& name,
+                                         const torch::Tensor& tensor) const {
+  const auto* const stored = checkpoint.find(name);
+  const bool is_short = stored != nullptr && masters() != nullptr && parameters_.contains(name) &&
+                        tensor.scalar_type() == torch::kFloat32;
+  if (is_short && stored->dtype == ckpt::DType::bfloat16) return torch::kBFloat16;
+  if (is_short && stored->dtype == ckpt::DType::float16) return torch::kHalf;
+  return tensor.scalar_type();
+}
+
+void TrainingState::round_masters() {
+  auto* const kept = masters();
+  if (kept != nullptr) kept->round_into(module_.parameters());
+}
+
 void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
   const torch::NoGradGuard no_grad;
   std::vector<Target> targets;
   // Read beside the model, which stays as it is if the checkpoint turns out to be damaged.
   for (const auto& [name, tensor] : plain_tensors()) {
-    const auto options = tensor.options().device(torch::kCPU);
+    const auto options = torch::TensorOptions(torch::kCPU).dtype(type_in(checkpoint, name, tensor));
     targets.push_back({{name, torch::empty(tensor.sizes(), options)}, tensor});
   }
   std::vector<std::string> optimizer_names;
@@ -219,6 +245,7 @@ void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
     if (target.destination.defined()) target.destination.copy_(target.array.tensor);
   }
   optimizer_state_->commit(optimizer_tensors);
+  round_masters();
   const auto* first = order.data_ptr<std::int64_t>();
   loaded_order_.assign(first, first + order.numel());
 }
@@ -241,6 +268,7 @@ void TrainingState::restore_generator(torch::Device device, torch::Tensor loaded
 
 void TrainingState::distribute(std::uint64_t seed) {
   broadcast_from_leader(group_, plain_tensors());
+  round_masters();
 
   nlohmann::json names = nlohmann::json::array();
   auto optimizer_tensors = optimizer_state_->tensors();

@@ -21,6 +21,7 @@
 
 #include "ddp_runtime/amp/grad_scaler.h"
 #include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/train/best_evaluation.h"
 #include "ddp_runtime/train/user_state.h"
@@ -53,6 +54,10 @@ struct Position {
   static Position from_json(const nlohmann::json& json);  // throws UsageError
 };
 
+// Note [Masters in a checkpoint]
+// If the optimizer keeps masters, the arrays of the model are the masters: the weights are those
+// values rounded, so nothing is lost, and a run resumes whether its weights are float32 or short
+// now.
 class TrainingState {
  public:
   // `replica`, which may be null, provides the gradient order. All arguments must outlive this
@@ -89,6 +94,10 @@ class TrainingState {
   const UserState& user() const noexcept { return user_; }
 
  private:
+  optim::MasterWeights* masters() const;
+  torch::ScalarType type_in(const ckpt::Checkpoint& checkpoint, const std::string& name,
+                            const torch::Tensor& tensor) const;
+  void round_masters();
   std::vector<NamedTensor> model_tensors() const;
   std::vector<NamedTensor> plain_tensors() const;
   void restore_generator(torch::Device device, torch::Tensor loaded, std::uint64_t seed);
@@ -97,6 +106,7 @@ class TrainingState {
   torch::nn::Module& module_;
   DistributedDataParallel* replica_;
   const UserState& user_;
+  const optim::KeepsMasters* keeper_;  // the optimizer; null if it cannot keep masters
   std::unique_ptr<OptimizerState> optimizer_state_;
   std::unordered_set<std::string> parameters_;  // by array name
   std::vector<std::int64_t> loaded_order_;      // see DistributedDataParallel::gradient_order

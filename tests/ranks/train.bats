@@ -113,6 +113,9 @@ PY
   refused 2 "unknown model 'vgg'" --model vgg
   refused 2 "unknown optimizer 'lion'" --optimizer lion
   refused 2 "unknown precision 'fp8'" --precision fp8
+  refused 2 "unknown type of weights 'fp16' (--param-type); use fp32 or bf16" --param-type fp16
+  refused 2 "--param-type bf16 needs --precision bf16" --param-type bf16
+  refused 2 "--comm-hook powersgd compresses float32 gradients only" --precision bf16 --param-type bf16 --comm-hook powersgd
   refused 2 "--backend nccl is for GPUs; add --device cuda, or use --backend mpi" --backend nccl
   refused 2 "unknown device 'gpu'; use cpu or cuda" --device gpu
   refused 2 "--deterministic needs --backend mpi: NCCL does not add in rank order" --device cuda --backend nccl --deterministic

@@ -32,7 +32,7 @@ make_text() {
 
 eval_loss() { sed -n 's/^done: .* eval loss \([0-9.]*\),.*/\1/p' <<< "$output"; }
 
-@test "gpt learns a real text on two ranks, and equally well in bf16" {
+@test "gpt learns a real text on two ranks, and equally well in bf16 and with bf16 weights" {
   make_text
   options=(--model gpt --data "text:$text" --width 64 --layers 1 --heads 2 --context 16 --batch 32
     --epochs 20 --steps 400 --optimizer adamw --lr 0.005 --warmup 20 --schedule cosine --clip 1)
@@ -40,20 +40,25 @@ eval_loss() { sed -n 's/^done: .* eval loss \([0-9.]*\),.*/\1/p' <<< "$output"; 
   full=$(eval_loss)
   run -0 ranks 2 "${options[@]}" --precision bf16
   half=$(eval_loss)
+  run -0 ranks 2 "${options[@]}" --precision bf16 --param-type bf16
+  [[ "$output" == *"bf16 autocast, bf16 weights with fp32 masters"* ]]
+  short=$(eval_loss)
   # Counting letters reaches a loss of `letters` on the held-out tenth, and no less. So a lower loss
   # means that the model learned from the preceding letters.
-  run -0 python3 - "$text" "$full" "$half" <<'PY'
+  run -0 python3 - "$text" "$full" "$half" "$short" <<'PY'
 import collections, math, sys
 text = open(sys.argv[1], "rb").read()
-full, half = map(float, sys.argv[2:])
+full, half, short = map(float, sys.argv[2:])
 split = len(text) * 9 // 10
 counts = collections.Counter(text[:split])
 letters = -sum(math.log((counts[b] + 1) / (split + 256)) for b in text[split:]) / (len(text) - split)
-for loss in (full, half):
+for loss in (full, half, short):
     assert loss < letters - 0.2, (loss, letters)
 # This early in training, a change in rounding alone moves the loss by 1 % (at four times the
 # learning rate, and with PyTorch 2.11, by 8 %).
 assert abs(half - full) < 0.04 * full, (half, full)
+# The weights are rounded either way: only the sums of gradients are rounded more often.
+assert abs(short - half) < 0.02 * half, (short, half)
 PY
 }
 

@@ -294,6 +294,39 @@ TEST_P(FusedOptimizers, StepInPartsWithoutAHostWait) {
 }
 
 // Steps without a flag wait for the flags before them, and settle_step() still follows.
+// One conversion of all gradients, one update of all masters, one rounding of all weights.
+TEST_P(FusedOptimizers, UpdateMastersOfShortWeightsWithoutAHostWait) {
+  Tensors host;
+  Tensors on_device;
+  for (const auto& size : {std::vector<std::int64_t>{50}, {6, 7}}) {
+    on_device.push_back(torch::randn(size).to(torch::kBFloat16).to(device()).requires_grad_(true));
+    host.push_back(on_device.back().detach().cpu().to(torch::kFloat32).requires_grad_(true));
+  }
+  const auto ours = GetParam().ours(on_device);
+  const auto theirs = GetParam().theirs(host);
+  auto& keeper = dynamic_cast<optim::KeepsMasters&>(*ours);
+  keeper.keep_masters();
+  for (int i = 0; i < 4; ++i) {
+    const bool skipped = i == 2;
+    for (std::size_t k = 0; k < host.size(); ++k) {
+      const auto gradient = (torch::randn(host[k].sizes()) * 1e-2).to(torch::kBFloat16);
+      on_device[k].mutable_grad() = gradient.to(device());
+      host[k].mutable_grad() = gradient.to(torch::kFloat32);
+    }
+    if (i >= 2) skipping(*ours).skip_next_step_if(flag_of(skipped));
+    forget_host_waits();
+    ours->step();
+    EXPECT_EQ(host_wait_names(), std::vector<std::string>()) << "step " << i;
+    if (i >= 2) skipping(*ours).settle_step(skipped);
+    if (!skipped) theirs->step();
+    for (std::size_t k = 0; k < host.size(); ++k) {
+      const auto master = keeper.masters()->values_of(on_device[k]).cpu();
+      EXPECT_TRUE(torch::allclose(master, host[k].detach(), 1e-5, 1e-6)) << i << ", " << k;
+      EXPECT_TRUE(torch::equal(on_device[k].detach().cpu(), master.to(torch::kBFloat16)));
+    }
+  }
+}
+
 TEST_P(FusedOptimizers, UsualStepMayFollowBeforeTheFlagIsKnown) {
   for (const bool in_parts : {false, true}) {
     Twins twins({{3}, {4, 5}});

@@ -63,6 +63,19 @@ TEST(ClipGradients, SpreadsWhatIsNotFinite) {
   EXPECT_TRUE(all[0].grad().isnan().all().item<bool>());
 }
 
+// In bfloat16 itself, the norm of many values would stop growing.
+TEST(ClipGradients, NormsOfBfloat16AreComputedInFloat32) {
+  auto full = test::on_test_device(torch::zeros({4})).requires_grad_();
+  auto brief = test::on_test_device(torch::zeros({100000}, torch::kBFloat16)).requires_grad_();
+  full.mutable_grad() = torch::full_like(full, 3).detach();
+  brief.mutable_grad() = torch::full_like(brief, 0.01).detach();
+  const double value = brief.grad()[0].item<float>();
+  const double norm = std::sqrt(4 * 9 + 100000 * value * value);
+  clip_gradients({full, brief}, 1);
+  EXPECT_NEAR(full.grad()[0].item<float>(), 3 / norm, 1e-4);
+  EXPECT_NEAR(brief.grad()[0].item<float>(), value / norm, 1e-5);
+}
+
 TEST(ClipGradients, WithoutGradientsDoesNothing) {
   clip_gradients({test::on_test_device(torch::zeros({3}))}, 1);
 }

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training with weights in bfloat16 and float32 masters of them.
+#include "ddp_runtime/train/bf16_weights.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "ddp_runtime/data/tensor_dataset.h"
+#include "ddp_runtime/models/model.h"
+#include "ddp_runtime/train/trainer.h"
+#include "hdf5_ckpt/checkpoint_directory.h"
+#include "tests/unit/error_of.h"
+#include "tests/unit/temporary_directory.h"
+#include "tests/unit/test_device.h"
+
+namespace ddp::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+data::DataPair small_images() {
+  auto generator = torch::make_generator<torch::CPUGeneratorImpl>(7);
+  const auto inputs = torch::randn({64, 1, 4, 4}, generator);
+  const auto targets = inputs.mean({1, 2, 3}).gt(0).to(torch::kInt64);
+  const auto data = std::make_shared<data::TensorDataset>(inputs, targets, 2);
+  return {"images", data, data};
+}
+
+torch::nn::Sequential normed_network() {
+  torch::nn::Sequential net(torch::nn::Flatten(),
+                            torch::nn::LayerNorm(torch::nn::LayerNormOptions({16})),
+                            torch::nn::Linear(16, 24), torch::nn::ReLU(), torch::nn::Linear(24, 2));
+  const torch::NoGradGuard no_grad;
+  auto generator = torch::make_generator<torch::CPUGeneratorImpl>(8);
+  // Values that bfloat16 can hold, so that both types begin with the same ones.
+  for (auto& p : net->parameters()) {
+    p.copy_((torch::randn(p.sizes(), generator) * 0.3).to(torch::kBFloat16));
+  }
+  return net;
+}
+
+class Bf16Weights : public testing::Test {
+ protected:
+  Bf16Weights() {
+    torch::set_num_threads(1);
+    options_.batch = 16;
+    options_.steps = 12;
+    options_.precision = amp::Precision::bf16;
+    options_.param_type = amp::Precision::bf16;
+    options_.optimizer = {"adamw", 0.003, 0, 0.01};
+  }
+
+  // The result of rank 0, whose parameters are left in `parameters_`, in float32.
+  RunResult train(int ranks) {
+    RunResult result;
+    test::run_ranks(ranks, [&](comm::Group& group) {
+      auto net = normed_network();
+      test::move_to_test_device(*net);
+      auto options = options_;
+      options.batch /= ranks;
+      Trainer trainer(group,
+                      {"test", "test", "net", *net,
+                       [&](const torch::Tensor& x) { return net->forward(x); }, small_images()},
+                      options);
+      const auto mine = trainer.fit();
+      if (group.rank() != 0) return;
+      result = mine;
+      types_.clear();
+      parameters_.clear();
+      for (const auto& p : test::on_cpu(net->parameters())) {
+        types_.push_back(p.scalar_type());
+        parameters_.push_back(p.to(torch::kFloat32));
+      }
+    });
+    return result;
+  }
+
+  void save_in(const fs::path& directory) { options_.checkpoint.directory = directory; }
+  void use_float32_weights() { options_.param_type = amp::Precision::fp32; }
+
+  test::TemporaryDirectory temporary_;
+  TrainOptions options_;
+  std::vector<torch::Tensor> parameters_;
+  std::vector<torch::ScalarType> types_;
+};
+
+TEST_F(Bf16Weights, AreThoseThatMultiplyInputs) {
+  train(1);
+  const auto half = torch::kBFloat16;
+  const auto full = torch::kFloat32;
+  EXPECT_EQ(types_, (std::vector{full, full, half, full, half, full}));
+  const torch::nn::Sequential with_embedding(torch::nn::Embedding(3, 4), torch::nn::Linear(4, 2));
+  use_bf16_weights(*with_embedding);
+  EXPECT_EQ(with_embedding->parameters()[0].scalar_type(), full);
+  EXPECT_EQ(with_embedding->parameters()[1].scalar_type(), half);
+}
+
+// Autocast rounds float32 weights in each forward pass, and computes their gradients in bfloat16:
+// without other ranks, only the place of the roundings differs.
+TEST_F(Bf16Weights, OneRankTrainsLikeFloat32WeightsUnderAutocast) {
+  const auto half = train(1);
+  auto expected = parameters_;
+  use_float32_weights();
+  const auto full = train(1);
+  EXPECT_EQ(half.train_loss, full.train_loss);
+  EXPECT_EQ(half.evaluation.loss, full.evaluation.loss);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const bool rounded = parameters_[i].dim() > 1;
+    const auto reference =
+        rounded ? parameters_[i].to(torch::kBFloat16).to(torch::kFloat32) : parameters_[i];
+    EXPECT_TRUE(torch::equal(expected[i], reference)) << i;
+  }
+}
+
+TEST_F(Bf16Weights, InterruptedRunEndsBitwiseTheSame) {
+  for (const char* optimizer : {"sgd", "adamw"}) {
+    options_.optimizer.name = optimizer;
+    options_.clip_norm = 0.5;
+    options_.checkpoint = {};
+    options_.steps = 12;
+    const auto whole = train(2);
+    save_in(temporary_.path() / optimizer);
+    options_.steps = 7;
+    train(2);
+    options_.steps = 12;
+    const auto resumed = train(2);
+    EXPECT_EQ(resumed.parameters_crc32c, whole.parameters_crc32c) << optimizer;
+    EXPECT_EQ(resumed.evaluation.loss, whole.evaluation.loss) << optimizer;
+  }
+}
+
+// The arrays of a checkpoint have the names, types and values of a run with float32 weights.
+TEST_F(Bf16Weights, RunContinuesWithTheOtherType) {
+  const auto whole = train(1);
+  for (const bool half_first : {true, false}) {
+    save_in(temporary_.path() / (half_first ? "half-first" : "full-first"));
+    options_.steps = 5;
+    options_.param_type = half_first ? amp::Precision::bf16 : amp::Precision::fp32;
+    train(1);
+    options_.steps = 12;
+    options_.param_type = half_first ? amp::Precision::fp32 : amp::Precision::bf16;
+    EXPECT_EQ(train(1).evaluation.loss, whole.evaluation.loss) << half_first;
+    EXPECT_EQ(types_[2], half_first ? torch::kFloat32 : torch::kBFloat16);
+  }
+}
+
+TEST_F(Bf16Weights, CheckpointHoldsTheMasters) {
+  save_in(temporary_.path());
+  train(2);
+  const auto newest = ckpt::CheckpointDirectory(temporary_.path()).newest_verified();
+  ASSERT_TRUE(newest);
+  int matrices = 0;
+  for (const auto& array : newest->checkpoint.arrays()) {
+    if (!array.name.starts_with("model/") || array.shape.size() < 2) continue;
+    ++matrices;
+    EXPECT_EQ(array.dtype, ckpt::DType::float32) << array.name;
+    const auto stored = newest->checkpoint.read(array.name);
+    std::vector<float> values(stored.bytes.size() / sizeof(float));
+    std::memcpy(values.data(), stored.bytes.data(), stored.bytes.size());
+    const auto master = torch::tensor(values);
+    EXPECT_FALSE(torch::equal(master, master.to(torch::kBFloat16).to(torch::kFloat32)))
+        << "the bits that bfloat16 cannot hold are missing";
+  }
+  EXPECT_EQ(matrices, 2);
+}
+
+TEST_F(Bf16Weights, NeedAutocast) {
+  options_.precision = amp::Precision::fp32;
+  EXPECT_THAT(error_of([&] { train(1); }), HasSubstr("--param-type bf16 needs --precision bf16"));
+  options_.param_type = amp::Precision::fp16;
+  EXPECT_THAT(error_of([&] { train(1); }), HasSubstr("--param-type must be fp32 or bf16"));
+  options_.param_type = options_.precision = amp::Precision::bf16;
+  options_.optimizer = {"sgd", 0.1, 0.9, 0};
+  options_.staleness = 1;
+  EXPECT_THAT(error_of([&] { train(1); }),
+              HasSubstr("--staleness cannot be combined with --param-type bf16"));
+}
+
+}  // namespace
+}  // namespace ddp::train
