@@ -12,6 +12,10 @@ std::int64_t version_of(const torch::Tensor& tensor) {
 
 // The masters take the weights that were changed without them.
 void take_changes(const torch::Tensor& weights, torch::Tensor& values) {
+  if (weights.sizes() != values.sizes() || weights.device() != values.device()) {
+    values = weights.to(torch::kFloat32);
+    return;
+  }
   const auto unchanged = values.to(weights.scalar_type()).eq(weights);
   values.copy_(torch::where(unchanged, values, weights.to(torch::kFloat32)));
 }
@@ -28,8 +32,10 @@ torch::Tensor MasterWeights::values_of(const torch::Tensor& parameter) {
   const torch::NoGradGuard no_grad;
   auto& master = masters_[parameter.unsafeGetTensorImpl()];
   if (!master.values.defined()) {
-    master = {parameter, parameter.detach().to(torch::kFloat32), version_of(parameter)};
-  } else if (master.version != version_of(parameter)) {
+    master.parameter = parameter;
+    master.values = parameter.detach().to(torch::kFloat32);
+    note_rounded(parameter);
+  } else if (master.version != version_of(parameter) || master.memory != parameter.data_ptr()) {
     take_changes(parameter.detach(), master.values);
     note_rounded(parameter);
   }
@@ -53,7 +59,9 @@ void MasterWeights::round_into(const std::vector<torch::Tensor>& parameters) {
 
 void MasterWeights::note_rounded(const torch::Tensor& parameter) {
   const auto found = masters_.find(parameter.unsafeGetTensorImpl());
-  if (found != masters_.end()) found->second.version = version_of(parameter);
+  if (found == masters_.end()) return;
+  found->second.version = version_of(parameter);
+  found->second.memory = parameter.data_ptr();
 }
 
 }  // namespace ddp::optim

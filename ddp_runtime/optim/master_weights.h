@@ -9,8 +9,9 @@
 // optimizer is float32.
 //
 // A master is made from its weights in the first step. Whoever writes the weights between steps
-// (clamps them, reads them from a file) changes the version of the tensor; the master then takes
-// the new values where they differ from its own, rounded, and keeps its precision elsewhere.
+// (clamps them, reads them from a file) changes the version of the tensor or gives it other memory;
+// the master then takes the new values where they differ from its own, rounded, and keeps its
+// precision elsewhere. Writes through `.data()` leave no trace, and the next step undoes them.
 #pragma once
 
 #include <torch/torch.h>
@@ -39,7 +40,9 @@ class MasterWeights {
   struct Master {
     torch::Tensor parameter;  // kept, so that its address remains its own
     torch::Tensor values;
-    std::int64_t version;  // of the parameter, when it was last equal to the rounded values
+    // Of the parameter, when it was last equal to the rounded values.
+    std::int64_t version;
+    const void* memory;
   };
 
   std::unordered_map<const c10::TensorImpl*, Master> masters_;

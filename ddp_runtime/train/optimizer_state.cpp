@@ -51,17 +51,19 @@ void append_adam(torch::optim::Optimizer& optimizer, const NamedTensor& p,
 
 // Returns an undefined tensor if the optimizer does not have this field.
 torch::Tensor allocate_sgd(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter,
-                           const std::string& field, torch::Tensor buffer) {
+                           const std::string& field, const torch::Tensor& values) {
   if (field != "momentum_buffer") return {};
+  auto buffer = torch::zeros_like(values).detach();
   state_of<SGDParamState>(optimizer, parameter).momentum_buffer(buffer);
   return buffer;
 }
 
 template <class State>
 torch::Tensor allocate_adam(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter,
-                            const std::string& field, torch::Tensor buffer) {
+                            const std::string& field, const torch::Tensor& values) {
   auto& state = state_of<State>(optimizer, parameter);
   if (field == "step") return torch::zeros({}, torch::kInt64);
+  auto buffer = torch::zeros_like(values).detach();
   if (field == "exp_avg") {
     state.exp_avg(buffer);
   } else if (field == "exp_avg_sq") {
@@ -124,22 +126,22 @@ const torch::Tensor& OptimizerState::parameter_of(const std::string& name,
   return found->second;
 }
 
-// Like what the optimizer updates.
-torch::Tensor OptimizerState::zeros_for(const torch::Tensor& parameter) const {
+// What the optimizer updates.
+torch::Tensor OptimizerState::values_of(const torch::Tensor& parameter) const {
   const auto* const keeper = dynamic_cast<const optim::KeepsMasters*>(&optimizer_);
   auto* const masters = keeper == nullptr ? nullptr : keeper->masters();
-  return torch::zeros_like(masters == nullptr ? parameter : masters->values_of(parameter)).detach();
+  return masters == nullptr ? parameter : masters->values_of(parameter);
 }
 
 torch::Tensor OptimizerState::allocate(const torch::Tensor& parameter, const std::string& field) {
-  const auto zeros = zeros_for(parameter);
+  const auto values = values_of(parameter);
   switch (kind_) {
     case Kind::sgd:
-      return allocate_sgd(optimizer_, parameter, field, zeros);
+      return allocate_sgd(optimizer_, parameter, field, values);
     case Kind::adam:
-      return allocate_adam<AdamParamState>(optimizer_, parameter, field, zeros);
+      return allocate_adam<AdamParamState>(optimizer_, parameter, field, values);
     case Kind::adamw:
-      return allocate_adam<AdamWParamState>(optimizer_, parameter, field, zeros);
+      return allocate_adam<AdamWParamState>(optimizer_, parameter, field, values);
   }
   return {};
 }

@@ -35,7 +35,7 @@ class OptimizerState {
  private:
   enum class Kind : std::uint8_t { sgd, adam, adamw };
 
-  torch::Tensor zeros_for(const torch::Tensor& parameter) const;
+  torch::Tensor values_of(const torch::Tensor& parameter) const;
   torch::Tensor allocate(const torch::Tensor& parameter, const std::string& field);
   const torch::Tensor& parameter_of(const std::string& name, std::string& field) const;
 

@@ -162,6 +162,22 @@ TEST_P(MasterWeightsOf, TakeWhatSomeoneElseWrote) {
   EXPECT_FALSE(torch::equal(reference, weights.to(torch::kFloat32)));
 }
 
+// torch::load() of a module replaces the memory of its parameters.
+TEST_P(MasterWeightsOf, TakeWeightsInOtherMemory) {
+  ShortAndLong pair(GetParam(), some_values(), torch::kBFloat16);
+  for (int i = 0; i < 3; ++i) {
+    pair.set_gradients();
+    pair.step();
+    auto weights = pair.parameters()[1];
+    auto reference = pair.references()[1];
+    const torch::NoGradGuard no_grad;
+    const auto loaded = torch::randn({40, 3}).to(torch::kBFloat16);
+    weights.set_data(loaded);
+    reference.copy_(loaded.to(torch::kFloat32));
+    pair.expect_same();
+  }
+}
+
 TEST_P(MasterWeightsOf, SpecialValuesAreRoundedLikeLibtorch) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
