@@ -242,5 +242,21 @@ TEST(MasterWeights, SharedMemoryIsLeftToLibtorch) {
   EXPECT_FLOAT_EQ(b[5].item<float>(), 1.0F);
 }
 
+// A gradient in another order of elements leaves its parameter to libtorch, which comes last in a
+// partial step: an update of the same memory must not be moved before it.
+TEST(MasterWeights, SharedStorageIsNotUpdatedInParts) {
+  const auto memory = torch::ones({10}, torch::kBFloat16);
+  const auto a = memory.narrow(0, 0, 4).detach().requires_grad_(true);
+  const auto b = memory.narrow(0, 4, 6).view({2, 3}).detach().requires_grad_(true);
+  AdamW optimizer({a, b}, torch::optim::AdamWOptions(0.1));
+  optimizer.keep_masters();
+  a.mutable_grad() = torch::ones_like(a);
+  b.mutable_grad() = torch::ones({3, 2}, torch::kBFloat16).t();
+  EXPECT_EQ(optimizer.begin_partial_step(), nullptr);
+  optimizer.step();
+  EXPECT_NEAR(a[0].item<float>(), 0.9, 0.01);
+  EXPECT_NEAR(b[0][0].item<float>(), 0.9, 0.01);
+}
+
 }  // namespace
 }  // namespace ddp::optim

@@ -56,6 +56,47 @@ void expect_same_bits(const Floats& a, const Floats& b, const char* name) {
 constexpr std::size_t kBefore = 3;  // not updated, so that the arrays are not aligned to vectors
 constexpr std::size_t kAfter = 5;   // not updated
 
+// The nearest of the two bfloat16 around a float, found by comparing distances.
+Bf16Bits nearest(float value) {
+  if (std::isnan(value)) return 0x7fc0;
+  const auto below = std::bit_cast<std::uint32_t>(value) & 0xffff0000U;
+  const auto above = below + 0x10000U;
+  if (std::isinf(value)) return static_cast<Bf16Bits>(below >> 16);
+  // Beyond the largest number comes the power of two that infinity stands for.
+  const auto magnitude = [](std::uint32_t bits) {
+    const float f = std::bit_cast<float>(bits);
+    return std::isinf(f) ? std::copysign(0x1p128, f) : static_cast<double>(f);
+  };
+  const double to_below = std::abs(value - magnitude(below));
+  const double to_above = std::abs(value - magnitude(above));
+  const bool below_is_even = (below & 0x10000U) == 0;
+  const bool takes_below = to_below < to_above || (to_below == to_above && below_is_even);
+  return static_cast<Bf16Bits>((takes_below ? below : above) >> 16);
+}
+
+TEST(UpdateRules, ConvertBfloat16OfAllKinds) {
+  std::vector<Bf16Bits> all(1U << 16U);
+  Floats around;
+  for (std::uint32_t i = 0; i < all.size(); ++i) {
+    all[i] = static_cast<Bf16Bits>(i);
+    for (const std::uint32_t low : {0U, 1U, 0x7fffU, 0x8000U, 0x8001U, 0xffffU}) {
+      around.push_back(std::bit_cast<float>(i << 16U | low));
+    }
+  }
+  for (const UpdateRules& rules : all_rules()) {
+    Floats wide(all.size());
+    rules.widen(all.data(), wide.data(), all.size());
+    std::vector<Bf16Bits> rounded(around.size());
+    rules.round(around.data(), rounded.data(), around.size());
+    for (std::uint32_t i = 0; i < all.size(); ++i) {
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(wide[i]), i << 16U) << rules.instructions;
+    }
+    for (std::size_t i = 0; i < around.size(); ++i) {
+      ASSERT_EQ(rounded[i], nearest(around[i])) << rules.instructions << ", " << around[i];
+    }
+  }
+}
+
 TEST(UpdateRules, SgdRoundsEachElementAsDocumented) {
   for (const UpdateRules& rules : all_rules()) {
     const bool fused = rules.rounding != Rounding::separate;

@@ -11,7 +11,10 @@
 
 #include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/optim/optimizers.h"
+#include "ddp_runtime/train/checkpointer.h"
 #include "ddp_runtime/train/trainer.h"
+#include "ddp_runtime/train/training_state.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
@@ -167,6 +170,40 @@ TEST_F(Bf16Weights, CheckpointHoldsTheMasters) {
         << "the bits that bfloat16 cannot hold are missing";
   }
   EXPECT_EQ(matrices, 2);
+}
+
+// A program may have trained its weights in bfloat16 alone before.
+TEST_F(Bf16Weights, MastersBeginWithACheckpointOfShortWeights) {
+  test::run_ranks(2, [&](comm::Group& group) {
+    std::vector<torch::Tensor> saved;
+    for (const bool masters : {false, true}) {
+      auto net = normed_network();
+      use_bf16_weights(*net);
+      test::move_to_test_device(*net);
+      optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(0.1));
+      if (masters) optimizer.keep_masters();
+      const UserState none;
+      TrainingState state(group, *net, optimizer, nullptr, none);
+      CheckpointOptions options;
+      options.directory = temporary_.path();
+      Checkpointer checkpointer(group, state, options, {{"model", "net"}});
+      if (!masters) {
+        const torch::NoGradGuard no_grad;
+        for (auto& p : net->parameters()) p.mul_(0.5);
+        for (const auto& p : net->parameters()) saved.push_back(p.detach().clone());
+        checkpointer.save_last(Position{});
+        continue;
+      }
+      ASSERT_TRUE(checkpointer.resume(1));
+      const auto loaded = net->parameters();
+      for (std::size_t i = 0; i < saved.size(); ++i) {
+        EXPECT_TRUE(torch::equal(loaded[i], saved[i])) << i;
+        const auto master = optimizer.masters()->values_of(loaded[i]);
+        EXPECT_EQ(master.scalar_type(), torch::kFloat32);
+        EXPECT_TRUE(torch::equal(master, saved[i].to(torch::kFloat32))) << i;
+      }
+    }
+  });
 }
 
 TEST_F(Bf16Weights, NeedAutocast) {
