@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "ddp_runtime/optim/optimizers.h"
+#include "ddp_runtime/torch_compat.h"
 #include "tests/unit/optim/pair_of_optimizers.h"
 
 namespace ddp::optim {
@@ -97,6 +98,12 @@ TEST_P(MasterWeightsOf, Float16AreTrainedInFloat32) {
     pair.set_gradients();
     pair.step();
     pair.expect_same();
+  }
+  // The state belongs to the parameters, where checkpoints look for it.
+  ASSERT_EQ(pair.ours().state().size(), pair.theirs().state().size());
+  for (const auto& parameter : pair.parameters()) {
+    EXPECT_EQ(pair.ours().state().count(torch_compat::state_key(parameter)),
+              pair.theirs().state().empty() ? 0U : 1U);
   }
 }
 
