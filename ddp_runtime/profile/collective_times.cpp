@@ -5,11 +5,11 @@
 
 namespace ddp::profile {
 
-StepCollectives last_collectives(const StepRecorder& recorder) {
+StepCollectives collectives_of(const StepRecorder& recorder, std::size_t age) {
   StepCollectives found;
-  // Those of a device are not known yet.
-  if (recorder.steps().empty() || recorder.steps().back().pending) return found;
-  for (const auto& event : recorder.last_events()) {
+  const auto& steps = recorder.steps();
+  if (age == 0 || age > steps.size() || steps[steps.size() - age].pending) return found;
+  for (const auto& event : recorder.events_of(age)) {
     if (event.communication) {
       found.times.push_back(event.time);
     } else if (event.name == to_string(Phase::exposed_comm)) {

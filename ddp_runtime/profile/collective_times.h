@@ -23,8 +23,9 @@ struct StepCollectives {
   std::vector<Interval> exposed;  // the times in which the step waited for them
 };
 
-// Returns the collectives of the recorder's last step; none of a step on a device.
-StepCollectives last_collectives(const StepRecorder& recorder);
+// Returns the collectives of one of the recorder's steps: `age` 1 is the last one, 2 the one
+// before. None of a step whose times the device has not given yet, nor of one that is too old.
+StepCollectives collectives_of(const StepRecorder& recorder, std::size_t age);
 
 struct WaitSplit {
   double waiting = 0;          // waiting for the last rank, hidden or not

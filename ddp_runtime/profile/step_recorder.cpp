@@ -173,9 +173,9 @@ void StepRecorder::add_communication(const std::vector<CommunicationSpan>& spans
   }
 }
 
-const std::vector<StepRecorder::TraceEvent>& StepRecorder::last_events() const {
+const std::vector<StepRecorder::TraceEvent>& StepRecorder::events_of(std::size_t age) const {
   static const std::vector<TraceEvent> none;
-  return events_.empty() ? none : events_.back();
+  return age == 0 || age > events_.size() ? none : events_[events_.size() - age];
 }
 
 std::vector<StepRecorder::TraceEvent> StepRecorder::recent_events() const {

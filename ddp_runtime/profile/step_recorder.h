@@ -95,14 +95,16 @@ class StepRecorder {
                          const std::vector<Interval>& updates = {});
 
   const std::vector<StepRecord>& steps() const noexcept { return steps_; }
-  // The events of the last step; those of the program if it is still pending.
-  const std::vector<TraceEvent>& last_events() const;
+  // Whether the times of steps are those of a device, which gives them later.
+  bool times_on_device() const noexcept { return device_ != nullptr; }
+  // The events of a step of the most recent ones, 1 for the last one; those of the program if it is
+  // still pending; nothing if it is older than kTracedSteps.
+  const std::vector<TraceEvent>& events_of(std::size_t age) const;
   // The events of the most recent steps, for a trace.
   std::vector<TraceEvent> recent_events() const;
-
- private:
   static constexpr std::size_t kTracedSteps = 20;
 
+ private:
   void complete(const DeviceStep& step);
   void drop_oldest();
 

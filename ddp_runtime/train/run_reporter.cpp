@@ -33,6 +33,10 @@ using profile::Clock;
 constexpr std::size_t kWarmupSteps = 5;
 // A step whose times the device has not given after this many more is summed without them.
 constexpr std::int64_t kMaxPending = 64;
+// Ranks compare a step of a device this many steps later, when its times are known. A step for
+// which a rank still has none is not compared.
+constexpr std::int64_t kDeviceDelay = 8;
+static_assert(kDeviceDelay < std::int64_t{profile::StepRecorder::kTracedSteps});
 constexpr const char* kRowsHead = "step,epoch,loss,learning_rate,seconds\n";
 constexpr std::uintmax_t kMaxRunJson = std::uintmax_t{64} << 20;
 
@@ -274,10 +278,21 @@ bool RunReporter::after_step() {
   ++steps_;
   sum_steps();
   if (!compares()) return false;
-  exchange_.after_step(last_collectives(recorder_), recorder_.steps().back().total());
+  compare(age_of_comparison());
   const auto step = exchange_.agreed_step_seconds();
   const auto since = static_cast<double>(steps_ - steps_at_update_);
   return step && since * *step >= target_.interval_seconds;
+}
+
+// The same on all ranks. 1: the last step.
+std::int64_t RunReporter::age_of_comparison() const noexcept {
+  return recorder_.times_on_device() ? kDeviceDelay : 1;
+}
+
+void RunReporter::compare(std::int64_t age) {
+  if (age > steps_) return;
+  exchange_.after_step(collectives_of(recorder_, static_cast<std::size_t>(age)),
+                       record_of(steps_ - age).total());
 }
 
 // `step` counts from 0.
@@ -387,7 +402,10 @@ void RunReporter::update(const RunOutcome& so_far) {
 
 json RunReporter::finish(const RunOutcome& outcome, Ending ending, const std::string& reason,
                          const json& more) {
-  if (compares()) exchange_.finish();
+  if (compares()) {
+    for (auto age = age_of_comparison() - 1; age > 0; --age) compare(age);
+    exchange_.finish();
+  }
   auto report = gather(outcome);
   if (group_.rank() != 0) return report;
   if (writes()) {

@@ -84,6 +84,8 @@ class RunReporter {
   bool writes() const noexcept;
   bool compares() const noexcept;
   void sum_steps();
+  std::int64_t age_of_comparison() const noexcept;
+  void compare(std::int64_t age);
   const profile::StepRecord& record_of(std::int64_t step) const;
   profile::StepTotals totals() const;
   nlohmann::json gather(const RunOutcome& outcome);

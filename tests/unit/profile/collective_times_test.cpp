@@ -63,14 +63,16 @@ TEST(SplitWaiting, ImpossibleTimesGiveNoNegativeValues) {
   EXPECT_NEAR(split_waiting(more, longer).wire, 1, 1e-6);
 }
 
-TEST(LastCollectives, BelongToTheLastStepInOrder) {
+TEST(CollectivesOf, BelongToTheStepInOrder) {
   using namespace std::chrono_literals;
   StepRecorder recorder;
-  EXPECT_TRUE(last_collectives(recorder).times.empty());
+  EXPECT_TRUE(collectives_of(recorder, 1).times.empty());
   Clock::time_point t;
+  Clock::time_point first;
   for (int i = 0; i < 2; ++i) {
     recorder.begin_step();
     t = Clock::now();
+    if (i == 0) first = t;
     recorder.add(Phase::exposed_comm, {t, t});  // a micro-batch without communication
     recorder.add(Phase::exposed_comm, {t + 4us, t + 6us});
     recorder.add_communication({{"a", 10, {t + 1us, t + 2us}}, {"b", 10, {t + 2us, t + 6us}}},
@@ -78,13 +80,34 @@ TEST(LastCollectives, BelongToTheLastStepInOrder) {
     std::this_thread::sleep_until(t + 6us);
     recorder.end_step();
   }
-  const auto last = last_collectives(recorder);
+  const auto last = collectives_of(recorder, 1);
   ASSERT_EQ(last.times.size(), 2U);
   EXPECT_EQ(last.times[0].begin, t + 1us);
   EXPECT_EQ(last.times[1].begin, t + 2us);
   ASSERT_EQ(last.exposed.size(), 2U);
   EXPECT_EQ(last.exposed[0].begin, t);
   EXPECT_EQ(last.exposed[1].begin, t + 4us);
+  ASSERT_EQ(collectives_of(recorder, 2).times.size(), 2U);
+  EXPECT_EQ(collectives_of(recorder, 2).times[0].begin, first + 1us);
+  EXPECT_TRUE(collectives_of(recorder, 3).times.empty());
+  EXPECT_TRUE(collectives_of(recorder, 0).times.empty());
+}
+
+// What the program noted of a step is not what its device did.
+TEST(CollectivesOf, AreNotThoseOfTheProgramWhileADeviceIsBehind) {
+  struct SilentDevice final : DeviceTimer {
+    void begin_step(bool) override {}
+    void end(Phase) noexcept override {}
+    void end_step() override {}
+    std::vector<DeviceStep> take_completed() override { return {}; }
+  } device;
+  StepRecorder recorder;
+  recorder.time_on(&device);
+  recorder.begin_step();
+  const auto t = Clock::now();
+  recorder.add_communication({{"a", 10, {t, t}}}, {t, t});
+  recorder.end_step();
+  EXPECT_TRUE(collectives_of(recorder, 1).times.empty());
 }
 
 TEST(WaitTotals, CountTheStepsInWhichOthersWaitedLonger) {

@@ -203,11 +203,17 @@ struct LateDevice final : profile::DeviceTimer {
     const auto second = std::chrono::seconds(1);
     for (; gives && completed + lag < ended; ++completed) {
       steps.push_back({{t, t + 2 * second}, {{profile::Phase::forward, {t, t + second}}}, {}});
+      if (!reduces) continue;
+      const profile::Interval reduction{t + second, t + second + std::chrono::milliseconds(wait)};
+      steps.back().parts.push_back({profile::Phase::exposed_comm, reduction});
+      steps.back().communication.push_back({"bucket", 1000, reduction});
     }
     return steps;
   }
 
   bool gives = true;
+  bool reduces = false;
+  int wait = 100;  // milliseconds that the reduction takes on this rank
   int lag = 3;
   int ended = 0;
   int completed = 0;
@@ -239,6 +245,53 @@ TEST(ReportOfADevice, SumsTheTimesOfTheDevice) {
   const auto report = report_of_steps(device, 30);
   EXPECT_NEAR(report.at("step_seconds").at("mean").get<double>(), 2, 1e-9);
   EXPECT_NEAR(report.at("step_seconds").at("forward").get<double>(), 1, 1e-9);
+}
+
+// Rank 1 of two is late in each step, so the other one waits for it. `lag`: of rank 1's device.
+nlohmann::json report_of_two_ranks(const fs::path& directory, int steps, int lag) {
+  nlohmann::json report;
+  comm::run_ranks(2, [&](comm::Group& group) {
+    LateDevice device;
+    device.reduces = true;
+    device.wait = group.rank() == 0 ? 600 : 100;
+    if (group.rank() == 1) device.lag = lag;
+    profile::StepRecorder recorder;
+    recorder.time_on(&device);
+    RunReporter reporter(group, {"ddp-train x", "ddp-train", "mlp", "digits", 10, 64, 2, 0, 3, {}},
+                         {directory, 0, 1e9}, recorder, true);
+    for (int i = 0; i < steps; ++i) {
+      recorder.begin_step();
+      recorder.end_step();
+      reporter.after_step();
+    }
+    device.lag = 0;
+    recorder.collect();
+    RunOutcome outcome;
+    outcome.steps = steps;
+    const auto written = reporter.finish(outcome, RunReporter::Ending::finished, "");
+    if (group.rank() == 0) report = written;
+  });
+  return report;
+}
+
+TEST_F(KeptReport, ComparesTheWaitsOfRanksOnDevices) {
+  for (const int steps : {3, 12, 40}) {
+    const auto written = report_of_two_ranks(directory_ / std::to_string(steps), steps, 5);
+    const auto& ranks = written.at("ranks");
+    if (steps < 6) continue;  // all are left out as untypical: nothing must hang
+    EXPECT_NEAR(ranks[0].at("step_seconds").at("waiting").get<double>(), 0.5, 1e-6) << steps;
+    EXPECT_NEAR(ranks[1].at("step_seconds").at("waiting").get<double>(), 0, 1e-6) << steps;
+    EXPECT_EQ(ranks[1].at("late_share"), 1) << steps;
+    EXPECT_EQ(ranks[1].at("compared_steps"), steps - 5) << steps;
+  }
+}
+
+// A step without times on one rank is compared on no rank.
+TEST_F(KeptReport, DoesNotCompareStepsThatADeviceGivesTooLate) {
+  const auto written = report_of_two_ranks(directory_, 40, 30);
+  for (const auto& rank : written.at("ranks")) {
+    EXPECT_LT(rank.at("compared_steps").get<int>(), 10);
+  }
 }
 
 TEST(ReportOfADevice, DoesNotNeedTheTimesOfADeviceThatGivesNone) {
