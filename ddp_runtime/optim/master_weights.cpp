@@ -12,12 +12,13 @@ std::int64_t version_of(const torch::Tensor& tensor) {
 
 // The masters take the weights that were changed without them.
 void take_changes(const torch::Tensor& weights, torch::Tensor& values) {
-  if (weights.sizes() != values.sizes() || weights.device() != values.device()) {
-    values = weights.to(torch::kFloat32);
-    return;
-  }
   const auto unchanged = values.to(weights.scalar_type()).eq(weights);
   values.copy_(torch::where(unchanged, values, weights.to(torch::kFloat32)));
+}
+
+bool fits(const torch::Tensor& weights, const torch::Tensor& values) {
+  return values.defined() && values.sizes() == weights.sizes() &&
+         values.device() == weights.device();
 }
 
 }  // namespace
@@ -27,19 +28,33 @@ bool MasterWeights::are_for(const torch::Tensor& parameter) {
   return type == torch::kBFloat16 || type == torch::kHalf;
 }
 
-torch::Tensor MasterWeights::values_of(const torch::Tensor& parameter) {
+torch::Tensor MasterWeights::values_before_comparison(const torch::Tensor& parameter) {
   if (!are_for(parameter)) return parameter;
   const torch::NoGradGuard no_grad;
   auto& master = masters_[parameter.unsafeGetTensorImpl()];
-  if (!master.values.defined()) {
+  if (!fits(parameter, master.values)) {
     master.parameter = parameter;
     master.values = parameter.detach().to(torch::kFloat32);
     note_rounded(parameter);
-  } else if (master.version != version_of(parameter) || master.memory != parameter.data_ptr()) {
-    take_changes(parameter.detach(), master.values);
-    note_rounded(parameter);
   }
   return master.values;
+}
+
+torch::Tensor MasterWeights::values_of(const torch::Tensor& parameter) {
+  auto values = values_before_comparison(parameter);
+  if (!are_for(parameter)) return values;
+  const torch::NoGradGuard no_grad;
+  if (may_have_changed(masters_.at(parameter.unsafeGetTensorImpl()))) {
+    take_changes(parameter.detach(), values);
+    note_rounded(parameter);
+  }
+  return values;
+}
+
+bool MasterWeights::may_have_changed(const Master& master) const {
+  const auto& parameter = master.parameter;
+  return parameter.is_cpu() || master.version != version_of(parameter) ||
+         !master.storage.is_alias_of(parameter.storage());
 }
 
 void MasterWeights::round_into(const std::vector<torch::Tensor>& parameters) {
@@ -61,7 +76,7 @@ void MasterWeights::note_rounded(const torch::Tensor& parameter) {
   const auto found = masters_.find(parameter.unsafeGetTensorImpl());
   if (found == masters_.end()) return;
   found->second.version = version_of(parameter);
-  found->second.memory = parameter.data_ptr();
+  found->second.storage = parameter.storage();
 }
 
 }  // namespace ddp::optim

@@ -8,10 +8,12 @@
 // Precision Training" (2018), section 3.1. Gradients have the type of the weights. The state of the
 // optimizer is float32.
 //
-// A master is made from its weights in the first step. Whoever writes the weights between steps
-// (clamps them, reads them from a file) changes the version of the tensor or gives it other memory;
-// the master then takes the new values where they differ from its own, rounded, and keeps its
-// precision elsewhere. Writes through `.data()` leave no trace, and the next step undoes them.
+// A master is made from its weights in the first step. Someone may write the weights between steps:
+// a clamp, a file, a broadcast, another optimizer. The master takes the weights that differ from
+// its own values, rounded, and keeps its precision elsewhere. On a CPU it compares them before each
+// use; a step in one pass does so on the way. On a device that would be several kernels for each
+// parameter, so there it compares them only if the tensor has a new version or other memory: writes
+// through `.data()` leave no trace, and the next step undoes them.
 #pragma once
 
 #include <torch/torch.h>
@@ -29,8 +31,10 @@ class MasterWeights {
   static bool are_for(const torch::Tensor& parameter);
 
   // What an optimizer updates: the master of a parameter that calls for one, otherwise the
-  // parameter itself. Up to date with the weights, of their shape, device and order in memory.
+  // parameter itself. Up to date with the weights, of their shape and device.
   torch::Tensor values_of(const torch::Tensor& parameter);
+  // The same, but not yet compared with the weights: see UpdateRules::adopt.
+  torch::Tensor values_before_comparison(const torch::Tensor& parameter);
   // Rounds the masters of these parameters into them. Ignores parameters without a master.
   void round_into(const std::vector<torch::Tensor>& parameters);
   // The parameter has been given the rounded values of its master.
@@ -42,8 +46,11 @@ class MasterWeights {
     torch::Tensor values;
     // Of the parameter, when it was last equal to the rounded values.
     std::int64_t version;
-    const void* memory;
+    // Kept, so that other memory has another address.
+    c10::Storage storage;
   };
+
+  bool may_have_changed(const Master& master) const;
 
   std::unordered_map<const c10::TensorImpl*, Master> masters_;
 };
@@ -62,6 +69,8 @@ class KeepsMasters {
 
  protected:
   KeepsMasters() = default;
+  KeepsMasters(KeepsMasters&&) = default;
+  KeepsMasters& operator=(KeepsMasters&&) = default;
   ~KeepsMasters() = default;
 
  private:

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "ddp_runtime/optim/fused_update.h"
 #include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/optim/methods.h"
@@ -56,7 +57,7 @@ class Step {
 
   // Whether tensors of the step share memory, so that the order of their
   // updates matters.
-  bool shares_memory() const { return memory_.overlap(); }
+  bool shares_memory() const { return listed_twice_ || memory_.overlap(); }
   bool has_rest() const { return has_rest_; }
   // The groups with the parameters that do not fit, or with their masters.
   std::vector<OptimizerParamGroup> take_rest() { return std::move(rest_); }
@@ -251,15 +252,20 @@ class Step {
       auto* state = find_state<typename Method::State>(optimizer_, parameter);
       const auto number = Method::number_of_step(state);
       const auto update = Method::update(options, state);
-      const auto values =
-          means_.masters == nullptr ? parameter : means_.masters->values_of(parameter);
+      listed_twice_ = !listed_.insert(parameter.unsafeGetTensorImpl()).second || listed_twice_;
+      auto values = means_.masters == nullptr ? parameter
+                                              : means_.masters->values_before_comparison(parameter);
       const auto tensors = state_tensors(options, state);
+      if (!values.is_same(parameter)) require_float32(tensors);
       if (means_.rules != nullptr && update && Method::fits(options) &&
           fit_one_pass(parameter, values, tensors)) {
         one_pass_.push_back({parameter, values, &options, state, number, *update, {}});
         remember_memory(parameter, tensors);
-      } else if (kHasFusedUpdates && means_.fuses(parameter.device().type()) &&
-                 can_be_fused(values, tensors) && can_be_fused(parameter, {parameter.grad()})) {
+        continue;
+      }
+      if (means_.masters != nullptr) values = means_.masters->values_of(parameter);
+      if (kHasFusedUpdates && means_.fuses(parameter.device().type()) &&
+          can_be_fused(values, tensors) && can_be_fused(parameter, {parameter.grad()})) {
         fused_.push_back({parameter, values, &options, state, number, {}, {}, /*is_fused=*/true});
         remember_memory(parameter, tensors);
       } else {
@@ -275,6 +281,17 @@ class Step {
   static std::vector<torch::Tensor> state_tensors(const typename Method::Options& options,
                                                   const typename Method::State* state) {
     return state == nullptr ? std::vector<torch::Tensor>{} : Method::used(options, *state);
+  }
+
+  static void require_float32(const std::vector<torch::Tensor>& state) {
+    if (std::ranges::all_of(state, [](const auto& tensor) {
+          return !tensor.defined() || tensor.scalar_type() == torch::kFloat32;
+        })) {
+      return;
+    }
+    throw UsageError(
+        "the optimizer's state has the type of the weights, but their masters need float32 state; "
+        "call keep_masters() before the first step, and load only state that was saved with it");
   }
 
   // A parameter with a master fits if it is bfloat16.
@@ -330,6 +347,7 @@ class Step {
       const auto n = static_cast<std::size_t>(std::min(kBlock, end - offset));
       const auto arrays = from(part.arrays, offset, gradient.data());
       rules.widen(gradients + offset, gradient.data(), n);
+      rules.adopt(weights + offset, arrays.parameter, n);
       Method::run(rules, part.update, arrays, n);
       rules.round(arrays.parameter, weights + offset, n);
     }
@@ -347,6 +365,8 @@ class Step {
   std::unordered_map<const c10::TensorImpl*, Part*> places_;  // filled by update()
   std::vector<OptimizerParamGroup> rest_;
   std::vector<MasterOf> masters_of_rest_;
+  std::unordered_set<const c10::TensorImpl*> listed_;
+  bool listed_twice_ = false;  // a parameter, even without elements
   bool has_rest_ = false;
   bool has_sparse_gradient_ = false;  // among the rest
   torch::Tensor flag_;

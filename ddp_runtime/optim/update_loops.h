@@ -164,21 +164,39 @@ inline void widen(const Bf16Bits* values, float* floats, std::size_t count) {
   }
 }
 
+inline Bf16Bits rounded(float value) {
+  const auto bits = __builtin_bit_cast(std::uint32_t, value);
+  const std::uint32_t nearest = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+  const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
+  return static_cast<Bf16Bits>(is_nan ? 0x7fc0U : nearest);
+}
+
 inline void round(const float* floats, Bf16Bits* values, std::size_t count) {
   const float* __restrict from = floats;
   Bf16Bits* __restrict to = values;
+  for (std::size_t i = 0; i < count; ++i) to[i] = rounded(from[i]);
+}
+
+inline void adopt(const Bf16Bits* weights, float* values, std::size_t count) {
+  const Bf16Bits* __restrict from = weights;
+  float* __restrict to = values;
   for (std::size_t i = 0; i < count; ++i) {
-    const auto bits = __builtin_bit_cast(std::uint32_t, from[i]);
-    const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
-    const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
-    to[i] = static_cast<Bf16Bits>(is_nan ? 0x7fc0U : rounded);
+    const auto wide = __builtin_bit_cast(float, static_cast<std::uint32_t>(from[i]) << 16);
+    to[i] = rounded(to[i]) == from[i] ? to[i] : wide;
   }
 }
 
 template <Rounding kRounding>
 constexpr UpdateRules rules_for(const char* instructions) {
-  return {instructions,   kRounding, sgd<kRounding>, adam<kRounding>, adam_averages<kRounding>,
-          adam_parameter, widen,     round};
+  return {instructions,
+          kRounding,
+          sgd<kRounding>,
+          adam<kRounding>,
+          adam_averages<kRounding>,
+          adam_parameter,
+          widen,
+          round,
+          adopt};
 }
 
 }  // namespace

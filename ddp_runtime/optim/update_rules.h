@@ -121,6 +121,8 @@ struct UpdateRules {
   // the bits of c10::BFloat16.
   void (*widen)(const Bf16Bits* values, float* floats, std::size_t count) = nullptr;
   void (*round)(const float* floats, Bf16Bits* values, std::size_t count) = nullptr;
+  // Where a value, rounded as above, is not the weight: gives it the weight's value.
+  void (*adopt)(const Bf16Bits* weights, float* values, std::size_t count) = nullptr;
   SquareRoots square_roots = nullptr;  // null: those of the instruction set
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/optim/master_weights.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -80,7 +81,11 @@ void broadcast_together(comm::Group& group, std::span<const torch::Tensor> tenso
 void broadcast_alone(comm::Group& group, const torch::Tensor& tensor) {
   const auto whole = tensor.contiguous();
   group.broadcast(bytes_of(whole), 0, "model state").wait();
-  if (!whole.is_same(tensor)) tensor.copy_(whole);
+  if (!whole.is_same(tensor)) {
+    tensor.copy_(whole);
+  } else if (optim::MasterWeights::are_for(tensor)) {
+    tensor.unsafeGetTensorImpl()->bump_version();  // or the masters would not notice on a device
+  }
 }
 
 }  // namespace

@@ -1,13 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/train/bf16_weights.h"
 
+#include <unordered_set>
+
+#include "ddp_runtime/parallel/each_module.h"
 #include "ddp_runtime/train/optimizer.h"
 
 namespace ddp::train {
 
+namespace {
+
+// The weight of a layer whose operator autocast runs in bfloat16; null for other modules.
+const torch::Tensor* weight_of(const torch::nn::Module& module) {
+  using namespace torch::nn;
+  if (const auto* layer = module.as<LinearImpl>()) return &layer->weight;
+  if (const auto* layer = module.as<Conv1dImpl>()) return &layer->weight;
+  if (const auto* layer = module.as<Conv2dImpl>()) return &layer->weight;
+  if (const auto* layer = module.as<Conv3dImpl>()) return &layer->weight;
+  return nullptr;
+}
+
+}  // namespace
+
 void use_bf16_weights(const torch::nn::Module& module) {
+  std::unordered_set<const c10::TensorImpl*> weights;
+  for_each_module(module, [&](const std::string&, const torch::nn::Module& part) {
+    if (const auto* weight = weight_of(part)) weights.insert(weight->unsafeGetTensorImpl());
+  });
+  // Those that decay are not frozen, and no embeddings.
   for (auto& weight : decay_groups(module).decayed) {
     if (weight.scalar_type() != torch::kFloat32) continue;
+    if (!weights.contains(weight.unsafeGetTensorImpl())) continue;
     weight.set_data(weight.detach().to(torch::kBFloat16));
   }
 }

@@ -57,9 +57,8 @@ SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
       optimizer_(make_optimizer(module, options.optimizer)),
       scaler_(make_scaler(options)) {
   amp::require_precision(device_.type(), options_.precision);
-  if (options_.param_type != amp::Precision::fp32) {
-    dynamic_cast<optim::KeepsMasters&>(*optimizer_).keep_masters();
-  }
+  // Also for a module that the program has converted itself.
+  dynamic_cast<optim::KeepsMasters&>(*optimizer_).keep_masters();
   if (skips() && device_.is_cpu()) watch_.emplace(group_);
   if (device_.is_cpu()) return;
   marks_.emplace(device_);

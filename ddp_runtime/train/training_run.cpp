@@ -67,6 +67,14 @@ void require_types(const TrainOptions& options) {
     throw UsageError(
         "--param-type bf16 needs --precision bf16: weights in bf16 are multiplied in bf16");
   }
+  // Each addition may lose half a unit in the last of 8 bits.
+  constexpr std::int64_t kMaxMicroBatches = 16;
+  if (options.micro_batches > kMaxMicroBatches) {
+    throw UsageError(
+        fmt::format("--param-type bf16 adds the gradients of micro-batches in bf16, which is too "
+                    "coarse for {} of them; use --accumulate {} or less, or --param-type fp32",
+                    options.micro_batches, kMaxMicroBatches));
+  }
 }
 
 // Called before anything is built on the module's memory.

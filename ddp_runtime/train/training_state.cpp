@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <span>
 #include <string_view>
+#include <unordered_set>
 
 #include "base/errors.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
@@ -41,6 +42,14 @@ std::vector<torch::Device> generator_devices(const torch::nn::Module& module) {
   return devices;
 }
 
+std::unordered_set<const c10::TensorImpl*> parameters_of(torch::optim::Optimizer& optimizer) {
+  std::unordered_set<const c10::TensorImpl*> parameters;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& p : group.params()) parameters.insert(p.unsafeGetTensorImpl());
+  }
+  return parameters;
+}
+
 std::vector<std::int64_t> shape_of(const ckpt::StoredArray& array) {
   return {array.shape.begin(), array.shape.end()};
 }
@@ -51,10 +60,12 @@ struct Target {
   torch::Tensor destination;  // of a copy afterwards; undefined: the array itself
 };
 
-Target host_target(std::string name, const torch::Tensor& tensor) {
-  if (tensor.is_cpu() && tensor.is_contiguous()) return {{std::move(name), tensor}, {}};
-  return {{std::move(name), torch::empty(tensor.sizes(), tensor.options().device(torch::kCPU))},
-          tensor};
+Target host_target(std::string name, const torch::Tensor& tensor, torch::ScalarType type) {
+  if (tensor.is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == type) {
+    return {{std::move(name), tensor}, {}};
+  }
+  const auto options = torch::TensorOptions(torch::kCPU).dtype(type);
+  return {{std::move(name), torch::empty(tensor.sizes(), options)}, tensor};
 }
 
 constexpr std::string_view kGenerators = "rng/";
@@ -113,6 +124,7 @@ TrainingState::TrainingState(comm::Group& group, torch::nn::Module& module,
       module_(module),
       replica_(replica),
       user_(user),
+      optimizer_(optimizer),
       keeper_(dynamic_cast<optim::KeepsMasters*>(&optimizer)),
       optimizer_state_(std::make_unique<OptimizerState>(optimizer, named_parameters(module_))),
       generators_(generator_devices(module)) {
@@ -135,7 +147,10 @@ optim::MasterWeights* TrainingState::masters() const {
 std::vector<NamedTensor> TrainingState::model_tensors() const {
   auto tensors = named_parameters(module_);
   if (auto* const kept = masters()) {
-    for (auto& t : tensors) t.tensor = kept->values_of(t.tensor);
+    const auto updated = parameters_of(optimizer_);
+    for (auto& t : tensors) {
+      if (updated.contains(t.tensor.unsafeGetTensorImpl())) t.tensor = kept->values_of(t.tensor);
+    }
   }
   for (auto& buffer : named_buffers(module_)) tensors.push_back(std::move(buffer));
   for (auto& t : tensors) t.tensor = t.tensor.detach();
@@ -181,12 +196,13 @@ std::vector<NamedTensor> TrainingState::collect() {
   return arrays;
 }
 
-// The type in which an array of the model or of the user is read.
+// The type in which an array is read: a checkpoint may hold weights and state in a short type of
+// which this run keeps masters.
 torch::ScalarType TrainingState::type_in(const ckpt::Checkpoint& checkpoint,
                                          const std::string& name,
                                          const torch::Tensor& tensor) const {
   const auto* const stored = checkpoint.find(name);
-  const bool is_short = stored != nullptr && masters() != nullptr && parameters_.contains(name) &&
+  const bool is_short = stored != nullptr && masters() != nullptr && is_replicated(name) &&
                         tensor.scalar_type() == torch::kFloat32;
   if (is_short && stored->dtype == ckpt::DType::bfloat16) return torch::kBFloat16;
   if (is_short && stored->dtype == ckpt::DType::float16) return torch::kHalf;
@@ -234,7 +250,8 @@ void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
   }
   const auto optimizer_tensors = optimizer_state_->allocate(optimizer_names);
   for (const auto& [name, tensor] : optimizer_tensors) {
-    targets.push_back(host_target(std::string(kOptimizer) + name, tensor));
+    const auto array = std::string(kOptimizer) + name;
+    targets.push_back(host_target(array, tensor, type_in(checkpoint, array, tensor)));
   }
 
   std::vector<NamedTensor> arrays;

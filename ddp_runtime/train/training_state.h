@@ -106,6 +106,7 @@ class TrainingState {
   torch::nn::Module& module_;
   DistributedDataParallel* replica_;
   const UserState& user_;
+  torch::optim::Optimizer& optimizer_;
   const optim::KeepsMasters* keeper_;  // the optimizer; null if it cannot keep masters
   std::unique_ptr<OptimizerState> optimizer_state_;
   std::unordered_set<std::string> parameters_;  // by array name

@@ -217,5 +217,17 @@ TEST(PlainMemory, SeesLongRangesThatHoldShortOnes) {
   EXPECT_TRUE(ranges.overlap());
 }
 
+// Its state must not be made twice.
+TEST(Fitting, AnEmptyParameterThatIsListedTwiceIsLeftToLibtorch) {
+  const auto empty = torch::empty({0}).requires_grad_(true);
+  AdamW optimizer(Tensors{empty, empty}, torch::optim::AdamWOptions(0.1));
+  for (int i = 0; i < 2; ++i) {
+    empty.mutable_grad() = torch::empty({0});
+    optimizer.step();
+  }
+  auto& state = *optimizer.state().at(torch_compat::state_key(empty));
+  EXPECT_EQ(static_cast<torch::optim::AdamWParamState&>(state).step(), 4);
+}
+
 }  // namespace
 }  // namespace ddp::optim

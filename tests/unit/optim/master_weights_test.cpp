@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <utility>
 
+#include "base/errors.h"
 #include "ddp_runtime/optim/optimizers.h"
 #include "ddp_runtime/torch_compat.h"
 #include "tests/unit/optim/pair_of_optimizers.h"
@@ -247,6 +249,61 @@ TEST(MasterWeights, SharedMemoryIsLeftToLibtorch) {
   optimizer.step();
   EXPECT_FLOAT_EQ(a[0].item<float>(), 0.5F);
   EXPECT_FLOAT_EQ(b[5].item<float>(), 1.0F);
+}
+
+// A module whose parameters two optimizers train in turn: SGD leaves no trace in the version.
+TEST(MasterWeights, KeepTheStepsOfAnotherOptimizer) {
+  for (const bool both : {false, true}) {
+    const auto p = torch::ones({300}, torch::kBFloat16).requires_grad_(true);
+    SGD a({p}, torch::optim::SGDOptions(0.5));
+    SGD b({p}, torch::optim::SGDOptions(0.25));
+    a.keep_masters();
+    if (both) b.keep_masters();
+    p.mutable_grad() = torch::ones_like(p);
+    a.step();
+    b.step();
+    p.mutable_grad().zero_();
+    a.step();
+    EXPECT_FLOAT_EQ(p[7].item<float>(), 0.25F) << both;
+  }
+}
+
+// Memory that collectives write, or `.data()`, has no new version.
+TEST_P(MasterWeightsOf, TakeWritesThatLeaveNoTrace) {
+  ShortAndLong pair(GetParam(), {torch::randn({5000}), torch::randn({20, 3})}, torch::kBFloat16);
+  for (int i = 0; i < 3; ++i) {
+    pair.set_gradients();
+    pair.step();
+    for (std::size_t k = 0; k < 2; ++k) {
+      pair.parameters()[k].data().fill_(100 * (i + 1));
+      pair.references()[k].data().fill_(100 * (i + 1));
+    }
+    if (i == 1) pair.expect_same();
+  }
+  pair.set_gradients();
+  pair.step();
+  pair.expect_same();
+}
+
+TEST(MasterWeights, StateOfTheShortTypeIsRefused) {
+  const auto p = torch::ones({4}, torch::kBFloat16).requires_grad_(true);
+  AdamW optimizer({p}, torch::optim::AdamWOptions(0.1));
+  p.mutable_grad() = torch::ones_like(p);
+  optimizer.step();
+  optimizer.keep_masters();
+  EXPECT_THROW(optimizer.step(), UsageError);
+}
+
+TEST(MasterWeights, OptimizersCanBeMoved) {
+  const auto p = torch::ones({4}, torch::kBFloat16).requires_grad_(true);
+  auto make = [&] {
+    SGD made({p}, torch::optim::SGDOptions(0.5));
+    made.keep_masters();
+    return made;
+  };
+  auto optimizer = make();
+  const auto moved = std::move(optimizer);
+  EXPECT_NE(moved.masters(), nullptr);
 }
 
 // A gradient in another order of elements leaves its parameter to libtorch, which comes last in a

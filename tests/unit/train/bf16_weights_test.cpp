@@ -97,10 +97,13 @@ TEST_F(Bf16Weights, AreThoseThatMultiplyInputs) {
   const auto half = torch::kBFloat16;
   const auto full = torch::kFloat32;
   EXPECT_EQ(types_, (std::vector{full, full, half, full, half, full}));
-  const torch::nn::Sequential with_embedding(torch::nn::Embedding(3, 4), torch::nn::Linear(4, 2));
-  use_bf16_weights(*with_embedding);
-  EXPECT_EQ(with_embedding->parameters()[0].scalar_type(), full);
-  EXPECT_EQ(with_embedding->parameters()[1].scalar_type(), half);
+  using namespace torch::nn;
+  const Sequential others(Embedding(3, 4), EmbeddingBag(3, 4), LayerNorm(LayerNormOptions({2, 2})),
+                          ConvTranspose2d(2, 2, 3), Conv2d(2, 2, 3));
+  use_bf16_weights(*others);
+  for (const auto& p : others->named_parameters()) {
+    EXPECT_EQ(p.value().scalar_type(), p.key() == "4.weight" ? half : full) << p.key();
+  }
 }
 
 // Autocast rounds float32 weights in each forward pass, and computes their gradients in bfloat16:
@@ -172,7 +175,7 @@ TEST_F(Bf16Weights, CheckpointHoldsTheMasters) {
   EXPECT_EQ(matrices, 2);
 }
 
-// A program may have trained its weights in bfloat16 alone before.
+// A program may have trained its weights in bfloat16 alone before, with state in bfloat16.
 TEST_F(Bf16Weights, MastersBeginWithACheckpointOfShortWeights) {
   test::run_ranks(2, [&](comm::Group& group) {
     std::vector<torch::Tensor> saved;
@@ -188,8 +191,8 @@ TEST_F(Bf16Weights, MastersBeginWithACheckpointOfShortWeights) {
       options.directory = temporary_.path();
       Checkpointer checkpointer(group, state, options, {{"model", "net"}});
       if (!masters) {
-        const torch::NoGradGuard no_grad;
-        for (auto& p : net->parameters()) p.mul_(0.5);
+        for (auto& p : net->parameters()) p.mutable_grad() = torch::ones_like(p).detach();
+        optimizer.step();
         for (const auto& p : net->parameters()) saved.push_back(p.detach().clone());
         checkpointer.save_last(Position{});
         continue;
@@ -206,6 +209,53 @@ TEST_F(Bf16Weights, MastersBeginWithACheckpointOfShortWeights) {
   });
 }
 
+// A program may have converted its module, or have trained it before.
+TEST_F(Bf16Weights, HaveMastersWhateverTheOptions) {
+  test::run_ranks(1, [&](comm::Group& group) {
+    auto net = normed_network();
+    use_bf16_weights(*net);
+    test::move_to_test_device(*net);
+    const auto before = test::on_cpu(net->parameters());
+    auto options = options_;
+    options.param_type = amp::Precision::fp32;
+    options.optimizer = {"sgd", 1e-4, 0, 0};
+    options.steps = 400;
+    options.checkpoint.directory = temporary_.path();
+    Trainer(group,
+            {"test", "test", "net", *net, [&](const torch::Tensor& x) { return net->forward(x); },
+             small_images()},
+            options)
+        .fit();
+    const auto newest = ckpt::CheckpointDirectory(temporary_.path()).newest_verified();
+    ASSERT_TRUE(newest);
+    EXPECT_EQ(newest->checkpoint.find("model/2.weight")->dtype, ckpt::DType::float32);
+  });
+}
+
+// A program may train a part of the module with another optimizer.
+TEST_F(Bf16Weights, OthersThanTheOptimizersAreSavedAsTheyAre) {
+  test::run_ranks(1, [&](comm::Group& group) {
+    auto net = normed_network();
+    use_bf16_weights(*net);
+    test::move_to_test_device(*net);
+    optim::SGD optimizer({net->parameters()[2]}, torch::optim::SGDOptions(0.1));
+    optimizer.keep_masters();
+    const UserState none;
+    TrainingState state(group, *net, optimizer, nullptr, none);
+    for (int save = 0; save < 2; ++save) {
+      for (const auto& [name, tensor] : state.collect()) {
+        if (name == "model/2.weight") {
+          EXPECT_EQ(tensor.scalar_type(), torch::kFloat32);
+        }
+        if (name != "model/4.weight") continue;
+        EXPECT_EQ(tensor.scalar_type(), torch::kBFloat16);
+        EXPECT_TRUE(torch::equal(tensor, net->parameters()[4]));
+      }
+      net->parameters()[4].data().fill_(0.75);
+    }
+  });
+}
+
 TEST_F(Bf16Weights, NeedAutocast) {
   options_.precision = amp::Precision::fp32;
   EXPECT_THAT(error_of([&] { train(1); }), HasSubstr("--param-type bf16 needs --precision bf16"));
@@ -213,6 +263,9 @@ TEST_F(Bf16Weights, NeedAutocast) {
   EXPECT_THAT(error_of([&] { train(1); }), HasSubstr("--param-type must be fp32 or bf16"));
   options_.param_type = options_.precision = amp::Precision::bf16;
   options_.optimizer = {"sgd", 0.1, 0.9, 0};
+  options_.micro_batches = 17;
+  EXPECT_THAT(error_of([&] { train(1); }), HasSubstr("use --accumulate 16 or less"));
+  options_.micro_batches = 1;
   options_.staleness = 1;
   EXPECT_THAT(error_of([&] { train(1); }),
               HasSubstr("--staleness cannot be combined with --param-type bf16"));
