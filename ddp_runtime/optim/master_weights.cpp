@@ -51,7 +51,7 @@ torch::Tensor MasterWeights::values_of(const torch::Tensor& parameter) {
   return values;
 }
 
-bool MasterWeights::may_have_changed(const Master& master) const {
+bool MasterWeights::may_have_changed(const Master& master) {
   const auto& parameter = master.parameter;
   return parameter.is_cpu() || master.version != version_of(parameter) ||
          !master.storage.is_alias_of(parameter.storage());

@@ -50,7 +50,7 @@ class MasterWeights {
     c10::Storage storage;
   };
 
-  bool may_have_changed(const Master& master) const;
+  static bool may_have_changed(const Master& master);
 
   std::unordered_map<const c10::TensorImpl*, Master> masters_;
 };

@@ -64,9 +64,7 @@ class Step {
   const std::vector<MasterOf>& masters_of_rest() const { return masters_of_rest_; }
   // After the masters of the rest have been updated.
   void round_rest() {
-    std::vector<torch::Tensor> parameters;
-    for (const auto& master : masters_of_rest_) parameters.push_back(master.parameter);
-    if (!parameters.empty()) means_.masters->round_into(parameters);
+    if (!masters_of_rest_.empty()) round_masters(masters_of_rest_);
   }
 
   // Whether updating some parameters before the others makes sense and does no
@@ -233,9 +231,11 @@ class Step {
     return gradients;
   }
 
-  void round_masters(const std::vector<Part>& parts) {
+  // Of a list of Part or MasterOf.
+  template <class List>
+  void round_masters(const List& list) {
     std::vector<torch::Tensor> parameters;
-    for (const auto& part : parts) parameters.push_back(part.parameter);
+    for (const auto& element : list) parameters.push_back(element.parameter);
     means_.masters->round_into(parameters);
   }
 

@@ -156,12 +156,14 @@ inline void adam_parameter(const AdamUpdate& u, const AdamArrays& arrays, const 
   }
 }
 
+inline float widened(Bf16Bits value) {
+  return __builtin_bit_cast(float, static_cast<std::uint32_t>(value) << 16);
+}
+
 inline void widen(const Bf16Bits* values, float* floats, std::size_t count) {
   const Bf16Bits* __restrict from = values;
   float* __restrict to = floats;
-  for (std::size_t i = 0; i < count; ++i) {
-    to[i] = __builtin_bit_cast(float, static_cast<std::uint32_t>(from[i]) << 16);
-  }
+  for (std::size_t i = 0; i < count; ++i) to[i] = widened(from[i]);
 }
 
 inline Bf16Bits rounded(float value) {
@@ -181,8 +183,7 @@ inline void adopt(const Bf16Bits* weights, float* values, std::size_t count) {
   const Bf16Bits* __restrict from = weights;
   float* __restrict to = values;
   for (std::size_t i = 0; i < count; ++i) {
-    const auto wide = __builtin_bit_cast(float, static_cast<std::uint32_t>(from[i]) << 16);
-    to[i] = rounded(to[i]) == from[i] ? to[i] : wide;
+    to[i] = rounded(to[i]) == from[i] ? to[i] : widened(from[i]);
   }
 }
 

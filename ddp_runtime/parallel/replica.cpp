@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/parallel/replica.h"
-#include "ddp_runtime/optim/master_weights.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,6 +10,7 @@
 #include <unordered_set>
 
 #include "base/errors.h"
+#include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
 
 namespace ddp {
