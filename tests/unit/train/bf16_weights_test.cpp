@@ -215,11 +215,8 @@ TEST_F(Bf16Weights, HaveMastersWhateverTheOptions) {
     auto net = normed_network();
     use_bf16_weights(*net);
     test::move_to_test_device(*net);
-    const auto before = test::on_cpu(net->parameters());
     auto options = options_;
     options.param_type = amp::Precision::fp32;
-    options.optimizer = {"sgd", 1e-4, 0, 0};
-    options.steps = 400;
     options.checkpoint.directory = temporary_.path();
     Trainer(group,
             {"test", "test", "net", *net, [&](const torch::Tensor& x) { return net->forward(x); },

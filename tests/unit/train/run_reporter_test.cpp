@@ -219,24 +219,28 @@ struct LateDevice final : profile::DeviceTimer {
   int completed = 0;
 };
 
+// Makes steps, after which the device gives all times; returns the report.
+nlohmann::json report_of(comm::Group& group, LateDevice& device, const fs::path& directory,
+                         int steps) {
+  profile::StepRecorder recorder;
+  recorder.time_on(&device);
+  RunReporter reporter(group, {"ddp-train x", "ddp-train", "mlp", "digits", 10, 64, 2, 0, 3, {}},
+                       {directory, 0, 1e9}, recorder, true);
+  for (int i = 0; i < steps; ++i) {
+    recorder.begin_step();
+    recorder.end_step();
+    reporter.after_step();
+  }
+  device.lag = 0;
+  recorder.collect();
+  RunOutcome outcome;
+  outcome.steps = steps;
+  return reporter.finish(outcome, RunReporter::Ending::finished, "");
+}
+
 nlohmann::json report_of_steps(LateDevice& device, int steps) {
   nlohmann::json report;
-  comm::run_ranks(1, [&](comm::Group& group) {
-    profile::StepRecorder recorder;
-    recorder.time_on(&device);
-    RunReporter reporter(group, {"ddp-train x", "ddp-train", "mlp", "digits", 10, 64, 2, 0, 3, {}},
-                         {}, recorder, true);
-    for (int i = 0; i < steps; ++i) {
-      recorder.begin_step();
-      recorder.end_step();
-      reporter.after_step();
-    }
-    device.lag = 0;
-    recorder.collect();
-    RunOutcome outcome;
-    outcome.steps = steps;
-    report = reporter.finish(outcome, RunReporter::Ending::finished, "");
-  });
+  comm::run_ranks(1, [&](comm::Group& group) { report = report_of(group, device, {}, steps); });
   return report;
 }
 
@@ -255,20 +259,7 @@ nlohmann::json report_of_two_ranks(const fs::path& directory, int steps, int lag
     device.reduces = true;
     device.wait = group.rank() == 0 ? 600 : 100;
     if (group.rank() == 1) device.lag = lag;
-    profile::StepRecorder recorder;
-    recorder.time_on(&device);
-    RunReporter reporter(group, {"ddp-train x", "ddp-train", "mlp", "digits", 10, 64, 2, 0, 3, {}},
-                         {directory, 0, 1e9}, recorder, true);
-    for (int i = 0; i < steps; ++i) {
-      recorder.begin_step();
-      recorder.end_step();
-      reporter.after_step();
-    }
-    device.lag = 0;
-    recorder.collect();
-    RunOutcome outcome;
-    outcome.steps = steps;
-    const auto written = reporter.finish(outcome, RunReporter::Ending::finished, "");
+    const auto written = report_of(group, device, directory, steps);
     if (group.rank() == 0) report = written;
   });
   return report;
