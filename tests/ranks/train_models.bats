@@ -35,7 +35,7 @@ eval_loss() { sed -n 's/^done: .* eval loss \([0-9.]*\),.*/\1/p' <<< "$output"; 
 @test "gpt learns a real text on two ranks, and equally well in bf16 and with bf16 weights" {
   make_text
   options=(--model gpt --data "text:$text" --width 64 --layers 1 --heads 2 --context 16 --batch 32
-    --epochs 20 --steps 400 --optimizer adamw --lr 0.005 --warmup 20 --schedule cosine --clip 1)
+    --epochs 20 --steps 400 --optimizer adamw --lr 0.001 --warmup 20 --schedule cosine --clip 1)
   run -0 ranks 2 "${options[@]}"
   full=$(eval_loss)
   run -0 ranks 2 "${options[@]}" --precision bf16
@@ -54,11 +54,10 @@ counts = collections.Counter(text[:split])
 letters = -sum(math.log((counts[b] + 1) / (split + 256)) for b in text[split:]) / (len(text) - split)
 for loss in (full, half, short):
     assert loss < letters - 0.2, (loss, letters)
-# This early in training, a change in rounding alone moves the loss by 1 % (at four times the
-# learning rate, and with PyTorch 2.11, by 8 %).
-assert abs(half - full) < 0.04 * full, (half, full)
-# The weights are rounded either way: only the sums of gradients are rounded more often.
-assert abs(short - half) < 0.02 * half, (short, half)
+# At this learning rate a change in rounding alone moves the loss by 0.1 %; at five times the rate it
+# is 3 %, about as much as another seed.
+assert abs(half - full) < 0.01 * full, (half, full)
+assert abs(short - half) < 0.01 * half, (short, half)
 PY
 }
 
