@@ -11,6 +11,7 @@
 #include "ddp_runtime/data/readers.h"
 #include "ddp_runtime/data/sampler.h"
 #include "ddp_runtime/data/tensor_dataset.h"
+#include "ddp_runtime/data/torch_dataset.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/optim/optimizers.h"
 #include "ddp_runtime/parallel/activation_checkpoint.h"

@@ -17,7 +17,19 @@ namespace ddp::data {
 struct Batch {
   torch::Tensor inputs;
   torch::Tensor targets;
+  // Further tensors of the same samples, [n, ...] of any type, in an order that the data set
+  // defines; for a task with a batch_loss.
+  std::vector<torch::Tensor> more = {};
 };
+
+// The batch with `function` applied to each of its tensors.
+template <class Function>
+Batch for_each_tensor(const Batch& batch, const Function& function) {
+  Batch result{function(batch.inputs), function(batch.targets)};
+  result.more.reserve(batch.more.size());
+  for (const auto& tensor : batch.more) result.more.push_back(function(tensor));
+  return result;
+}
 
 // Properties of the data that a model needs to know.
 struct SampleShape {

@@ -13,13 +13,13 @@ namespace ddp::train {
 inline data::Batch pin_for(torch::Device device, data::Batch batch) {
   if (device.is_cpu()) return batch;
   const c10::DeviceGuard guard(device);  // or the thread would start the driver on another GPU
-  return {batch.inputs.pin_memory(), batch.targets.pin_memory()};
+  return data::for_each_tensor(batch, [](const torch::Tensor& t) { return t.pin_memory(); });
 }
 
 // Afterwards `batch` may be released at once: its memory is not used again before the copy has run.
 inline data::Batch to_device(torch::Device device, const data::Batch& batch) {
-  return {batch.inputs.to(device, /*non_blocking=*/true),
-          batch.targets.to(device, /*non_blocking=*/true)};
+  return data::for_each_tensor(
+      batch, [&](const torch::Tensor& t) { return t.to(device, /*non_blocking=*/true); });
 }
 
 }  // namespace ddp::train

@@ -18,10 +18,11 @@ std::string data_crc32c(const data::Dataset& data) {
   const std::vector<std::int64_t> samples = {0, data.size() / 2, data.size() - 1};
   const auto batch = data.get(samples);
   std::uint32_t crc = 0;
-  for (const auto& tensor : {batch.inputs, batch.targets}) {
+  data::for_each_tensor(batch, [&](const torch::Tensor& tensor) {
     const auto bytes = tensor.detach().to(torch::kCPU).contiguous();
     crc = ckpt::crc32c({static_cast<const std::byte*>(bytes.data_ptr()), bytes.nbytes()}, crc);
-  }
+    return bytes;
+  });
   return fmt::format("{:08x}", crc);
 }
 
