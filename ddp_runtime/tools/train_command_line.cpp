@@ -48,6 +48,11 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
   app.add_option("--batch", t.batch, "Samples per rank and micro-batch")
       ->check(whole_number(1, train::kMaxBatch))
       ->capture_default_str();
+  app.add_option("--global-batch", t.global_batch,
+                 "Samples per optimizer step over all ranks, instead of --batch: any number of "
+                 "ranks that divides it trains the same; 0 means --batch counts")
+      ->check(whole_number(0, train::kMaxGlobalBatch))
+      ->capture_default_str();
   app.add_option("--accumulate", t.micro_batches,
                  "Micro-batches per optimizer step (gradient accumulation)")
       ->check(whole_number(1, train::kMaxBatch))
@@ -96,6 +101,12 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
   app.add_flag("--channels-last", t.channels_last,
                "Keep images and weights of convolutions with the channels of a pixel beside each "
                "other, the order in which GPUs and recent CPUs convolve");
+  app.add_option("--ema", t.ema_decay,
+                 "Decay, such as 0.999, of an average of the weights that evaluations use and "
+                 "checkpoints hold beside the weights; 0 means no average")
+      ->check(
+          number_check("a number from 0 to less than 1", [](double v) { return v >= 0 && v < 1; }))
+      ->capture_default_str();
   app.add_option("--patience", t.patience,
                  "Stop after this many epochs without a better evaluation; 0 means never")
       ->check(not_negative())

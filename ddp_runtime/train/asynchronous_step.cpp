@@ -94,10 +94,12 @@ StepOutcome AsynchronousStep::run(data::Prefetcher& batches, double learning_rat
 }
 
 LateValue AsynchronousStep::run_micro_batch(data::Prefetcher& batches) {
-  auto loss = forward_loss(batches, objective_, device_, options_.precision, recorder_);
+  const auto loss = forward_loss(next_batch(batches, recorder_), objective_, device_,
+                                 options_.precision, recorder_);
+  LateValue value(loss);
   const auto span = recorder_.measure(Phase::backward);
-  replica_.backward(loss.tensor, static_cast<int>(options_.micro_batches));
-  return std::move(loss.value);
+  replica_.backward(loss, static_cast<int>(options_.micro_batches));
+  return value;
 }
 
 std::string AsynchronousStep::why_leave_out(double loss) const {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/train/evaluation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -46,57 +47,110 @@ class EvaluationMode {
   std::vector<bool> was_training_;
 };
 
-// Reshapes the scores to one row per target.
-torch::Tensor rows(const torch::Tensor& scores) {
-  return scores.to(torch::kFloat32).flatten(0, -2);
+// The target that torch's cross-entropy leaves out.
+constexpr std::int64_t kIgnoredTarget = -100;
+
+// Sums over this rank's batches, on the device; the host reads them at the end.
+class Sums {
+ public:
+  // The first sums; those of the metrics follow.
+  enum : std::int64_t { kLoss, kRight, kTargets, kWeight, kMetrics };
+
+  Sums(torch::Device device, std::size_t metrics)
+      : sums_(torch::zeros({kMetrics + static_cast<std::int64_t>(metrics)},
+                           torch::TensorOptions(device).dtype(torch::kFloat64))) {}
+
+  // Scores [..., classes].
+  void add_scores(const torch::Tensor& scores, const torch::Tensor& targets) {
+    const auto rows = scores.to(torch::kFloat32).flatten(0, -2);
+    const auto wanted = targets.flatten();
+    sums_[kLoss].add_(
+        cross_entropy(rows, wanted, CrossEntropyFuncOptions().reduction(torch::kSum)));
+    sums_[kRight].add_(rows.argmax(1).eq(wanted).sum());
+    sums_[kTargets].add_(wanted.ne(kIgnoredTarget).sum());
+  }
+  // A mean over nothing may be NaN, so it is left out.
+  void add_mean(std::int64_t sum, const torch::Tensor& mean, double weight) {
+    if (weight > 0) sums_[sum].add_(mean.to(torch::kFloat64).reshape({}), weight);
+  }
+  void add_count(std::int64_t sum, double count) { sums_[sum].add_(count); }
+
+  // Waits for the device.
+  std::vector<double> values() const {
+    const auto host = sums_.cpu();
+    return {host.data_ptr<double>(), host.data_ptr<double>() + host.numel()};
+  }
+
+ private:
+  torch::Tensor sums_;
+};
+
+void add_metrics(const std::vector<Metric>& metrics, const torch::Tensor& outputs,
+                 const data::Batch& batch, double weight, Sums& sums) {
+  for (std::size_t i = 0; i < metrics.size(); ++i) {
+    const auto mean = metrics[i].mean(outputs, batch);
+    if (!mean.defined() || mean.numel() != 1) {
+      throw UsageError(fmt::format(
+          "the metric '{}' must return one number, the mean over the batch", metrics[i].name));
+    }
+    sums.add_mean(Sums::kMetrics + static_cast<std::int64_t>(i), mean, weight);
+  }
+}
+
+// `batch` is on the device, and counts as `weight` samples.
+void add_batch(const Objective& objective, const data::Batch& batch, double weight, Sums& sums) {
+  const auto outputs = objective.forward ? objective.forward(batch.inputs) : torch::Tensor();
+  if (objective.classifies()) {
+    sums.add_scores(outputs, batch.targets);
+  } else {
+    sums.add_mean(
+        Sums::kLoss,
+        objective.batch_loss ? objective.batch_loss(batch) : objective.loss(outputs, batch.targets),
+        weight);
+    sums.add_count(Sums::kTargets, weight);
+  }
+  sums.add_count(Sums::kWeight, weight);
+  add_metrics(objective.metrics, outputs, batch, weight, sums);
 }
 
 }  // namespace
 
-torch::Tensor mean_cross_entropy(const torch::Tensor& scores, const torch::Tensor& targets) {
-  return cross_entropy(rows(scores), targets.flatten());
-}
-
-Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Forward& forward,
+Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Objective& objective,
                     const data::Dataset& data, std::int64_t samples, std::int64_t batch,
-                    amp::Precision precision, const LossFunction& loss) {
+                    amp::Precision precision) {
   const torch::NoGradGuard no_grad;
   broadcast_from_leader(group, named_buffers(module));
   const EvaluationMode evaluation_mode(module);
   const auto device = device_of(module);
-  // Sums of the losses and of the right answers, on the device, which the host reads at the end.
-  auto measured = torch::zeros({2}, torch::TensorOptions(device).dtype(torch::kFloat64));
-  double targets_seen = 0;
+  Sums sums(device, objective.metrics.size());
   const auto share = data::evaluation_share(samples, group.rank(), group.size());
   for (std::int64_t first = share.first; first < share.last; first += batch) {
     std::vector<std::int64_t> indices(
         static_cast<std::size_t>(std::min(batch, share.last - first)));
     std::iota(indices.begin(), indices.end(), first);
+    const auto on_host = data.get(indices);
+    const double weight =
+        objective.weight ? weight_of(objective, on_host) : static_cast<double>(indices.size());
     // From pinned memory, so that the host prepares the next batch while the device evaluates this.
-    const auto [inputs, targets] = to_device(device, pin_for(device, data.get(indices)));
+    const auto there = to_device(device, pin_for(device, on_host));
     const amp::AutocastGuard autocast(device.type(), precision);
-    if (loss) {
-      const auto n = static_cast<double>(indices.size());
-      measured[0].add_(loss(forward(inputs), targets).to(torch::kFloat64).reshape({}), n);
-      targets_seen += n;
-      continue;
-    }
-    const auto scores = rows(forward(inputs));
-    const auto wanted = targets.flatten();
-    measured[0].add_(
-        cross_entropy(scores, wanted, CrossEntropyFuncOptions().reduction(torch::kSum)));
-    measured[1].add_(scores.argmax(1).eq(wanted).sum());
-    targets_seen += static_cast<double>(wanted.numel());
+    add_batch(objective, there, weight, sums);
   }
-  measured = measured.cpu();
-  std::array sums = {measured[0].item<double>(), measured[1].item<double>(), targets_seen};
-  if (loss) sums[1] = std::numeric_limits<double>::quiet_NaN();
-  group.all_reduce(comm::buffer_of(std::span<double>(sums)), comm::ReduceOp::sum, "evaluation")
+  auto values = sums.values();
+  group.all_reduce(comm::buffer_of(std::span<double>(values)), comm::ReduceOp::sum, "evaluation")
       .wait();
-  if (sums[2] == 0) {
+  const double weight = values[Sums::kWeight];
+  const double targets = values[Sums::kTargets];
+  if (targets == 0) {
     throw UsageError("there is nothing to evaluate: the evaluation data has no targets");
   }
-  return {sums[0] / sums[2], sums[1] / sums[2], static_cast<std::int64_t>(sums[2])};
+  Evaluation result{values[Sums::kLoss] / targets, values[Sums::kRight] / targets,
+                    static_cast<std::int64_t>(targets)};
+  if (!objective.classifies()) result.accuracy = std::numeric_limits<double>::quiet_NaN();
+  for (std::size_t i = 0; i < objective.metrics.size(); ++i) {
+    result.metrics[objective.metrics[i].name] = values[Sums::kMetrics + i] / weight;
+  }
+  return result;
 }
 
 }  // namespace ddp::train

@@ -1,33 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/train/forward_pass.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include "base/errors.h"
 #include "ddp_runtime/train/batch_transfer.h"
 
 namespace ddp::train {
 
-MicroBatchLoss forward_loss(data::Prefetcher& batches, const Objective& objective,
-                            torch::Device device, amp::Precision precision,
-                            profile::StepRecorder& recorder) {
-  data::Batch batch;
+data::Batch next_batch(data::Prefetcher& batches, profile::StepRecorder& recorder) {
+  const auto span = recorder.measure(profile::Phase::data);
+  return batches.next();
+}
+
+torch::Tensor forward_loss(const data::Batch& batch, const Objective& objective,
+                           torch::Device device, amp::Precision precision,
+                           profile::StepRecorder& recorder) {
+  data::Batch there;
   {
     const auto span = recorder.measure(profile::Phase::data);
-    batch = to_device(device, batches.next());
+    there = to_device(device, batch);
   }
   const auto span = recorder.measure(profile::Phase::forward);
   const amp::AutocastGuard autocast(device.type(), precision);
-  const auto outputs = objective.forward(batch.inputs);
-  const auto loss = objective.loss ? objective.loss(outputs, batch.targets)
-                                   : mean_cross_entropy(outputs, batch.targets);
-  if (loss.numel() != 1) {
-    throw UsageError(fmt::format(
-        "the loss must be one number, the mean over the batch, not a tensor of shape [{}]",
-        fmt::join(loss.sizes(), ", ")));
-  }
-  return {loss, LateValue(loss)};
+  return loss_of(objective, there);
 }
 
 std::vector<torch::Tensor> copy_buffers(const torch::nn::Module& module) {

@@ -8,23 +8,20 @@
 
 #include "ddp_runtime/amp/autocast.h"
 #include "ddp_runtime/data/prefetch.h"
-#include "ddp_runtime/parallel/late_value.h"
 #include "ddp_runtime/profile/step_recorder.h"
-#include "ddp_runtime/train/evaluation.h"
+#include "ddp_runtime/train/objective.h"
 
 namespace ddp::train {
 
-struct MicroBatchLoss {
-  torch::Tensor tensor;  // for backward
-  LateValue value;
-};
+// Takes the next micro-batch, and records the time as that of data.
+data::Batch next_batch(data::Prefetcher& batches, profile::StepRecorder& recorder);
 
-// Takes the next micro-batch from `batches`, brings it to `device`, runs forward and the loss, and
-// records the time of both. Does not wait for a device if the batch is in pinned memory. Throws
-// UsageError if the loss is not a scalar.
-MicroBatchLoss forward_loss(data::Prefetcher& batches, const Objective& objective,
-                            torch::Device device, amp::Precision precision,
-                            profile::StepRecorder& recorder);
+// Brings a micro-batch to `device`, runs forward and the loss, and records the time of both. Does
+// not wait for a device if the batch is in pinned memory. Throws UsageError if the loss is not one
+// number.
+torch::Tensor forward_loss(const data::Batch& batch, const Objective& objective,
+                           torch::Device device, amp::Precision precision,
+                           profile::StepRecorder& recorder);
 
 // Save and restore the module's buffers, to undo forward's changes to running means.
 // put_back_buffers does nothing if `copies` is empty.

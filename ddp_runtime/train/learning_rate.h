@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace ddp::train {
@@ -36,5 +37,13 @@ struct LearningRate {
  private:
   double decay(std::int64_t step, std::int64_t epoch) const noexcept;
 };
+
+// A schedule of the program's own.
+struct SchedulePoint {
+  std::int64_t step = 0;  // from 0
+  std::int64_t epoch = 0;
+  std::int64_t planned_steps = 0;  // of the whole run
+};
+using ScheduleFunction = std::function<double(const SchedulePoint& point)>;
 
 }  // namespace ddp::train

@@ -17,6 +17,7 @@ void LossHistory::add(const StepLoss& step, MeanLoss loss) {
 void LossHistory::read_late_loss() {
   if (!late_) return;
   steps_.back().loss = newest_loss_ = std::exchange(late_, std::nullopt)->value();
+  known_ = true;
 }
 
 std::vector<double> LossHistory::average(comm::Group& group) {

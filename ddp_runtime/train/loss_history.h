@@ -25,8 +25,12 @@ class LossHistory {
   // the means. Waits for the device if the newest loss is on one.
   std::vector<double> average(comm::Group& group);
 
-  // The newest known loss: this rank's, or the mean if it has been averaged.
+  // The newest known loss: this rank's, or the mean if it has been averaged. 0 before the first.
   double newest_loss() const noexcept { return newest_loss_; }
+  // The same; nullopt before the first.
+  std::optional<double> known_loss() const noexcept {
+    return known_ ? std::optional(newest_loss_) : std::nullopt;
+  }
   // The newest step, after the first add() or take_averaged_before_newest().
   const StepLoss& newest() const { return steps_.back(); }
 
@@ -42,6 +46,7 @@ class LossHistory {
   std::size_t averaged_ = 0;      // how many of steps_, from the first
   std::optional<MeanLoss> late_;  // of the newest step, until it is known
   double newest_loss_ = 0;
+  bool known_ = false;  // newest_loss_
 };
 
 }  // namespace ddp::train

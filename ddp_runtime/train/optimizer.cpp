@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_set>
 
 #include "base/errors.h"
@@ -73,8 +74,32 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const torch::nn::Module&
   throw UsageError(fmt::format("unknown optimizer '{}'; use sgd, adam or adamw", options.name));
 }
 
-void set_learning_rate(torch::optim::Optimizer& optimizer, double learning_rate) {
-  for (auto& group : optimizer.param_groups()) group.options().set_lr(learning_rate);
+GroupRates::GroupRates(const torch::optim::Optimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups()) {
+    const double rate = group.options().get_lr();
+    if (!std::isfinite(rate) || rate < 0) {
+      throw UsageError(fmt::format(
+          "parameter group {} of the optimizer has a learning rate of {}; give it one that is 0 or "
+          "more",
+          fractions_.size(), rate));
+    }
+    fractions_.push_back(rate);
+    base_ = std::max(base_, rate);
+  }
+  for (double& fraction : fractions_) fraction = base_ > 0 ? fraction / base_ : 0;
+}
+
+void GroupRates::set(torch::optim::Optimizer& optimizer, double learning_rate) const {
+  auto& groups = optimizer.param_groups();
+  if (groups.size() != fractions_.size()) {
+    throw UsageError(fmt::format(
+        "the optimizer has {} parameter groups, but it had {} when training began; add all groups "
+        "before",
+        groups.size(), fractions_.size()));
+  }
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    groups[i].options().set_lr(learning_rate * fractions_[i]);
+  }
 }
 
 }  // namespace ddp::train

@@ -80,20 +80,27 @@ torch::Tensor allocate_adam(torch::optim::Optimizer& optimizer, const torch::Ten
 
 OptimizerState::OptimizerState(torch::optim::Optimizer& optimizer,
                                std::vector<NamedTensor> parameters)
-    : optimizer_(optimizer), parameters_(std::move(parameters)), kind_(Kind::sgd) {
+    : optimizer_(optimizer), parameters_(std::move(parameters)), kind_(Kind::unknown) {
   if (dynamic_cast<torch::optim::SGD*>(&optimizer) != nullptr) {
     kind_ = Kind::sgd;
   } else if (dynamic_cast<torch::optim::AdamW*>(&optimizer) != nullptr) {
     kind_ = Kind::adamw;
   } else if (dynamic_cast<torch::optim::Adam*>(&optimizer) != nullptr) {
     kind_ = Kind::adam;
-  } else {
-    throw UsageError("checkpoints support only SGD, Adam and AdamW");
   }
   for (const auto& p : parameters_) by_name_.emplace(p.name, p.tensor);
 }
 
+void OptimizerState::require_known() const {
+  if (kind_ != Kind::unknown) return;
+  throw UsageError(
+      "checkpoints can hold the state of SGD, Adam and AdamW, and of classes derived from them; "
+      "use "
+      "one of these, or train without checkpoints");
+}
+
 std::vector<NamedTensor> OptimizerState::tensors() const {
+  require_known();
   std::vector<NamedTensor> result;
   for (const auto& parameter : parameters_) {
     switch (kind_) {
@@ -105,6 +112,8 @@ std::vector<NamedTensor> OptimizerState::tensors() const {
         break;
       case Kind::adamw:
         append_adam<AdamWParamState>(optimizer_, parameter, result);
+        break;
+      case Kind::unknown:
         break;
     }
   }
@@ -142,11 +151,14 @@ torch::Tensor OptimizerState::allocate(const torch::Tensor& parameter, const std
       return allocate_adam<AdamParamState>(optimizer_, parameter, field, values);
     case Kind::adamw:
       return allocate_adam<AdamWParamState>(optimizer_, parameter, field, values);
+    case Kind::unknown:
+      break;
   }
   return {};
 }
 
 std::vector<NamedTensor> OptimizerState::allocate(std::span<const std::string> names) {
+  require_known();
   const torch::NoGradGuard no_grad;
   optimizer_.state().clear();
   std::vector<NamedTensor> result;

@@ -16,9 +16,12 @@ namespace ddp::train {
 
 class OptimizerState {
  public:
-  // Supports SGD, Adam and AdamW; throws UsageError for others. Both arguments must outlive this
-  // object.
+  // Supports SGD, Adam and AdamW: the functions below throw UsageError for others. Both arguments
+  // must outlive this object.
   OptimizerState(torch::optim::Optimizer& optimizer, std::vector<NamedTensor> parameters);
+
+  // Throws UsageError if the optimizer is of another kind.
+  void require_known() const;
 
   // The existing state: "<parameter>/momentum_buffer" for SGD; "/exp_avg", "/exp_avg_sq" and
   // "/step" (an int64 scalar) for Adam and AdamW, with AMSGrad also "/max_exp_avg_sq". Empty before
@@ -33,7 +36,7 @@ class OptimizerState {
   void commit(std::span<const NamedTensor> filled);
 
  private:
-  enum class Kind : std::uint8_t { sgd, adam, adamw };
+  enum class Kind : std::uint8_t { sgd, adam, adamw, unknown };
 
   torch::Tensor values_of(const torch::Tensor& parameter) const;
   torch::Tensor allocate(const torch::Tensor& parameter, const std::string& field);

@@ -21,6 +21,7 @@ void require_within_limits(const TrainOptions& options) {
   const Limited all[] = {{"epochs", options.epochs, 0, kMaxEpochs},
                          {"steps", options.steps, 0, kMaxSteps},
                          {"batch", options.batch, 1, kMaxBatch},
+                         {"global_batch", options.global_batch, 0, kMaxGlobalBatch},
                          {"micro_batches", options.micro_batches, 1, kMaxBatch},
                          {"warmup_steps", options.warmup_steps, 0, kMaxSteps},
                          {"decay_epochs", options.decay_epochs,
@@ -31,6 +32,16 @@ void require_within_limits(const TrainOptions& options) {
     if (value >= least && value <= most) continue;
     throw UsageError(fmt::format("the option {} of the training is {}; use a number from {} to {}",
                                  name, value, least, most));
+  }
+  if (!(options.ema_decay >= 0 && options.ema_decay < 1)) {
+    throw UsageError(fmt::format(
+        "the option ema_decay of the training is {}; use a number from 0 to less than 1",
+        options.ema_decay));
+  }
+  if (options.ema_decay > 0 && options.staleness) {
+    throw UsageError(
+        "an average of the weights needs the same weights on all ranks; leave out --ema, or train "
+        "without --staleness");
   }
 }
 

@@ -50,6 +50,9 @@ struct TrainOptions {
   std::int64_t steps = 0;          // over all epochs; 0: no limit
   std::int64_t batch = 64;         // samples of one micro-batch on one rank
   std::int64_t micro_batches = 1;  // per optimizer step
+  // Samples of a step over all ranks and micro-batches, which then decides `batch`; 0: `batch`
+  // does.
+  std::int64_t global_batch = 0;
   OptimizerOptions optimizer;
   bool scale_learning_rate = false;  // by ranks x micro-batches
   std::int64_t warmup_steps = 0;
@@ -66,6 +69,9 @@ struct TrainOptions {
   OnNan on_nan = OnNan::stop;
   // Keep images and the weights of convolutions in channels-last memory.
   bool channels_last = false;
+  // Decay of an average of the weights, which evaluations use and checkpoints hold; 0: no average.
+  // See weight_average.h.
+  double ema_decay = 0;
   std::int64_t patience =
       0;                 // epochs without a better evaluation before stopping; 0: never stop early
   bool dry_run = false;  // one step and a short evaluation; nothing is resumed or written

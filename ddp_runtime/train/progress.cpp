@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 namespace ddp::train {
 
@@ -28,9 +29,10 @@ std::string progress_line(const ProgressPoint& p, double seconds_left) {
       duration_text(seconds_left));
 }
 
-Progress::Progress(bool enabled, std::int64_t steps_before)
-    : drawing_(enabled && isatty(STDERR_FILENO) == 1),
+Progress::Progress(bool enabled, std::int64_t steps_before, LogFunction log)
+    : drawing_(enabled && !log && isatty(STDERR_FILENO) == 1),
       enabled_(enabled),
+      log_(std::move(log)),
       steps_before_(steps_before),
       started_(std::chrono::steady_clock::now()) {}
 
@@ -60,6 +62,7 @@ void Progress::clear() {
 
 void Progress::log(const std::string& line) {
   if (!enabled_) return;
+  if (log_) return log_(line);
   clear();
   fmt::print("{}\n", line);
   std::fflush(stdout);

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace ddp::train {
@@ -24,17 +25,20 @@ std::string progress_line(const ProgressPoint& point, double seconds_left);
 // "0:07", "12:34", "1:02:03".
 std::string duration_text(double seconds);
 
+using LogFunction = std::function<void(const std::string& line)>;
+
 class Progress {
  public:
   // On a terminal the line is redrawn in place on stderr, a few times per second. Elsewhere nothing
-  // is drawn; log lines show the progress there.
-  Progress(bool enabled, std::int64_t steps_before);
+  // is drawn; log lines show the progress there. With `log`, lines go there, and nothing is drawn
+  // or printed.
+  Progress(bool enabled, std::int64_t steps_before, LogFunction log = {});
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress() { clear(); }
 
   void update(const ProgressPoint& point);
-  // Prints a permanent line on stdout.
+  // Prints a permanent line on stdout, or gives it to the program's own log.
   void log(const std::string& line);
   double seconds_left(const ProgressPoint& point) const;
 
@@ -43,6 +47,7 @@ class Progress {
 
   bool drawing_;
   bool enabled_;
+  LogFunction log_;
   bool on_screen_ = false;
   std::int64_t steps_before_;
   std::chrono::steady_clock::time_point started_;

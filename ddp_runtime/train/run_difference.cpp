@@ -51,6 +51,7 @@ nlohmann::json run_settings(const TrainOptions& options) {
                              {"clip", options.clip_norm},
                              {"warmup", options.warmup_steps},
                              {"schedule", schedule_name(options.schedule)},
+                             {"ema", options.ema_decay},
                              {"staleness", options.staleness.value_or(0)}};
   if (options.schedule == Schedule::step) {
     settings["decay_every"] = options.decay_epochs;
@@ -69,6 +70,7 @@ nlohmann::json shared_settings(const TrainOptions& options) {
   settings.update({{"epochs", options.epochs},
                    {"steps", options.steps},
                    {"batch", options.batch},
+                   {"global_batch", options.global_batch},
                    {"asynchronous", options.staleness.has_value()},
                    {"loss_scale", options.loss_scale},
                    {"on_nan", options.on_nan == OnNan::stop ? "stop" : "skip"},

@@ -193,6 +193,9 @@ json report_of(const comm::Group& group, const RunFacts& facts, const RunOutcome
                  {"ranks", std::move(ranks)},
                  {"environment", environment()}};
   if (facts.settings.is_object()) report["settings"] = facts.settings;
+  if (evaluation && !evaluation->metrics.empty()) {
+    report["final"]["eval_metrics"] = evaluation->metrics;
+  }
   return report;
 }
 

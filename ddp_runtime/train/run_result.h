@@ -17,7 +17,7 @@ struct RunResult {
   double train_loss = 0;
   std::uint32_t parameters_crc32c = 0;
   std::int64_t planned_steps = 0;  // of the whole run, ignoring early stopping and dry runs
-  bool stopped_early = false;      // options.patience was exhausted
+  bool stopped_early = false;      // options.patience was exhausted, or a callback asked for it
   // Why the run saved a checkpoint and stopped early, to be resumed later; there is no evaluation
   // in that case. Empty if the run finished.
   std::string interrupted;

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "ddp_runtime/train/global_batch.h"
+
 namespace ddp::train {
 namespace {
 
@@ -13,14 +15,15 @@ std::string plural(std::int64_t count, const std::string& thing) {
 }
 
 std::string batch(const RunHeader& header, const TrainOptions& o) {
-  return fmt::format("global batch {}: {} x {} {} x {}", o.batch * o.micro_batches * header.ranks,
-                     o.batch, o.micro_batches,
-                     o.micro_batches == 1 ? "micro-batch" : "micro-batches",
+  const auto each = batch_per_rank(o, header.ranks);
+  return fmt::format("global batch {}: {} x {} {} x {}", each * o.micro_batches * header.ranks,
+                     each, o.micro_batches, o.micro_batches == 1 ? "micro-batch" : "micro-batches",
                      plural(header.ranks, "rank"));
 }
 
 std::string length(const RunHeader& header, const TrainOptions& o) {
-  const std::int64_t steps = header.training_samples / (o.batch * o.micro_batches * header.ranks);
+  const std::int64_t steps =
+      header.training_samples / (batch_per_rank(o, header.ranks) * o.micro_batches * header.ranks);
   const auto epoch = plural(steps, "step");
   std::string text;
   if (o.epochs == 0 && o.steps > 0) {
@@ -117,6 +120,9 @@ std::string run_table(const RunHeader& header, const TrainOptions& o) {
   row("optimizer", optimizer(o));
   row("learning rate", learning_rate(header, o));
   row("precision", precision(o));
+  if (o.ema_decay > 0) {
+    row("weights", fmt::format("evaluated and saved as averages, too, with decay {}", o.ema_decay));
+  }
   row("seed", std::to_string(o.seed));
   if (!o.checkpoint.directory.empty()) row("checkpoints", checkpoints(o.checkpoint));
   if (!o.report_directory.empty()) row("report", o.report_directory.string());

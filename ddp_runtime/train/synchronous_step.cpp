@@ -10,6 +10,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/optim/master_weights.h"
+#include "ddp_runtime/optim/skipped_steps.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/train/clip_gradients.h"
 #include "ddp_runtime/train/forward_pass.h"
@@ -34,6 +35,34 @@ std::optional<amp::GradScaler> make_scaler(const TrainOptions& options) {
   return amp::GradScaler(scaling);
 }
 
+// An optimizer that is not of ddp::optim has no masters, and does not take the device's flags.
+void require_usable(const torch::optim::Optimizer& optimizer, const TrainOptions& options,
+                    torch::Device device) {
+  const char* const what = options.param_type == amp::Precision::bf16 &&
+                                   dynamic_cast<const optim::KeepsMasters*>(&optimizer) == nullptr
+                               ? "bf16 weights, which need float32 masters"
+                           : !device.is_cpu() &&
+                                   (options.on_nan == OnNan::skip || options.loss_scale != 0 ||
+                                    options.precision == amp::Precision::fp16) &&
+                                   dynamic_cast<const optim::SkipsSteps*>(&optimizer) == nullptr
+                               ? "skipped steps and loss scaling on a GPU"
+                               : nullptr;
+  if (what == nullptr) return;
+  throw UsageError(fmt::format(
+      "the task's own optimizer does not support {}; use SGD, Adam or AdamW of ddp::optim", what));
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(torch::nn::Module& module,
+                                                        const TrainOptions& options,
+                                                        torch::Device device,
+                                                        const OptimizerFactory& own) {
+  if (!own) return make_optimizer(module, options.optimizer);
+  auto optimizer = own(module);
+  if (!optimizer) throw UsageError("the task's function that makes the optimizer returned none");
+  require_usable(*optimizer, options, device);
+  return optimizer;
+}
+
 // Adds the loss scale to the values that must be equal on all ranks, which include the position.
 // See Note [Loss scale]. On a device the host knows only the scale of the previous step, unless
 // it has settled that step; either way it knows it after the same steps on all ranks.
@@ -46,7 +75,8 @@ std::int64_t with_scale(std::int64_t tag, const std::optional<amp::GradScaler>& 
 
 SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
                                  const Objective& objective, const TrainOptions& options,
-                                 profile::StepRecorder& recorder)
+                                 profile::StepRecorder& recorder,
+                                 const OptimizerFactory& own_optimizer)
     : group_(group),
       module_(module),
       objective_(objective),
@@ -54,11 +84,13 @@ SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
       device_(device_of(module)),
       recorder_(recorder),
       replica_(module, group, parallel_options(options)),
-      optimizer_(make_optimizer(module, options.optimizer)),
+      optimizer_(make_optimizer(module, options, device_, own_optimizer)),
+      rates_(*optimizer_),
       scaler_(make_scaler(options)) {
   amp::require_precision(device_.type(), options_.precision);
   // Also for a module that the program has converted itself.
-  dynamic_cast<optim::KeepsMasters&>(*optimizer_).keep_masters();
+  if (auto* const keeper = dynamic_cast<optim::KeepsMasters*>(&*optimizer_)) keeper->keep_masters();
+  if (objective_.weight) weights_.emplace(group_, objective_);
   if (skips() && device_.is_cpu()) watch_.emplace(group_);
   if (device_.is_cpu()) return;
   marks_.emplace(device_);
@@ -87,7 +119,7 @@ void SynchronousStep::begin_on_device() {
 
 StepOutcome SynchronousStep::run(data::Prefetcher& batches, double learning_rate,
                                  std::int64_t tag) {
-  set_learning_rate(*optimizer_, learning_rate);
+  rates_.set(*optimizer_, learning_rate);
   const auto micro_batches = static_cast<int>(options_.micro_batches);
   ++steps_;
   begin_on_device();
@@ -96,8 +128,13 @@ StepOutcome SynchronousStep::run(data::Prefetcher& batches, double learning_rate
   finite_ = true;
   if (skips()) buffers_before_ = copy_buffers(module_);
   StepOutcome outcome;
-  for (int micro = 1; micro <= micro_batches; ++micro) {
-    outcome.loss.add(run_micro_batch(step, batches, micro == micro_batches));
+  auto weighed = weighed_batches(batches);
+  for (int micro = 0; micro < micro_batches; ++micro) {
+    const auto i = static_cast<std::size_t>(micro);
+    const auto batch = weights_ ? std::move(weighed[i]) : next_batch(batches, recorder_);
+    auto loss = forward_loss(batch, objective_, device_, options_.precision, recorder_);
+    if (weights_) loss = weights_->weighted(loss, i);
+    outcome.loss.add(run_micro_batch(step, std::move(loss), micro + 1 == micro_batches));
   }
   const auto& times = replica_.times();
   recorder_.add_communication(replica_.communication(), times.backward, times.updates);
@@ -120,23 +157,34 @@ void SynchronousStep::settle() {
   broadcast_from_leader(group_, named_buffers(module_));
 }
 
-LateValue SynchronousStep::run_micro_batch(GradientStep& step, data::Prefetcher& batches,
-                                           bool last) {
-  auto loss = forward_loss(batches, objective_, device_, options_.precision, recorder_);
-  if (watch_) finite_ = finite_ && std::isfinite(loss.value.value());
+// All micro-batches of the step, if the objective weighs them: it needs the sum of all weights
+// before the first backward.
+std::vector<data::Batch> SynchronousStep::weighed_batches(data::Prefetcher& batches) {
+  std::vector<data::Batch> weighed;
+  if (!weights_) return weighed;
+  for (std::int64_t i = 0; i < options_.micro_batches; ++i) {
+    weighed.push_back(next_batch(batches, recorder_));
+  }
+  weights_->begin_step(weighed);
+  return weighed;
+}
+
+LateValue SynchronousStep::run_micro_batch(GradientStep& step, torch::Tensor loss, bool last) {
+  LateValue value(loss);
+  if (watch_) finite_ = finite_ && std::isfinite(value.value());
   if (watch_ && last) watch_->ask(finite_);
-  if (device_skips_) device_skips_->add_loss(loss.tensor);
+  if (device_skips_) device_skips_->add_loss(loss);
   if (device_skips_ && last) device_skips_->ask();
   if (last && updates_in_backward()) {
-    step.backward_and_apply(loss.tensor, *optimizer_);
+    step.backward_and_apply(loss, *optimizer_);
   } else {
-    step.backward(scaled(loss.tensor));
+    step.backward(scaled(loss));
   }
   const auto& times = replica_.times();
   recorder_.add(Phase::backward, times.backward);
   recorder_.add(Phase::exposed_comm, times.waits);
   recorder_.add(Phase::optimizer, times.updates);
-  return std::move(loss.value);
+  return value;
 }
 
 torch::Tensor SynchronousStep::scaled(const torch::Tensor& loss) const {

@@ -12,6 +12,7 @@
 
 #include "ddp_runtime/train/device_skips.h"
 #include "ddp_runtime/train/loss_watch.h"
+#include "ddp_runtime/train/loss_weights.h"
 #include "ddp_runtime/train/training_step.h"
 
 namespace ddp::train {
@@ -20,7 +21,8 @@ class SynchronousStep final : public TrainingStep {
  public:
   // See make_training_step().
   SynchronousStep(comm::Group& group, torch::nn::Module& module, const Objective& objective,
-                  const TrainOptions& options, profile::StepRecorder& recorder);
+                  const TrainOptions& options, profile::StepRecorder& recorder,
+                  const OptimizerFactory& own_optimizer);
   SynchronousStep(const SynchronousStep&) = delete;
   SynchronousStep& operator=(const SynchronousStep&) = delete;
   ~SynchronousStep() override;
@@ -36,7 +38,8 @@ class SynchronousStep final : public TrainingStep {
   amp::GradScaler* scaler() noexcept override { return scaler_ ? &*scaler_ : nullptr; }
 
  private:
-  LateValue run_micro_batch(GradientStep& step, data::Prefetcher& batches, bool last);
+  std::vector<data::Batch> weighed_batches(data::Prefetcher& batches);
+  LateValue run_micro_batch(GradientStep& step, torch::Tensor loss, bool last);
   bool skips() const noexcept;
   void begin_on_device();
   bool updates_in_backward() const noexcept;
@@ -57,6 +60,8 @@ class SynchronousStep final : public TrainingStep {
   std::optional<StepMarks> marks_;  // on a device
   DistributedDataParallel replica_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  GroupRates rates_;
+  std::optional<LossWeights> weights_;  // set if the objective weighs batches
   std::optional<amp::GradScaler> scaler_;
   std::optional<LossWatch> watch_;  // set if steps whose loss is not finite are skipped, on CPUs
   std::optional<DeviceSkips> device_skips_;  // for the same and for the scaler, on a device

@@ -9,11 +9,16 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/data/dataset.h"
-#include "ddp_runtime/train/evaluation.h"
+#include "ddp_runtime/train/callbacks.h"
+#include "ddp_runtime/train/learning_rate.h"
+#include "ddp_runtime/train/objective.h"
+#include "ddp_runtime/train/optimizer.h"
 #include "ddp_runtime/train/options.h"
+#include "ddp_runtime/train/progress.h"
 #include "ddp_runtime/train/run_result.h"
 #include "ddp_runtime/train/user_state.h"
 
@@ -24,13 +29,28 @@ struct TrainTask {
   std::string command;
   std::string model_name;
   torch::nn::Module& module;
-  Forward forward;
-  data::DataPair data;
+  Forward forward = {};
+  data::DataPair data = {};
   UserState user_state = {};  // saved in checkpoints beside the model and the optimizer
   // Computes the loss to be minimized from forward's outputs and the targets: one number, the mean
   // over the batch. Default: the mean cross-entropy, for class scores. Runs under autocast, as
   // forward does.
   LossFunction loss = {};
+  // Instead of forward and loss, from the whole batch; see objective.h for this and the next two.
+  BatchLoss batch_loss = {};
+  BatchWeight weight = {};
+  std::vector<Metric> metrics = {};
+  // Makes the optimizer, instead of options.optimizer. The schedule multiplies the learning rates
+  // of its parameter groups, see GroupRates. Checkpoints need SGD, Adam or AdamW.
+  OptimizerFactory optimizer = {};
+  // The factor of the learning rate in a step, instead of options.schedule and its warm-up. Must be
+  // the same on all ranks, so compute it from its argument alone.
+  ScheduleFunction schedule = {};
+  // Called on all ranks; see callbacks.h.
+  Callbacks callbacks = {};
+  // Takes the lines that the trainer prints otherwise, on rank 0. The trainer then prints nothing,
+  // and draws no progress line.
+  LogFunction log = {};
   // Settings of model and data, by name, that the shapes of the arrays do not show: a resumed run
   // reports the settings that differ from those of the run that saved the checkpoint.
   std::map<std::string, std::string> settings = {};

@@ -14,6 +14,7 @@
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/train/batch_transfer.h"
 #include "ddp_runtime/train/channels_last.h"
+#include "ddp_runtime/train/global_batch.h"
 #include "ddp_runtime/train/module_device.h"
 #include "ddp_runtime/train/option_limits.h"
 #include "ddp_runtime/train/rank_agreement.h"
@@ -40,6 +41,7 @@ TrainOptions same_on_all_ranks(comm::Group& group, const nlohmann::json& subject
   run.update(subject);
   require_same_run(group, run);
   require_within_limits(options);
+  options.batch = batch_per_rank(options, group.size());
   return options;
 }
 
@@ -47,9 +49,9 @@ double unix_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-LearningRate learning_rate_of(const TrainOptions& options, int ranks) {
+LearningRate learning_rate_of(const TrainOptions& options, int ranks, double base) {
   LearningRate rate;
-  rate.base = options.optimizer.learning_rate;
+  rate.base = base;
   if (options.scale_learning_rate) rate.scale = ranks * static_cast<double>(options.micro_batches);
   rate.warmup_steps = options.warmup_steps;
   rate.schedule = options.schedule;
@@ -79,14 +81,18 @@ void require_types(const TrainOptions& options) {
 
 // Called before anything is built on the module's memory.
 Objective objective_of(const TrainTask& task, const TrainOptions& options) {
+  Objective objective{task.forward, task.loss, task.batch_loss, task.weight, task.metrics};
+  require_complete(objective);
   require_types(options);
   if (options.param_type == amp::Precision::bf16) use_bf16_weights(task.module);
-  if (!options.channels_last) return {task.forward, task.loss};
+  if (!options.channels_last) return objective;
   store_channels_last(task.module, task.model_name);
-  return {[forward = task.forward](const torch::Tensor& inputs) {
-            return forward(in_channels_last(inputs));
-          },
-          task.loss};
+  if (task.forward) {
+    objective.forward = [forward = task.forward](const torch::Tensor& inputs) {
+      return forward(in_channels_last(inputs));
+    };
+  }
+  return objective;
 }
 
 // Ranks must draw different dropout masks, but a repeated run must draw the same masks again.
@@ -113,8 +119,13 @@ void require_report_directory(comm::Group& group, const std::filesystem::path& d
 // A custom loss has no accuracy.
 std::string evaluation_text(const Evaluation& evaluation, const char* between) {
   auto text = fmt::format("eval loss {:.4f}", evaluation.loss);
-  if (std::isnan(evaluation.accuracy)) return text;
-  return text + fmt::format("{}accuracy {:.4f}", between, evaluation.accuracy);
+  if (!std::isnan(evaluation.accuracy)) {
+    text += fmt::format("{}accuracy {:.4f}", between, evaluation.accuracy);
+  }
+  for (const auto& [name, value] : evaluation.metrics) {
+    text += fmt::format("{}{} {:.4f}", between, name, value);
+  }
+  return text;
 }
 
 // Options that depend on evaluations need evaluation data.
@@ -144,15 +155,26 @@ TrainingRun::TrainingRun(comm::Group& group, TrainTask task, TrainOptions option
       subject_(describe_subject(task_)),
       options_(same_on_all_ranks(group, subject_, std::move(options))),
       objective_(objective_of(task_, options_)),
-      step_(make_training_step(group, task_.module, objective_, options_, recorder_)),
-      learning_rate_(learning_rate_of(options_, group.size())),
+      step_(make_training_step(group, task_.module, objective_, options_, recorder_,
+                               task_.optimizer)),
+      learning_rate_(
+          learning_rate_of(options_, group.size(), GroupRates(step_->optimizer()).base())),
       sampler_(task_.data.train->size(), options_.seed, layout_of(group, options_)),
+      average_(make_average()),
       state_(group, task_.module, step_->optimizer(), step_->replica(), task_.user_state),
       checkpointer_(group, state_, options_.checkpoint,
                     describe_run(subject_, task_, options_, sampler_.layout())) {
   require_evaluation(task_, options_);
   require_report_directory(group_, options_.report_directory);
   torch::manual_seed(generator_seed(options_.seed, group_.rank()));
+}
+
+// Begins with the weights that all ranks have, and adds itself to the state that is saved.
+std::unique_ptr<WeightAverage> TrainingRun::make_average() {
+  if (options_.ema_decay == 0) return nullptr;
+  auto average = std::make_unique<WeightAverage>(task_.module, options_.ema_decay);
+  average->save_in(task_.user_state);
+  return average;
 }
 
 bool TrainingRun::epoch_done() const {
@@ -182,6 +204,7 @@ bool TrainingRun::checkpointing_enabled() const {
 
 void TrainingRun::resume() {
   const auto resumed = checkpointer_.resume(generator_seed(options_.seed, group_.rank()));
+  saved_step_ = checkpointer_.last_saved_step();
   if (!resumed) return;
   position_ = *resumed;
   auto* const scaler = step_->scaler();
@@ -210,8 +233,8 @@ void TrainingRun::end_agreement(bool last_of_epoch) {
 }
 
 bool TrainingRun::should_continue() const {
-  return interrupted_.empty() && position_.epoch < epochs_ && position_.step < last_step() &&
-         !position_.best.exhausted(options_.patience);
+  return interrupted_.empty() && !stop_wanted_ && position_.epoch < epochs_ &&
+         position_.step < last_step() && !position_.best.exhausted(options_.patience);
 }
 
 RunResult TrainingRun::fit() {
@@ -224,7 +247,7 @@ RunResult TrainingRun::fit() {
   epochs_ = epochs_of_run({options_.epochs, options_.steps}, epoch_size(), reached());
   first_step_ = position_.step;
   learning_rate_.total_steps = planned_steps();
-  progress_ = std::make_unique<Progress>(group_.rank() == 0, first_step_);
+  progress_ = std::make_unique<Progress>(group_.rank() == 0, first_step_, task_.log);
   reporter_ = make_reporter();
   try {
     if (!should_continue()) return finish_without_steps();
@@ -285,7 +308,7 @@ void TrainingRun::run_epoch() {
     for (std::int64_t step = 0; step < steps && interrupted_.empty(); ++step) {
       recorder_.begin_step();
       begin_agreement();
-      run_step(batches, learning_rate_.at(position_.step, position_.epoch));
+      run_step(batches, next_learning_rate());
       position_.consumed = sampler_.consumed_after(step + 1);
       end_agreement(step + 1 == steps);
       finish_step();
@@ -294,11 +317,27 @@ void TrainingRun::run_epoch() {
   if (epoch_done() && interrupted_.empty()) end_epoch();
 }
 
+double TrainingRun::next_learning_rate() const {
+  if (!task_.schedule) return learning_rate_.at(position_.step, position_.epoch);
+  const double factor =
+      task_.schedule({position_.step, position_.epoch, learning_rate_.total_steps});
+  if (!std::isfinite(factor) || factor < 0) {
+    throw UsageError(fmt::format(
+        "the task's schedule returned {} for step {}; it must be a number that is 0 or more",
+        factor, position_.step));
+  }
+  return learning_rate_.base * learning_rate_.scale * factor;
+}
+
 void TrainingRun::run_step(data::Prefetcher& batches, double learning_rate) {
   group_.flight_recorder().set_phase(
       fmt::format("epoch {}, step {}", position_.epoch + 1, position_.step + 1));
   auto outcome = step_->run(batches, learning_rate, position_.consumed);
   ++position_.step;
+  if (average_) {
+    const auto span = recorder_.measure(Phase::optimizer);
+    average_->update(position_.step);
+  }
   losses_.add({.step = position_.step, .epoch = position_.epoch, .learning_rate = learning_rate},
               std::move(outcome.loss));
   note_skipped_updates();
@@ -339,6 +378,32 @@ void TrainingRun::finish_step() {
     progress_->log(progress_line(point, progress_->seconds_left(point)));
   }
   progress_->update(progress_point());
+  call_after_step(seconds);
+}
+
+// The callbacks of a step are not part of it, nor of the next one.
+void TrainingRun::call_after_step(double seconds) {
+  if (task_.callbacks.after_step) {
+    task_.callbacks.after_step({position_.step, position_.epoch, losses_.newest().learning_rate,
+                                losses_.known_loss(), seconds});
+    recorder_.pause();
+  }
+  note_saved();
+}
+
+// Saves run in the background, so this is called wherever one may have been found durable.
+void TrainingRun::note_saved() {
+  const auto saved = checkpointer_.last_saved_step();
+  if (saved == saved_step_) return;
+  saved_step_ = saved;
+  if (!task_.callbacks.after_save) return;
+  task_.callbacks.after_save(
+      {saved, group_.rank() == 0 ? checkpointer_.newest() : std::filesystem::path()});
+}
+
+// Collective. Whether a rank wants to stop.
+bool TrainingRun::any_rank_stops(Next mine) {
+  return group_.all_reduce_value(mine == Next::stop ? 1 : 0, comm::ReduceOp::max) != 0;
 }
 
 void TrainingRun::average_losses() {
@@ -375,6 +440,15 @@ void TrainingRun::end_epoch() {
                              evaluates() ? "  " + evaluation_text(evaluation_, "  ") : "",
                              progress_point().samples_per_second));
   const bool best = evaluates() && position_.best.record(evaluation_.loss);
+  const auto& callbacks = task_.callbacks;
+  if (evaluates() && callbacks.after_evaluation) {
+    stop_wanted_ = any_rank_stops(callbacks.after_evaluation({position_.step, evaluation_, best}));
+  }
+  if (callbacks.after_epoch) {
+    const bool stop =
+        any_rank_stops(callbacks.after_epoch({position_.epoch, position_.step, epoch_loss_}));
+    stop_wanted_ = stop_wanted_ || stop;
+  }
   position_.begin_epoch(position_.epoch + 1);
   if (checkpointing_enabled()) {
     if (best) {
@@ -402,6 +476,7 @@ void TrainingRun::save_last() {
   const auto begin = profile::Clock::now();
   checkpointer_.save_last(position_);
   add_checkpoint_time(begin);
+  note_saved();
 }
 
 void TrainingRun::evaluate_now() {
@@ -411,11 +486,13 @@ void TrainingRun::evaluate_now() {
   if (!evaluates()) return;
   const auto span = reporter_->measure(RunReporter::WallPart::evaluation);
   group_.flight_recorder().set_phase(fmt::format("evaluation after step {}", position_.step));
+  std::optional<WeightAverage::Use> averages;
+  if (average_) averages.emplace(*average_);
   const auto& data = *task_.data.evaluation;
   const std::int64_t samples =
       options_.dry_run ? std::min(data.size(), group_.size() * options_.batch) : data.size();
-  evaluation_ = evaluate(group_, task_.module, objective_.forward, data, samples, options_.batch,
-                         options_.precision, task_.loss);
+  evaluation_ =
+      evaluate(group_, task_.module, objective_, data, samples, options_.batch, options_.precision);
 }
 
 // The parts of the result that are known however the run ends.
@@ -517,8 +594,11 @@ RunResult TrainingRun::finish() {
   // A run that must stop within an epoch keeps its last steps, too.
   if (checkpointing_enabled()) save_last();
   auto ended = result_so_far();
-  ended.stopped_early = position_.best.exhausted(options_.patience);
-  if (ended.stopped_early) {
+  ended.stopped_early = stop_wanted_ || position_.best.exhausted(options_.patience);
+  if (stop_wanted_) {
+    progress_->log(
+        fmt::format("stopped early: a callback asked for it after epoch {}", position_.epoch));
+  } else if (ended.stopped_early) {
     progress_->log(fmt::format("stopped early: no better evaluation than {:.4f} for {} epochs",
                                position_.best.loss.value_or(0), position_.best.epochs_since));
   }

@@ -25,6 +25,7 @@
 #include "ddp_runtime/train/trainer.h"
 #include "ddp_runtime/train/training_state.h"
 #include "ddp_runtime/train/training_step.h"
+#include "ddp_runtime/train/weight_average.h"
 
 namespace ddp::train {
 
@@ -36,9 +37,14 @@ class TrainingRun {
   RunResult fit();
 
  private:
+  std::unique_ptr<WeightAverage> make_average();
   void resume();
   void run_epoch();
+  double next_learning_rate() const;
   void run_step(data::Prefetcher& batches, double learning_rate);
+  void call_after_step(double seconds);
+  void note_saved();
+  bool any_rank_stops(Next mine);
   void note_skipped_updates();
   void settle();
   void finish_step();
@@ -79,13 +85,16 @@ class TrainingRun {
   std::unique_ptr<TrainingStep> step_;
   LearningRate learning_rate_;
   data::DistributedSampler sampler_;
+  std::unique_ptr<WeightAverage> average_;  // null without one
   TrainingState state_;
   Checkpointer checkpointer_;
   std::optional<StepBoundary>
       boundary_;  // nullopt: nothing is saved, and signals have their default effect
   std::optional<std::int64_t>
-      asked_at_step_;        // step since which the answer of boundary_ is pending
-  std::string interrupted_;  // see RunResult
+      asked_at_step_;             // step since which the answer of boundary_ is pending
+  std::string interrupted_;       // see RunResult
+  bool stop_wanted_ = false;      // by a callback, on any rank
+  std::int64_t saved_step_ = -1;  // for which after_save was called
   double longest_step_ = 0;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<RunReporter> reporter_;

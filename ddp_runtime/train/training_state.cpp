@@ -166,6 +166,7 @@ std::vector<NamedTensor> TrainingState::plain_tensors() const {
 }
 
 void TrainingState::require_storable() const {
+  optimizer_state_->require_known();
   for (const auto& [name, tensor] : plain_tensors()) {
     if (stored_type(tensor.scalar_type())) continue;
     throw UsageError(

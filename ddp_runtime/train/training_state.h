@@ -69,8 +69,8 @@ class TrainingState {
   ~TrainingState();
 
   // Throws UsageError naming a tensor of the model or of the user whose type cannot be stored in a
-  // checkpoint. Call it before training: a failure at the first save would waste the work until
-  // then.
+  // checkpoint, and for an optimizer whose state cannot be. Call it before training: a failure at
+  // the first save would waste the work until then.
   void require_storable() const;
 
   // Collective. Returns the arrays to save, the same on every rank. The tensors own or share the

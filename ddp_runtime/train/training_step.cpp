@@ -18,11 +18,23 @@ OnNan parse_on_nan(const std::string& name) {
 std::unique_ptr<TrainingStep> make_training_step(comm::Group& group, torch::nn::Module& module,
                                                  const Objective& objective,
                                                  const TrainOptions& options,
-                                                 profile::StepRecorder& recorder) {
+                                                 profile::StepRecorder& recorder,
+                                                 const OptimizerFactory& own_optimizer) {
   if (options.staleness) {
+    if (own_optimizer) {
+      throw UsageError(
+          "asynchronous training updates the parameters on its servers, which know sgd only; leave "
+          "out the optimizer of the task, or train without staleness");
+    }
+    if (objective.weight) {
+      throw UsageError(
+          "weights of batches need all ranks in each step; leave them out, or train without "
+          "staleness");
+    }
     return std::make_unique<AsynchronousStep>(group, module, objective, options, recorder);
   }
-  return std::make_unique<SynchronousStep>(group, module, objective, options, recorder);
+  return std::make_unique<SynchronousStep>(group, module, objective, options, recorder,
+                                           own_optimizer);
 }
 
 }  // namespace ddp::train

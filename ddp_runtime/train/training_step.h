@@ -18,6 +18,7 @@
 #include "ddp_runtime/profile/step_recorder.h"
 #include "ddp_runtime/train/evaluation.h"
 #include "ddp_runtime/train/mean_loss.h"
+#include "ddp_runtime/train/optimizer.h"
 #include "ddp_runtime/train/options.h"
 
 namespace ddp::train {
@@ -39,8 +40,9 @@ class TrainingStep {
   TrainingStep(const TrainingStep&) = delete;
   TrainingStep& operator=(const TrainingStep&) = delete;
 
-  // Takes the step's micro-batches from `batches`. `tag` must be the same on all ranks. Throws
-  // RuntimeError after kMaxLeftOut steps in a row without an update.
+  // Takes the step's micro-batches from `batches`. `learning_rate` is that of the parameter groups
+  // with the largest rate, see GroupRates. `tag` must be the same on all ranks. Throws RuntimeError
+  // after kMaxLeftOut steps in a row without an update.
   virtual StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) = 0;
   // The updates that run() and settle() have found to be skipped since the last call. On a device a
   // step's is found in the next step, or by settle(); see Note [Late values].
@@ -66,10 +68,12 @@ class TrainingStep {
 };
 
 // Collective. Throws UsageError or RuntimeError on all ranks if the options or models do not match.
-// All arguments except the options must outlive the step.
+// All arguments except the options and `own_optimizer` must outlive the step. `own_optimizer` makes
+// the optimizer instead of options.optimizer; null for that one.
 std::unique_ptr<TrainingStep> make_training_step(comm::Group& group, torch::nn::Module& module,
                                                  const Objective& objective,
                                                  const TrainOptions& options,
-                                                 profile::StepRecorder& recorder);
+                                                 profile::StepRecorder& recorder,
+                                                 const OptimizerFactory& own_optimizer = {});
 
 }  // namespace ddp::train

@@ -27,7 +27,7 @@ int main() {
     Net net;  // any torch::nn::Module
     ddp::TrainOptions options;
     options.epochs = 20;
-    options.batch = 64 / world.size();
+    options.global_batch = 64;
     options.checkpoint.directory = "own-model-checkpoints";
     ddp::Trainer trainer(world.group(),
                          {.program = "own-model",

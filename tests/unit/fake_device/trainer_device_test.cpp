@@ -374,8 +374,8 @@ TEST_F(TrainerOnTheDevice, BatchOfAnEvaluationMakesNoHostWait) {
       const auto model = models::make_model({"mlp", {1, 8, 8}, 10, 0, 0});
       move_to(*model, device(r.rank));
       forget_host_waits();
-      train::evaluate(r.group, *model, [&](const torch::Tensor& x) { return model->forward(x); },
-                      *data_.evaluation, 64, batch, amp::Precision::fp32, {});
+      train::evaluate(r.group, *model, {[&](const torch::Tensor& x) { return model->forward(x); }},
+                      *data_.evaluation, 64, batch, amp::Precision::fp32);
       waits = host_waits();
     });
     EXPECT_THAT(errors, Each(""));

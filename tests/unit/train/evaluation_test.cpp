@@ -33,9 +33,8 @@ TEST(Evaluate, AveragesOverAllSamplesForAnyNumberOfRanks) {
   for (const int ranks : {1, 2, 3}) {
     test::run_ranks(ranks, [&](comm::Group& group) {
       auto unused = test::on_test_device(torch::nn::Linear(1, 1));
-      const auto result = evaluate(
-          group, *unused, [](const torch::Tensor& x) { return x; }, data, n, 2,
-          amp::Precision::fp32);
+      const auto result = evaluate(group, *unused, {[](const torch::Tensor& x) { return x; }}, data,
+                                   n, 2, amp::Precision::fp32);
       EXPECT_EQ(result.targets, n);
       EXPECT_DOUBLE_EQ(result.accuracy, 4.0 / 7);
       EXPECT_NEAR(result.loss, (4 * right + 3 * wrong) / 7, 1e-6);
@@ -64,9 +63,8 @@ data::TensorDataset seven_samples() {
 }
 
 Evaluation evaluate_all(comm::Group& group, Normalized& net, const data::Dataset& data) {
-  return evaluate(
-      group, *net, [&](const torch::Tensor& x) { return net->forward(x); }, data, data.size(), 2,
-      amp::Precision::fp32);
+  return evaluate(group, *net, {[&](const torch::Tensor& x) { return net->forward(x); }}, data,
+                  data.size(), 2, amp::Precision::fp32);
 }
 
 // A checkpoint holds rank 0's statistics. With those of another rank, the loss would be that of a
@@ -127,7 +125,7 @@ TEST(Evaluate, RestoresEveryModuleModeIfForwardThrows) {
     const auto throws = [](const torch::Tensor&) -> torch::Tensor {
       throw std::runtime_error("thrown by the user");
     };
-    EXPECT_EQ(error_of([&] { evaluate(group, *net, throws, data, 7, 2, amp::Precision::fp32); }),
+    EXPECT_EQ(error_of([&] { evaluate(group, *net, {throws}, data, 7, 2, amp::Precision::fp32); }),
               "thrown by the user");
     EXPECT_TRUE(net->is_training());
     EXPECT_TRUE(net->head->is_training());
@@ -140,9 +138,8 @@ TEST(Evaluate, ReportsEmptyEvaluationData) {
   test::run_ranks(1, [&](comm::Group& group) {
     auto net = test::on_test_device(Normalized());
     EXPECT_THAT(error_of([&] {
-                  evaluate(
-                      group, *net, [&](const torch::Tensor& x) { return net->forward(x); }, data, 0,
-                      2, amp::Precision::fp32);
+                  evaluate(group, *net, {[&](const torch::Tensor& x) { return net->forward(x); }},
+                           data, 0, 2, amp::Precision::fp32);
                 }),
                 HasSubstr("the evaluation data has no targets"));
   });
