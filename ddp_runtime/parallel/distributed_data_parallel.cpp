@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/errors.h"
 #include "ddp_runtime/optim/partial_step.h"
 #include "ddp_runtime/parallel/loss_check.h"
@@ -204,8 +206,12 @@ std::optional<GradientStep> DistributedDataParallel::begin_uneven_step(bool have
                have_data);
 }
 
-void GradientStep::backward(const torch::Tensor& loss) {
-  run_backward(loss);
+void GradientStep::backward(const torch::Tensor& loss, const BackwardOptions& options) {
+  run_backward(loss, options);
+  finish_backward();
+}
+
+void GradientStep::finish_backward() {
   auto& replica = *replica_;
   auto& times = replica.times_;
   if (complete()) {
@@ -217,7 +223,8 @@ void GradientStep::backward(const torch::Tensor& loss) {
   times.updates.clear();
 }
 
-void GradientStep::run_backward(const torch::Tensor& loss) {
+// Returns the share of the loss in the mean.
+double GradientStep::begin_backward(const torch::Tensor& loss) {
   if (complete()) {
     throw RuntimeError(
         fmt::format("backward() was called more than the {} time{} given to begin_step(); "
@@ -232,11 +239,44 @@ void GradientStep::run_backward(const torch::Tensor& loss) {
     replica.ask(*this);
     replica.reducer_->arm(loss);
   }
-  const double share = 1.0 / (static_cast<double>(ranks_) * micro_batches_);
   replica.times_.backward.begin = profile::Clock::now();
-  loss.backward(torch::full_like(loss, share));
+  return 1.0 / (static_cast<double>(ranks_) * micro_batches_);
+}
+
+void GradientStep::end_backward() {
+  auto& replica = *replica_;
   replica.mark(profile::Phase::backward);
   replica.times_.backward.end = replica.times_.exposed.begin = profile::Clock::now();
+}
+
+void GradientStep::run_backward(const torch::Tensor& loss, const BackwardOptions& options) {
+  const double share = begin_backward(loss);
+  loss.backward(torch::full_like(loss, share * options.weight), options.retain_graph);
+  end_backward();
+}
+
+void backward(const torch::Tensor& loss, std::span<GradientStep* const> steps,
+              const BackwardOptions& options) {
+  if (steps.empty()) throw UsageError("backward() needs the steps of the replicas to reduce");
+  const auto& first = *steps.front();
+  for (std::size_t i = 1; i < steps.size(); ++i) {
+    if (std::find(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(i), steps[i]) !=
+        steps.begin() + static_cast<std::ptrdiff_t>(i)) {
+      throw UsageError("backward() was given one step twice; give it the step of each replica");
+    }
+    if (steps[i]->ranks_ == first.ranks_ && steps[i]->micro_batches_ == first.micro_batches_) {
+      continue;
+    }
+    throw UsageError(fmt::format(
+        "one backward() cannot average over {} ranks and {} micro-batches for one "
+        "replica and over {} and {} for another; begin all steps alike",
+        first.ranks_, first.micro_batches_, steps[i]->ranks_, steps[i]->micro_batches_));
+  }
+  double share = 1;
+  for (auto* const step : steps) share = step->begin_backward(loss);
+  loss.backward(torch::full_like(loss, share * options.weight), options.retain_graph);
+  for (auto* const step : steps) step->end_backward();
+  for (auto* const step : steps) step->finish_backward();
 }
 
 void GradientStep::without_data() {
@@ -267,7 +307,7 @@ void GradientStep::backward_and_apply(const torch::Tensor& loss,
                     micro_batches_, done_));
   }
   require_one_evaluation(optimizer);
-  run_backward(loss);
+  run_backward(loss, {});
   replica_->finish_and_apply(optimizer);
 }
 

@@ -44,13 +44,20 @@ class LossCheck;
 class StepAgreement;
 class WrappedParameters;
 
+struct BackwardOptions {
+  bool retain_graph = false;  // for another backward through the same graph
+  double weight = 1;          // factor of this micro-batch's loss in the mean
+};
+
 // One optimizer step, made of one or more micro-batches whose gradients are accumulated. Only the
 // last one communicates.
 class GradientStep {
  public:
   // Runs backward on a scalar loss that is a mean over this rank's micro-batch. After the last
-  // micro-batch the gradients are those of the mean over all ranks and micro-batches.
-  void backward(const torch::Tensor& loss);
+  // micro-batch the gradients are those of the mean over all ranks and micro-batches. They have no
+  // graph of their own: for a penalty on gradients, put those of torch::autograd::grad() with
+  // create_graph into the loss.
+  void backward(const torch::Tensor& loss, const BackwardOptions& options = {});
   bool complete() const noexcept { return done_ == micro_batches_; }
   // False in an uneven step on a rank that has run out of data: call without_data() instead of
   // backward().
@@ -80,9 +87,14 @@ class GradientStep {
   void backward_and_apply(const torch::Tensor& loss, torch::optim::Optimizer& optimizer);
 
  private:
-  void run_backward(const torch::Tensor& loss);
+  double begin_backward(const torch::Tensor& loss);
+  void end_backward();
+  void run_backward(const torch::Tensor& loss, const BackwardOptions& options);
+  void finish_backward();
 
   friend class DistributedDataParallel;
+  friend void backward(const torch::Tensor& loss, std::span<GradientStep* const> steps,
+                       const BackwardOptions& options);
   GradientStep(DistributedDataParallel& replica, int micro_batches, int ranks, std::int64_t tag,
                bool has_data)
       : replica_(&replica),
@@ -98,6 +110,14 @@ class GradientStep {
   bool has_data_;
   int done_ = 0;
 };
+
+// One backward for a loss that depends on several replicas, in place of GradientStep::backward() of
+// each: that of the first would free the graph that the others need. The steps must have the same
+// number of micro-batches and of ranks with data. Each replica should have a channel of the group
+// of its own (Group::channel), because their buckets become ready in an order that depends on the
+// graph. Throws UsageError for no steps, one step twice, or steps that differ.
+void backward(const torch::Tensor& loss, std::span<GradientStep* const> steps,
+              const BackwardOptions& options = {});
 
 class DistributedDataParallel {
  public:

@@ -14,7 +14,7 @@
 #include "ddp_runtime/train/array_views.h"
 #include "ddp_runtime/train/generator_state.h"
 #include "ddp_runtime/train/module_device.h"
-#include "ddp_runtime/train/optimizer_state.h"
+#include "ddp_runtime/train/optimizer_states.h"
 #include "hdf5_ckpt/checkpoint.h"
 
 namespace ddp::train {
@@ -70,7 +70,16 @@ Target host_target(std::string name, const torch::Tensor& tensor, torch::ScalarT
 
 constexpr std::string_view kGenerators = "rng/";
 constexpr std::string_view kOptimizer = "optim/";
-constexpr char kGradientOrder[] = "ddp/gradient_order";
+
+std::string order_name(std::size_t replica) {
+  return replica == 0 ? "ddp/gradient_order" : fmt::format("ddp/gradient_order-{}", replica);
+}
+
+// Null if the optimizer keeps none.
+optim::MasterWeights* masters_of(torch::optim::Optimizer& optimizer) {
+  const auto* const keeper = dynamic_cast<const optim::KeepsMasters*>(&optimizer);
+  return keeper == nullptr ? nullptr : keeper->masters();
+}
 
 }  // namespace
 
@@ -120,13 +129,21 @@ Position Position::from_json(const nlohmann::json& json) {
 TrainingState::TrainingState(comm::Group& group, torch::nn::Module& module,
                              torch::optim::Optimizer& optimizer, DistributedDataParallel* replica,
                              const UserState& user)
+    : TrainingState(group, module, std::vector<torch::optim::Optimizer*>{&optimizer},
+                    replica == nullptr ? std::vector<DistributedDataParallel*>{}
+                                       : std::vector<DistributedDataParallel*>{replica},
+                    user) {}
+
+TrainingState::TrainingState(comm::Group& group, torch::nn::Module& module,
+                             std::vector<torch::optim::Optimizer*> optimizers,
+                             std::vector<DistributedDataParallel*> replicas, const UserState& user)
     : group_(group),
       module_(module),
-      replica_(replica),
+      replicas_(std::move(replicas)),
       user_(user),
-      optimizer_(optimizer),
-      keeper_(dynamic_cast<optim::KeepsMasters*>(&optimizer)),
-      optimizer_state_(std::make_unique<OptimizerState>(optimizer, named_parameters(module_))),
+      optimizers_(std::move(optimizers)),
+      optimizer_state_(std::make_unique<OptimizerStates>(optimizers_, named_parameters(module_))),
+      loaded_orders_(std::max<std::size_t>(1, replicas_.size())),
       generators_(generator_devices(module)) {
   for (const auto& parameter : named_parameters(module_)) {
     parameters_.insert("model/" + parameter.name);
@@ -139,19 +156,27 @@ bool TrainingState::is_replicated(const std::string& array) const {
   return array.starts_with(kOptimizer) || parameters_.contains(array);
 }
 
-optim::MasterWeights* TrainingState::masters() const {
-  return keeper_ == nullptr ? nullptr : keeper_->masters();
+bool TrainingState::has_masters() const {
+  return std::any_of(optimizers_.begin(), optimizers_.end(),
+                     [](auto* optimizer) { return masters_of(*optimizer) != nullptr; });
+}
+
+// Replaces the weights that have masters by these.
+void TrainingState::add_masters(std::vector<NamedTensor>& tensors) const {
+  for (auto* const optimizer : optimizers_) {
+    auto* const kept = masters_of(*optimizer);
+    if (kept == nullptr) continue;
+    const auto updated = parameters_of(*optimizer);
+    for (auto& t : tensors) {
+      if (updated.contains(t.tensor.unsafeGetTensorImpl())) t.tensor = kept->values_of(t.tensor);
+    }
+  }
 }
 
 // See Note [Masters in a checkpoint].
 std::vector<NamedTensor> TrainingState::model_tensors() const {
   auto tensors = named_parameters(module_);
-  if (auto* const kept = masters()) {
-    const auto updated = parameters_of(optimizer_);
-    for (auto& t : tensors) {
-      if (updated.contains(t.tensor.unsafeGetTensorImpl())) t.tensor = kept->values_of(t.tensor);
-    }
-  }
+  add_masters(tensors);
   for (auto& buffer : named_buffers(module_)) tensors.push_back(std::move(buffer));
   for (auto& t : tensors) t.tensor = t.tensor.detach();
   return tensors;
@@ -177,8 +202,8 @@ void TrainingState::require_storable() const {
 }
 
 std::vector<NamedTensor> TrainingState::collect() {
-  if (replica_ != nullptr)
-    replica_->require_same_parameters();  // any rank's copy may be the one saved
+  // Any rank's copy may be the one saved.
+  for (auto* const replica : replicas_) replica->require_same_parameters();
   std::vector<NamedTensor> arrays;
   for (const auto& [name, tensor] : plain_tensors()) arrays.push_back({name, tensor.contiguous()});
   for (const auto& [name, tensor] : optimizer_state_->tensors()) {
@@ -192,8 +217,10 @@ std::vector<NamedTensor> TrainingState::collect() {
       arrays.push_back({generator_name(rank, device), all[rank]});
     }
   }
-  const auto order = replica_ != nullptr ? replica_->gradient_order() : loaded_order_;
-  if (!order.empty()) arrays.push_back({kGradientOrder, torch::tensor(order, torch::kInt64)});
+  for (std::size_t i = 0; i < loaded_orders_.size(); ++i) {
+    const auto order = i < replicas_.size() ? replicas_[i]->gradient_order() : loaded_orders_[i];
+    if (!order.empty()) arrays.push_back({order_name(i), torch::tensor(order, torch::kInt64)});
+  }
   return arrays;
 }
 
@@ -203,7 +230,7 @@ torch::ScalarType TrainingState::type_in(const ckpt::Checkpoint& checkpoint,
                                          const std::string& name,
                                          const torch::Tensor& tensor) const {
   const auto* const stored = checkpoint.find(name);
-  const bool is_short = stored != nullptr && masters() != nullptr && is_replicated(name) &&
+  const bool is_short = stored != nullptr && has_masters() && is_replicated(name) &&
                         tensor.scalar_type() == torch::kFloat32;
   if (is_short && stored->dtype == ckpt::DType::bfloat16) return torch::kBFloat16;
   if (is_short && stored->dtype == ckpt::DType::float16) return torch::kHalf;
@@ -211,8 +238,10 @@ torch::ScalarType TrainingState::type_in(const ckpt::Checkpoint& checkpoint,
 }
 
 void TrainingState::round_masters() {
-  auto* const kept = masters();
-  if (kept != nullptr) kept->round_into(module_.parameters());
+  for (auto* const optimizer : optimizers_) {
+    auto* const kept = masters_of(*optimizer);
+    if (kept != nullptr) kept->round_into(module_.parameters());
+  }
 }
 
 void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
@@ -244,10 +273,13 @@ void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
     if (!array.name.starts_with(kGenerators) || is_of(generators_, array.name)) continue;
     targets.push_back({{array.name, torch::empty(shape_of(array), torch::kUInt8)}, {}});
   }
-  torch::Tensor order = torch::empty({0}, torch::kInt64);
-  if (const auto* stored = checkpoint.find(kGradientOrder)) {
-    order = torch::empty(shape_of(*stored), torch::kInt64);
-    targets.push_back({{kGradientOrder, order}, {}});
+  std::vector<torch::Tensor> orders;
+  for (std::size_t i = 0; i < loaded_orders_.size(); ++i) {
+    orders.push_back(torch::empty({0}, torch::kInt64));
+    const auto* const stored = checkpoint.find(order_name(i));
+    if (stored == nullptr) continue;
+    orders.back() = torch::empty(shape_of(*stored), torch::kInt64);
+    targets.push_back({{order_name(i), orders.back()}, {}});
   }
   const auto optimizer_tensors = optimizer_state_->allocate(optimizer_names);
   for (const auto& [name, tensor] : optimizer_tensors) {
@@ -264,8 +296,10 @@ void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
   }
   optimizer_state_->commit(optimizer_tensors);
   round_masters();
-  const auto* first = order.data_ptr<std::int64_t>();
-  loaded_order_.assign(first, first + order.numel());
+  for (std::size_t i = 0; i < orders.size(); ++i) {
+    const auto* const first = orders[i].data_ptr<std::int64_t>();
+    loaded_orders_[i].assign(first, first + orders[i].numel());
+  }
 }
 
 // Collective. `loaded` is rank 0's: [ranks of the checkpoint, bytes].
@@ -304,11 +338,14 @@ void TrainingState::distribute(std::uint64_t seed) {
   }
   loaded_generators_.clear();
 
-  auto length = static_cast<std::int64_t>(loaded_order_.size());
-  group_.broadcast(comm::buffer_of(length), 0, "length of the gradients' order").wait();
-  loaded_order_.resize(static_cast<std::size_t>(length));
-  group_.broadcast(comm::buffer_of(std::span(loaded_order_)), 0, "order of gradients").wait();
-  if (replica_ != nullptr) replica_->expect_gradient_order(loaded_order_);
+  for (std::size_t i = 0; i < loaded_orders_.size(); ++i) {
+    auto& order = loaded_orders_[i];
+    auto length = static_cast<std::int64_t>(order.size());
+    group_.broadcast(comm::buffer_of(length), 0, "length of the gradients' order").wait();
+    order.resize(static_cast<std::size_t>(length));
+    group_.broadcast(comm::buffer_of(std::span(order)), 0, "order of gradients").wait();
+    if (i < replicas_.size()) replicas_[i]->expect_gradient_order(order);
+  }
 }
 
 }  // namespace ddp::train

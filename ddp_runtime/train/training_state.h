@@ -7,7 +7,8 @@
 //   user/<name>               tensors that the program added
 //   rng/rank-<r>/cpu          the random number generator of each rank
 //   rng/rank-<r>/cuda         that of its GPU, for a model on GPUs
-//   ddp/gradient_order        determines which gradients share a bucket; absent while unknown
+//   ddp/gradient_order        determines which gradients share a bucket; absent while unknown.
+//                             That of replica number r, from 1, is ddp/gradient_order-<r>
 #pragma once
 
 #include <torch/torch.h>
@@ -36,7 +37,7 @@ class Checkpoint;
 
 namespace ddp::train {
 
-class OptimizerState;
+class OptimizerStates;
 
 // The position of a run between two steps.
 struct Position {
@@ -64,6 +65,13 @@ class TrainingState {
   // object.
   TrainingState(comm::Group& group, torch::nn::Module& module, torch::optim::Optimizer& optimizer,
                 DistributedDataParallel* replica, const UserState& user);
+  // For several models that are trained together, such as a generator and a discriminator:
+  // `module` has all of them as its submodules. Each parameter has at most one of the optimizers.
+  // The replicas must be the same in each run, in the same order; the number of optimizers may
+  // change. Throws UsageError if two optimizers update one parameter.
+  TrainingState(comm::Group& group, torch::nn::Module& module,
+                std::vector<torch::optim::Optimizer*> optimizers,
+                std::vector<DistributedDataParallel*> replicas, const UserState& user);
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;
   ~TrainingState();
@@ -94,7 +102,8 @@ class TrainingState {
   const UserState& user() const noexcept { return user_; }
 
  private:
-  optim::MasterWeights* masters() const;
+  void add_masters(std::vector<NamedTensor>& tensors) const;
+  bool has_masters() const;
   torch::ScalarType type_in(const ckpt::Checkpoint& checkpoint, const std::string& name,
                             const torch::Tensor& tensor) const;
   void round_masters();
@@ -104,14 +113,14 @@ class TrainingState {
 
   comm::Group& group_;
   torch::nn::Module& module_;
-  DistributedDataParallel* replica_;
+  std::vector<DistributedDataParallel*> replicas_;
   const UserState& user_;
-  torch::optim::Optimizer& optimizer_;
-  const optim::KeepsMasters* keeper_;  // the optimizer; null if it cannot keep masters
-  std::unique_ptr<OptimizerState> optimizer_state_;
+  std::vector<torch::optim::Optimizer*> optimizers_;
+  std::unique_ptr<OptimizerStates> optimizer_state_;
   std::unordered_set<std::string> parameters_;  // by array name
-  std::vector<std::int64_t> loaded_order_;      // see DistributedDataParallel::gradient_order
-  std::vector<torch::Device> generators_;       // of the host and of the model's device
+  // By replica, at least one: see DistributedDataParallel::gradient_order.
+  std::vector<std::vector<std::int64_t>> loaded_orders_;
+  std::vector<torch::Device> generators_;  // of the host and of the model's device
   // Rank 0, between load() and distribute(): for each of these, [ranks, bytes].
   std::vector<torch::Tensor> loaded_generators_;
 };

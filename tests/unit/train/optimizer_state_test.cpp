@@ -6,6 +6,8 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/train/optimizer.h"
+#include "ddp_runtime/train/optimizer_states.h"
+#include "tests/unit/error_of.h"
 #include "tests/unit/test_device.h"
 
 namespace ddp::train {
@@ -32,10 +34,10 @@ std::unique_ptr<torch::optim::Optimizer> optimizer_of(torch::nn::Linear& layer,
   return make_optimizer(*layer, {name, 0.1, 0.9, 0.01});
 }
 
-class OptimizerStates : public testing::TestWithParam<const char*> {};
+class StatesOfAnOptimizer : public testing::TestWithParam<const char*> {};
 
 // Training that continues with another process's optimizer state must be bitwise the same.
-TEST_P(OptimizerStates, ContinuesBitwiseInANewOptimizer) {
+TEST_P(StatesOfAnOptimizer, ContinuesBitwiseInANewOptimizer) {
   torch::manual_seed(1);
   auto original = test::on_test_device(torch::nn::Linear(3, 2));
   auto optimizer = optimizer_of(original, GetParam());
@@ -63,7 +65,7 @@ TEST_P(OptimizerStates, ContinuesBitwiseInANewOptimizer) {
   EXPECT_TRUE(torch::equal(original->bias, copy->bias));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OptimizerStates,
+INSTANTIATE_TEST_SUITE_P(All, StatesOfAnOptimizer,
                          testing::Values("sgd", "adam", "adamw", "adam_amsgrad", "adamw_amsgrad"));
 
 TEST(OptimizerState, IsEmptyBeforeTheFirstStep) {
@@ -129,6 +131,66 @@ TEST(DecayGroups, ReachTheOptimizer) {
 
 TEST(MakeOptimizer, UnknownNamesAreRefused) {
   EXPECT_THROW(make_optimizer(*torch::nn::Linear(1, 1), {"lion"}), UsageError);
+}
+
+// Two layers with an optimizer each, as the parts of one module.
+struct TwoLayers : torch::nn::Module {
+  TwoLayers() {
+    register_module("first", first);
+    register_module("second", second);
+    test::move_to_test_device(*this);
+  }
+  torch::nn::Linear first{3, 2};
+  torch::nn::Linear second{3, 2};
+};
+
+TEST(StatesOfTwoOptimizers, GoToTheOptimizerOfTheParameter) {
+  TwoLayers original;
+  torch::optim::Adam adam(original.first->parameters(), torch::optim::AdamOptions(0.1));
+  torch::optim::SGD sgd(original.second->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  for (int i = 0; i < 2; ++i) {
+    step(original.first, adam);
+    step(original.second, sgd);
+  }
+  const torch::NoGradGuard no_grad;
+  const auto saved = OptimizerStates({&adam, &sgd}, named_parameters(original)).tensors();
+  std::vector<std::string> names;
+  for (const auto& t : saved) names.push_back(t.name);
+  EXPECT_THAT(names, testing::IsSupersetOf({"first.weight/exp_avg", "first.bias/step",
+                                            "second.weight/momentum_buffer"}));
+  EXPECT_EQ(names.size(), 8U);
+
+  TwoLayers copy;
+  torch::optim::Adam other_adam(copy.first->parameters());
+  torch::optim::SGD other_sgd(copy.second->parameters(),
+                              torch::optim::SGDOptions(0.1).momentum(0.9));
+  // In another order than saved.
+  OptimizerStates states({&other_sgd, &other_adam}, named_parameters(copy));
+  const auto targets = states.allocate(names);
+  ASSERT_EQ(targets.size(), saved.size());
+  for (std::size_t i = 0; i < saved.size(); ++i) {
+    EXPECT_EQ(targets[i].name, saved[i].name);
+    targets[i].tensor.copy_(saved[i].tensor);
+  }
+  states.commit(targets);
+  const auto restored =
+      OptimizerStates({&other_adam, &other_sgd}, named_parameters(copy)).tensors();
+  ASSERT_EQ(restored.size(), saved.size());
+  for (std::size_t i = 0; i < saved.size(); ++i) {
+    EXPECT_TRUE(torch::equal(restored[i].tensor.cpu(), saved[i].tensor.cpu())) << saved[i].name;
+  }
+}
+
+TEST(StatesOfTwoOptimizers, MustNotOverlap) {
+  TwoLayers layers;
+  torch::optim::SGD all(layers.parameters(), torch::optim::SGDOptions(0.1));
+  torch::optim::SGD some(layers.second->parameters(), torch::optim::SGDOptions(0.1));
+  EXPECT_THAT(error_of([&] {
+                OptimizerStates({&all, &some}, named_parameters(layers));
+              }),
+              HasSubstr("two optimizers update the parameter 'second.weight'"));
+  EXPECT_THAT(error_of([&] { OptimizerStates({}, named_parameters(layers)); }),
+              HasSubstr("needs an optimizer"));
 }
 
 }  // namespace
