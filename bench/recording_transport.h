@@ -27,6 +27,7 @@ class RecordingTransport final : public comm::Transport {
   int rank() const noexcept override { return transport_->rank(); }
   int size() const noexcept override { return transport_->size(); }
   std::string_view name() const noexcept override { return transport_->name(); }
+  int world_rank(int rank) const noexcept override { return transport_->world_rank(rank); }
   std::string node_key() const override { return transport_->node_key(); }
   bool one_process() const noexcept override { return transport_->one_process(); }
 
@@ -35,6 +36,10 @@ class RecordingTransport final : public comm::Transport {
   bool poll(comm::Ticket ticket) override;
   void idle(int calls) override { transport_->idle(calls); }
   void abandon(comm::Ticket ticket) noexcept override { transport_->abandon(ticket); }
+  // Does not record the messages of the part.
+  std::unique_ptr<comm::Transport> split(std::span<const int> members) override {
+    return transport_->split(members);
+  }
 
   // In posting order.
   const std::vector<RecordedMessage>& messages() const noexcept { return messages_; }

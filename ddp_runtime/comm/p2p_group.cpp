@@ -45,11 +45,10 @@ LinkLimits whole_elements(LinkLimits limits) {
 }  // namespace
 
 P2pGroup::P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures,
-                   const GroupOptions& options, Connect connect)
+                   const GroupOptions& options)
     : transport_(std::move(transport)),
       failures_(failures),
       options_(options),
-      connect_(std::move(connect)),
       channel_(kMainChannel),
       recorder_(std::make_shared<FlightRecorder>()),
       link_(*transport_, failures, whole_elements(options.limits)),
@@ -74,25 +73,23 @@ P2pGroup::P2pGroup(const P2pGroup& parent, std::unique_ptr<Transport> transport,
 Group& P2pGroup::channel(const std::string& name) {
   const auto found = channels_.find(name);
   if (found != channels_.end()) return *found->second;
-  auto transport = connect_again(fmt::format("channel {}", name));
+  auto transport = open_transport(fmt::format("channel {}", name));
   std::unique_ptr<P2pGroup> opened(new P2pGroup(*this, std::move(transport), name));
   return *channels_.emplace(name, std::move(opened)).first->second;
 }
 
 PointToPointChannel& P2pGroup::point_to_point_channel(const std::string& name) {
-  auto transport = connect_again(fmt::format("line {}", name));
+  auto transport = open_transport(fmt::format("line {}", name));
   point_to_point_channels_.push_back(std::make_unique<PointToPointChannel>(
       PointToPointChannel{std::move(transport), &failures_, options_.limits, nullptr}));
   return *point_to_point_channels_.back();
 }
 
-std::unique_ptr<Transport> P2pGroup::connect_again(const std::string& what) {
-  if (!connect_)
-    throw std::logic_error("this group was created without a function to open channels");
-  // Connecting has no time limit and does not detect failures. This barrier has a time limit and
-  // detects failures.
+std::unique_ptr<Transport> P2pGroup::open_transport(const std::string& what) {
+  // Opening a transport has no time limit and does not detect failures. This barrier has a time
+  // limit and detects failures.
   barrier(fmt::format("opening of {}", what)).wait();
-  return connect_();
+  return transport_->split(everyone_.ranks);
 }
 
 std::uint64_t P2pGroup::call_history() const {

@@ -32,16 +32,11 @@
 
 namespace ddp::comm {
 
-// Connects this rank with the others of its group. Collective, and may block for as long as a rank
-// is missing.
-using Connect = std::function<std::unique_ptr<Transport>()>;
-
 class P2pGroup final : public Group {
  public:
-  // `failures` must outlive the group and is shared with all code that reports failures. `connect`
-  // creates transports for channels; without it channel() throws.
+  // `failures` must outlive the group and is shared with all code that reports failures.
   P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures,
-           const GroupOptions& options = {}, Connect connect = {});
+           const GroupOptions& options = {});
   // Finishes the queued operations, unless a rank has failed.
   ~P2pGroup() override;
 
@@ -93,7 +88,7 @@ class P2pGroup final : public Group {
 
   Work enqueue(std::string name, std::string label, std::string signature,
                std::function<void()> run);
-  std::unique_ptr<Transport> connect_again(const std::string& what);
+  std::unique_ptr<Transport> open_transport(const std::string& what);
   Work enqueue_message(Direction direction, Buffer data, int peer, const std::string& label);
   void communicate();
   void progress_messages();
@@ -104,7 +99,6 @@ class P2pGroup final : public Group {
   std::unique_ptr<Transport> transport_;
   FailureState& failures_;
   GroupOptions options_;
-  Connect connect_;
   std::string channel_;  // its name among the channels of a group
   std::shared_ptr<FlightRecorder>
       recorder_;  // shared by all channels, because their operations belong to one timeline

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Point-to-point messages between the ranks of one group, the only network operation that a
-// collective schedule needs. Used by one thread, the communication thread of the group.
+// collective schedule needs. Used by one thread, the communication thread of the group, except for
+// split().
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +38,8 @@ class Transport {
   virtual int rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
   virtual std::string_view name() const noexcept = 0;
+  // The rank in the job of a rank of this transport, for errors.
+  virtual int world_rank(int rank) const noexcept = 0;
   // Ranks with the same key can share memory. Ranks of one process access each other's memory
   // directly.
   virtual std::string node_key() const = 0;
@@ -56,6 +60,13 @@ class Transport {
   virtual void idle(int calls) = 0;
   // Abandons a message after a failure: its memory may be freed afterwards.
   virtual void abandon(Ticket ticket) noexcept = 0;
+
+  // Returns a transport between `members`, ranks of this one, which get the ranks 0, 1, .. in that
+  // order; its messages cannot match any others. Collective over all ranks of this transport, in
+  // the same order: each passes the members of its part, to which it belongs, or none, and then
+  // returns nullptr. May block for as long as a rank is missing. Another thread may use this
+  // transport meanwhile.
+  virtual std::unique_ptr<Transport> split(std::span<const int> members) = 0;
 };
 
 }  // namespace ddp::comm

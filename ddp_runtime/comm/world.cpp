@@ -154,12 +154,10 @@ World::World(const WorldOptions& options) : failures_(std::make_unique<FailureSt
     require_agreement(announced, mpi_->size());
   }
   const bool several = mpi_ && mpi_->size() > 1;
-  const Connect connect = [this, several] {
-    return several ? make_mpi_transport(*failures_)
-                   : std::move(make_in_process_transports(1).front());
-  };
   try {
-    group_ = std::make_unique<P2pGroup>(connect(), *failures_, options.group, connect);
+    group_ = std::make_unique<P2pGroup>(
+        several ? make_mpi_transport(*failures_) : std::move(make_in_process_transports(1).front()),
+        *failures_, options.group);
     deadline.reset();  // all later waits have their own limits
     const bool is_leader = group_->rank() == 0;
     errors_ = std::make_unique<ErrorChannel>(

@@ -218,11 +218,10 @@ inline std::vector<std::string> run_ranks(
     const std::function<void(int rank, NcclOptions&)>& change = {}) {
   const int ranks = static_cast<int>(gpus.size());
   FailureState failures;
-  InProcessNetwork network(ranks);
+  auto transports = make_in_process_transports(ranks);
   std::vector<std::string> errors(gpus.size());
   const auto run = [&](int rank) {
     const auto index = static_cast<std::size_t>(rank);
-    const auto connect = [&network, rank] { return network.connect(rank); };
     const auto fail = [&](const std::exception& e) {
       errors[index] = e.what();
       failures.fail({rank, e.what()});
@@ -230,7 +229,7 @@ inline std::vector<std::string> run_ranks(
     NcclOptions options = options_of(gpus[index]);
     if (change) change(rank, options);
     try {
-      P2pGroup host(connect(), failures, {}, connect);
+      P2pGroup host(std::move(transports[index]), failures);
       NcclGroup group(host, failures, options);
       try {
         check_device(calls(), calls().set_device(group.device()), "be used by this thread");

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -35,6 +36,13 @@ struct Exchange {
   std::condition_variable moved;
   std::map<Route, std::list<std::shared_ptr<Parcel>>> waiting_sends;
   std::map<Route, std::list<std::shared_ptr<Parcel>>> waiting_receives;
+
+  // A part that not all of its ranks have taken yet, by the number of the split and its first rank.
+  struct Part {
+    std::shared_ptr<Exchange> exchange;
+    std::size_t missing = 0;
+  };
+  std::map<std::pair<std::size_t, int>, Part> parts;
 };
 
 std::shared_ptr<Parcel> take_first(std::map<Route, std::list<std::shared_ptr<Parcel>>>& waiting,
@@ -58,12 +66,21 @@ void complete(Parcel& send, Parcel& receive) {
 
 class InProcessTransport final : public Transport {
  public:
-  InProcessTransport(int rank, int size, int node, std::shared_ptr<Exchange> exchange)
-      : rank_(rank), size_(size), node_(node), exchange_(std::move(exchange)) {}
+  // `world_ranks`: the rank in the job of each rank; empty: the same.
+  InProcessTransport(int rank, int size, int node, std::shared_ptr<Exchange> exchange,
+                     std::vector<int> world_ranks = {})
+      : rank_(rank),
+        size_(size),
+        node_(node),
+        world_ranks_(std::move(world_ranks)),
+        exchange_(std::move(exchange)) {}
 
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return size_; }
   std::string_view name() const noexcept override { return size_ == 1 ? "self" : "threads"; }
+  int world_rank(int rank) const noexcept override {
+    return world_ranks_.empty() ? rank : world_ranks_[static_cast<std::size_t>(rank)];
+  }
   std::string node_key() const override { return fmt::format("node {}", node_); }
   bool one_process() const noexcept override { return true; }
 
@@ -104,7 +121,9 @@ class InProcessTransport final : public Transport {
     if (!found->second->done) return false;
     const auto message = std::move(found->second);
     mine_.erase(found);
-    if (message->length_differs) throw_wrong_length(rank_, message->peer, message->bytes);
+    if (message->length_differs) {
+      throw_wrong_length(world_rank(rank_), world_rank(message->peer), message->bytes);
+    }
     return true;
   }
 
@@ -124,7 +143,32 @@ class InProcessTransport final : public Transport {
     mine_.erase(found);
   }
 
+  std::unique_ptr<Transport> split(std::span<const int> members) override {
+    const std::size_t number = splits_++;
+    if (members.empty()) return nullptr;
+    std::vector<int> world_ranks;
+    for (const int member : members) world_ranks.push_back(world_rank(member));
+    const auto place = std::find(members.begin(), members.end(), rank_) - members.begin();
+    return std::make_unique<InProcessTransport>(static_cast<int>(place),
+                                                static_cast<int>(members.size()), node_,
+                                                take_part(number, members), std::move(world_ranks));
+  }
+
  private:
+  // The first rank that asks for a part creates it.
+  std::shared_ptr<Exchange> take_part(std::size_t number, std::span<const int> members) {
+    const std::lock_guard lock(exchange_->mutex);
+    const auto [entry, is_new] = exchange_->parts.try_emplace({number, members.front()});
+    auto& [exchange, missing] = entry->second;
+    if (is_new) {
+      exchange = std::make_shared<Exchange>();
+      missing = members.size();
+    }
+    auto taken = exchange;
+    if (--missing == 0) exchange_->parts.erase(entry);
+    return taken;
+  }
+
   Ticket remember(std::shared_ptr<Parcel> message) {
     mine_.emplace(next_, std::move(message));
     return next_++;
@@ -133,6 +177,8 @@ class InProcessTransport final : public Transport {
   int rank_;
   int size_;
   int node_;
+  std::vector<int> world_ranks_;
+  std::size_t splits_ = 0;  // used only by the thread that splits
   std::shared_ptr<Exchange> exchange_;
   std::map<Ticket, std::shared_ptr<Parcel>> mine_;  // guarded by the exchange's mutex
   Ticket next_ = 0;
@@ -150,16 +196,6 @@ std::vector<std::unique_ptr<Transport>> make_in_process_transports(
         std::make_unique<InProcessTransport>(rank, ranks, node_of ? node_of(rank) : 0, exchange));
   }
   return transports;
-}
-
-std::unique_ptr<Transport> InProcessNetwork::connect(int rank) {
-  const auto r = static_cast<std::size_t>(rank);
-  const std::lock_guard lock(mutex_);
-  const std::size_t call = calls_[r]++;
-  if (call == unclaimed_.size()) {
-    unclaimed_.push_back(make_in_process_transports(ranks_, node_of_));
-  }
-  return std::move(unclaimed_[call][r]);
 }
 
 }  // namespace ddp::comm

@@ -4,11 +4,8 @@
 // and a world of one rank.
 #pragma once
 
-#include <cstddef>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <utility>
 #include <vector>
 
 #include "ddp_runtime/comm/transport.h"
@@ -20,22 +17,5 @@ namespace ddp::comm {
 // several machines; without it they are on one.
 std::vector<std::unique_ptr<Transport>> make_in_process_transports(
     int ranks, const std::function<int(int rank)>& node_of = {});
-
-// Connects the same threads repeatedly: the n-th call on each rank returns the transport that is
-// connected to the n-th transports of the other ranks. Thread-safe.
-class InProcessNetwork {
- public:
-  explicit InProcessNetwork(int ranks, std::function<int(int rank)> node_of = {})
-      : ranks_(ranks), node_of_(std::move(node_of)), calls_(static_cast<std::size_t>(ranks)) {}
-
-  std::unique_ptr<Transport> connect(int rank);
-
- private:
-  int ranks_;
-  std::function<int(int rank)> node_of_;
-  std::mutex mutex_;
-  std::vector<std::size_t> calls_;                                  // by rank
-  std::vector<std::vector<std::unique_ptr<Transport>>> unclaimed_;  // by call, by rank
-};
 
 }  // namespace ddp::comm

@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ddp_runtime/comm/in_process/in_process_transport.h"
@@ -13,17 +14,16 @@ namespace ddp::comm {
 void run_ranks(int ranks, const std::function<void(Group&)>& body, GroupOptions options,
                const std::function<int(int)>& node_of) {
   FailureState failures;
-  InProcessNetwork network(ranks, node_of);
+  auto transports = make_in_process_transports(ranks, node_of);
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks));
 
   const auto run_rank = [&](int rank) {
-    const auto connect = [&network, rank] { return network.connect(rank); };
     const auto fail = [&](const std::exception& e) {
       errors[static_cast<std::size_t>(rank)] = std::current_exception();
       failures.fail({rank, e.what()});
     };
     try {
-      P2pGroup group(connect(), failures, options, connect);
+      P2pGroup group(std::move(transports[static_cast<std::size_t>(rank)]), failures, options);
       try {
         body(group);
       } catch (const std::exception& e) {

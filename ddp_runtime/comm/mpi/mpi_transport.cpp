@@ -53,8 +53,9 @@ std::string shared_memory_key() {
 // because their latency matters.
 class MpiTransport final : public Transport {
  public:
-  explicit MpiTransport(const FailureState& failures) : failures_(failures) {
-    check(MPI_Comm_dup(MPI_COMM_WORLD, &communicator_), "MPI_Comm_dup");
+  // Takes the communicator over. `world_ranks`: the rank in the job of each rank; empty: the same.
+  MpiTransport(const FailureState& failures, MPI_Comm communicator, std::vector<int> world_ranks)
+      : failures_(failures), communicator_(communicator), world_ranks_(std::move(world_ranks)) {
     MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
     MPI_Comm_rank(communicator_, &rank_);
     MPI_Comm_size(communicator_, &size_);
@@ -70,6 +71,9 @@ class MpiTransport final : public Transport {
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return size_; }
   std::string_view name() const noexcept override { return "mpi"; }
+  int world_rank(int rank) const noexcept override {
+    return world_ranks_.empty() ? rank : world_ranks_[static_cast<std::size_t>(rank)];
+  }
   std::string node_key() const override { return shared_memory_key(); }
   bool one_process() const noexcept override { return false; }
 
@@ -102,7 +106,7 @@ class MpiTransport final : public Transport {
     }
     // MPI reports an error if a message is too long, but not if it is too short.
     if (is_truncated(code) || received != expected) {
-      throw_wrong_length(rank_, peer, static_cast<std::size_t>(expected));
+      throw_wrong_length(world_rank(rank_), world_rank(peer), static_cast<std::size_t>(expected));
     }
     check(code, "a message");
     free_.push_back(ticket);
@@ -123,6 +127,18 @@ class MpiTransport final : public Transport {
     // further calls.
     requests_[ticket] = MPI_REQUEST_NULL;
     free_.push_back(ticket);
+  }
+
+  std::unique_ptr<Transport> split(std::span<const int> members) override {
+    // Parts are disjoint, so the first member tells them apart.
+    const int color = members.empty() ? MPI_UNDEFINED : members.front();
+    const auto place = std::find(members.begin(), members.end(), rank_) - members.begin();
+    MPI_Comm part = MPI_COMM_NULL;
+    check(MPI_Comm_split(communicator_, color, static_cast<int>(place), &part), "MPI_Comm_split");
+    if (members.empty()) return nullptr;
+    std::vector<int> world_ranks;
+    for (const int member : members) world_ranks.push_back(world_rank(member));
+    return std::make_unique<MpiTransport>(failures_, part, std::move(world_ranks));
   }
 
  private:
@@ -158,7 +174,8 @@ class MpiTransport final : public Transport {
   static constexpr unsigned kBulkPerAnswer = 8;
 
   const FailureState& failures_;
-  MPI_Comm communicator_ = MPI_COMM_NULL;
+  MPI_Comm communicator_;
+  std::vector<int> world_ranks_;
   int rank_ = 0;
   int size_ = 1;
   std::vector<MPI_Request> requests_;
@@ -170,7 +187,9 @@ class MpiTransport final : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> make_mpi_transport(const FailureState& failures) {
-  return std::make_unique<MpiTransport>(failures);
+  MPI_Comm communicator = MPI_COMM_NULL;
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &communicator), "MPI_Comm_dup");
+  return std::make_unique<MpiTransport>(failures, communicator, std::vector<int>());
 }
 
 }  // namespace ddp::comm

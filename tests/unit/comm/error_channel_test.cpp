@@ -43,6 +43,7 @@ class Sluggish final : public Transport {
   int rank() const noexcept override { return real_->rank(); }
   int size() const noexcept override { return real_->size(); }
   std::string_view name() const noexcept override { return real_->name(); }
+  int world_rank(int rank) const noexcept override { return real_->world_rank(rank); }
   std::string node_key() const override { return real_->node_key(); }
   bool one_process() const noexcept override { return real_->one_process(); }
   Ticket post_send(std::span<const std::byte> data, int peer, int tag) override {
@@ -54,6 +55,9 @@ class Sluggish final : public Transport {
   bool poll(Ticket ticket) override { return ++polls_ % 8 == 0 && real_->poll(ticket); }
   void idle(int) override { std::this_thread::sleep_for(1ms); }
   void abandon(Ticket ticket) noexcept override { real_->abandon(ticket); }
+  std::unique_ptr<Transport> split(std::span<const int> members) override {
+    return real_->split(members);
+  }
 
  private:
   std::unique_ptr<Transport> real_;

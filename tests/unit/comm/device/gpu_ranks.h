@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ddp_runtime/comm/device/nccl_group.h"
@@ -45,16 +46,15 @@ inline std::vector<std::string> run_ranks_on_gpus(
     int ranks, const OpenGroup& open, const std::function<void(GpuRank)>& body,
     const GroupOptions& host_options = {}, const std::function<int(int rank)>& node_of = {}) {
   FailureState failures;
-  InProcessNetwork network(ranks, node_of);
+  auto transports = make_in_process_transports(ranks, node_of);
   std::vector<std::string> errors(static_cast<std::size_t>(ranks));
   const auto run = [&](int rank) {
-    const auto connect = [&network, rank] { return network.connect(rank); };
     const auto fail = [&](const std::exception& e) {
       errors[static_cast<std::size_t>(rank)] = e.what();
       failures.fail({rank, e.what()});
     };
     try {
-      P2pGroup host(connect(), failures, host_options, connect);
+      P2pGroup host(std::move(transports[static_cast<std::size_t>(rank)]), failures, host_options);
       try {
         const auto group = open(rank, host, failures);
         try {
