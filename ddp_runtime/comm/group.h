@@ -28,6 +28,8 @@ class Group {
 
   virtual int rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
+  // The rank in the job of a rank of this group. Errors name ranks by it.
+  virtual int world_rank(int rank) const noexcept = 0;
   // "mpi", "threads" or "self", for messages and reports.
   virtual std::string_view backend() const noexcept = 0;
   // Records the operations of this rank, for the hang analysis of other ranks. The program adds its
@@ -44,6 +46,22 @@ class Group {
   // the same order on all ranks, and blocks; each call opens a new channel. The channel lives as
   // long as this group, and the caller's thread must exit before the group is destroyed.
   virtual PointToPointChannel& point_to_point_channel(const std::string& name) = 0;
+
+  // Divides the ranks into groups, like MPI_Comm_split: ranks with the same `color` form a group,
+  // in the order of `key` and then of their ranks here. Returns this rank's group; nullptr if its
+  // color is negative. Collective over this group, in the same order on all ranks, and blocks.
+  //
+  // The part is a group like this one, with its own order of collectives, its own channels and
+  // shared memory, and may be split again. A failure of any rank of the job ends it, too. Its
+  // collectives may run at the same time as those of this group and of other parts.
+  //
+  // `name` (of the part's rank 0; at most 48 bytes) appears in errors: "all_reduce #3 of group
+  // 'stage 1' (ranks 2 and 3)".
+  //
+  // The part lives as long as this group, like a channel: no rank can destroy it while another one
+  // still needs it. So divide a group once, and not in every step: a rank can be in at most 128
+  // parts, counting their channels. Throws UsageError if there are more or a name is too long.
+  virtual Group* split(int color, int key = 0, const std::string& name = {}) = 0;
 
   // A hash of the collectives that this rank has called here so far: operation, type, length and
   // order. If the hash differs between ranks, they are out of step and may receive the wrong data,

@@ -23,10 +23,13 @@ void Link::check(int to, int from) {
 
 std::string Link::report(int to, int from, std::chrono::milliseconds waited) const {
   const auto seconds = std::chrono::duration<double>(waited).count();
+  const auto name = [this](int peer) {
+    return fmt::format("rank {}", transport_.world_rank(peer));
+  };
   std::string peers;
-  if (from >= 0) peers = fmt::format("rank {}", from);
-  if (to >= 0 && to != from) peers += fmt::format("{}rank {}", peers.empty() ? "" : " and ", to);
-  return fmt::format("rank {} waited {:.0f} s in {} for {}", rank(), seconds, what_, peers);
+  if (from >= 0) peers = name(from);
+  if (to >= 0 && to != from) peers += (peers.empty() ? "" : " and ") + name(to);
+  return fmt::format("{} waited {:.0f} s in {} for {}", name(rank()), seconds, what_, peers);
 }
 
 void Link::send(int peer, std::span<const std::byte> data) {

@@ -65,10 +65,10 @@ bool Messages::step(Queue& queue) noexcept {
     error = std::current_exception();
   } catch (const BrokenCollective& e) {
     error = std::current_exception();
-    failures_.fail({.rank = transport_.rank(), .text = e.what(), .symptom = e.symptom()});
+    failures_.fail({.rank = world_rank(), .text = e.what(), .symptom = e.symptom()});
   } catch (const std::exception& e) {
     error = std::current_exception();
-    failures_.fail({transport_.rank(), e.what()});
+    failures_.fail({world_rank(), e.what()});
   }
   finish(queue, error);
   return true;
@@ -79,9 +79,9 @@ void Messages::start(UnderWay& message) {
   const bool outgoing = request.direction == Direction::outgoing;
   Work::begin(*request.state);
   message.timer.begin();
-  message.record = recorder_->begin(
-      std::nullopt, request.what, request.signature,
-      fmt::format("{} {} rank {}", channel_, outgoing ? "to" : "from", request.peer));
+  message.record = recorder_->begin(std::nullopt, request.what, request.signature,
+                                    fmt::format("{} {} rank {}", channel_, outgoing ? "to" : "from",
+                                                transport_.world_rank(request.peer)));
 }
 
 bool Messages::move(UnderWay& message) {
@@ -97,10 +97,10 @@ bool Messages::move(UnderWay& message) {
   if (moved) {
     message.timer.moved();
   } else if (!message.flight.complete()) {
-    message.timer.check([&message, me = transport_.rank()](std::chrono::milliseconds waited) {
-      return fmt::format("rank {} waited {:.0f} s in {} for rank {}", me,
+    message.timer.check([this, &message](std::chrono::milliseconds waited) {
+      return fmt::format("rank {} waited {:.0f} s in {} for rank {}", world_rank(),
                          std::chrono::duration<double>(waited).count(), message.request.what,
-                         message.request.peer);
+                         transport_.world_rank(message.request.peer));
     });
   }
   return moved;

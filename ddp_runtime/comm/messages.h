@@ -55,6 +55,7 @@ class Messages {
   struct UnderWay;
   using Queue = std::deque<std::unique_ptr<UnderWay>>;
 
+  int world_rank() const noexcept { return transport_.world_rank(transport_.rank()); }
   void start(UnderWay& message);
   bool move(UnderWay& message);  // throws if the message fails
   bool step(Queue& queue) noexcept;

@@ -13,6 +13,7 @@
 #include "ddp_runtime/comm/schedules/chain.h"
 #include "ddp_runtime/comm/schedules/node_all_reduce.h"
 #include "ddp_runtime/comm/schedules/node_broadcast.h"
+#include "ddp_runtime/comm/split_plan.h"
 #include "ddp_runtime/comm/thread_settings.h"
 #include "ddp_runtime/comm/zeroed_bytes.h"
 
@@ -34,6 +35,39 @@ void require_host(const Buffer& data) {
           "WorldOptions::gpus for tensors on GPUs");
 }
 
+// If the network was measured already, the result holds for the parts of the group, too. They do
+// not report it, because there may be many of them.
+GroupOptions options_of_part(GroupOptions options,
+                             const std::optional<schedules::Surroundings>& surroundings) {
+  options.announce = nullptr;
+  if (surroundings) {
+    options.network = {.kind = NetworkSource::Kind::given, .model = surroundings->network};
+  }
+  return options;
+}
+
+std::vector<SplitRequest> gather_requests(Group& group, const SplitRequest& mine) {
+  std::vector<std::int64_t> numbers{mine.color, mine.key};
+  std::vector<std::int64_t> all(numbers.size() * static_cast<std::size_t>(group.size()));
+  group.all_gather(buffer_of(std::span(numbers)), buffer_of(std::span(all)), "split").wait();
+  const auto names = group.all_gather_text(mine.name);
+  std::vector<SplitRequest> requests;
+  for (std::size_t r = 0; r < names.size(); ++r) {
+    requests.push_back({static_cast<int>(all[2 * r]), static_cast<int>(all[2 * r + 1]), names[r]});
+  }
+  return requests;
+}
+
+// The ranks of a part have been in the same parts of these ranks before, so they choose the same
+// number.
+GroupName add_part_name(FlightRecorder& recorder, const std::string& name,
+                        std::span<const int> world_ranks) {
+  for (int number = 1;; ++number) {
+    GroupName found = name_of_part(name, world_ranks, number);
+    if (recorder.add_group(found.channel)) return found;
+  }
+}
+
 LinkLimits whole_elements(LinkLimits limits) {
   require(limits.segment_bytes > 0 && limits.window > 0,
           "segments must have at least one byte, and at least one must be in flight");
@@ -49,33 +83,52 @@ P2pGroup::P2pGroup(std::unique_ptr<Transport> transport, FailureState& failures,
     : transport_(std::move(transport)),
       failures_(failures),
       options_(options),
-      channel_(kMainChannel),
       recorder_(std::make_shared<FlightRecorder>()),
       link_(*transport_, failures, whole_elements(options.limits)),
-      messages_(*transport_, failures, options.limits, recorder_, channel_),
+      messages_(*transport_, failures, options.limits, recorder_, name_.channel),
       everyone_(Subgroup::all(transport_->rank(), transport_->size())),
       costs_{options_.network.model, link_.segment_bytes()},
       thread_([this] { communicate(); }) {}
 
-P2pGroup::P2pGroup(const P2pGroup& parent, std::unique_ptr<Transport> transport, std::string name)
-    : transport_(std::move(transport)),
+P2pGroup::P2pGroup(const P2pGroup& parent, Opened opened)
+    : transport_(std::move(opened.transport)),
       failures_(parent.failures_),
-      options_(parent.options_),
-      channel_(std::move(name)),
+      options_(std::move(opened.options)),
+      name_(std::move(opened.name)),
       recorder_(parent.recorder_),
       link_(*transport_, failures_, whole_elements(options_.limits)),
-      messages_(*transport_, failures_, options_.limits, recorder_, channel_),
+      messages_(*transport_, failures_, options_.limits, recorder_, name_.channel),
       everyone_(Subgroup::all(transport_->rank(), transport_->size())),
-      surroundings_(parent.surroundings_),
-      costs_(parent.costs_),
+      surroundings_(std::move(opened.surroundings)),
+      costs_{surroundings_ ? surroundings_->network : options_.network.model,
+             link_.segment_bytes()},
       thread_([this] { communicate(); }) {}
 
 Group& P2pGroup::channel(const std::string& name) {
   const auto found = channels_.find(name);
   if (found != channels_.end()) return *found->second;
   auto transport = open_transport(fmt::format("channel {}", name));
-  std::unique_ptr<P2pGroup> opened(new P2pGroup(*this, std::move(transport), name));
+  GroupName full_name = name_.of_channel(name);
+  if (full_name.of_some_ranks) recorder_->add_group(full_name.channel);
+  std::unique_ptr<P2pGroup> opened(
+      new P2pGroup(*this, {std::move(transport), options_, std::move(full_name), surroundings_}));
   return *channels_.emplace(name, std::move(opened)).first->second;
+}
+
+Group* P2pGroup::split(int color, int key, const std::string& name) {
+  const auto requests = gather_requests(*this, {color, key, name});
+  require_short_names(requests);
+  // Opening a transport has no time limit, but here all ranks have just called.
+  const std::vector<int> members = members_of_part(requests, rank());
+  auto transport = transport_->split(members);
+  if (!transport) return nullptr;
+  std::vector<int> world_ranks;
+  for (const int member : members) world_ranks.push_back(world_rank(member));
+  const std::string& chosen = requests[static_cast<std::size_t>(members.front())].name;
+  std::unique_ptr<P2pGroup> part(
+      new P2pGroup(*this, {std::move(transport), options_of_part(options_, surroundings_),
+                           add_part_name(*recorder_, chosen, world_ranks), std::nullopt}));
+  return parts_.emplace_back(std::move(part)).get();
 }
 
 PointToPointChannel& P2pGroup::point_to_point_channel(const std::string& name) {
@@ -125,11 +178,11 @@ Work P2pGroup::enqueue_message(Direction direction, Buffer data, int peer,
                                const std::string& label) {
   require_host(data);
   failures_.throw_if_failed();
-  const std::string channel = channel_ == kMainChannel ? "" : channel_ + " ";
   const std::string name = direction == Direction::outgoing ? "send" : "receive";
-  MessageRequest request{direction,      peer,
-                         data.span(),    channel + name + (label.empty() ? "" : " (" + label + ")"),
-                         describe(data), Work::make_state()};
+  MessageRequest request{
+      direction,      peer,
+      data.span(),    name_.before + name + (label.empty() ? "" : " (" + label + ")") + name_.after,
+      describe(data), Work::make_state()};
   Work work(request.state);
   {
     const std::lock_guard lock(mutex_);
@@ -157,7 +210,7 @@ bool P2pGroup::take_queued(Operation& operation, bool& over) {
 }
 
 void P2pGroup::communicate() {
-  name_this_thread(channel_ == kMainChannel ? "ddp-comm" : "ddp-" + channel_);
+  name_this_thread(name_.thread);
   sleep_precisely();
   link_.set_meanwhile([this] { progress_messages(); });
   int idle_calls = 0;
@@ -196,11 +249,11 @@ void P2pGroup::execute(Operation& operation) {
     error = std::current_exception();
   } catch (const BrokenCollective& e) {
     error = std::current_exception();
-    failures_.fail({.rank = rank(), .text = e.what(), .symptom = e.symptom()});
+    failures_.fail({.rank = world_rank(rank()), .text = e.what(), .symptom = e.symptom()});
   } catch (const std::exception& e) {
     // This rank's message order is now broken, so all later operations must fail, too.
     error = std::current_exception();
-    failures_.fail({rank(), e.what()});
+    failures_.fail({world_rank(rank()), e.what()});
   }
   link_.end();
   if (record) recorder_->end(*record, error != nullptr);
@@ -209,12 +262,12 @@ void P2pGroup::execute(Operation& operation) {
 }
 
 FlightRecorder::Handle P2pGroup::begin(const Operation& operation) {
-  const std::string channel = channel_ == kMainChannel ? "" : channel_ + " ";
   const std::string label = operation.label.empty() ? "" : fmt::format(" ({})", operation.label);
   const std::uint64_t number = sequence_++;
-  const std::string what = fmt::format("{}{} #{}{}", channel, operation.name, number, label);
+  const std::string what =
+      fmt::format("{}{} #{}{}{}", name_.before, operation.name, number, label, name_.after);
   link_.begin(static_cast<int>(number % kCollectiveTags), what);
-  return recorder_->begin(number, what, operation.name + ": " + operation.signature, channel_);
+  return recorder_->begin(number, what, operation.name + ": " + operation.signature, name_.channel);
 }
 
 std::shared_ptr<std::byte> P2pGroup::allocate(std::size_t bytes) {
@@ -317,7 +370,7 @@ Work P2pGroup::broadcast(Buffer data, int root, std::string label) {
   require_host(data);
   require(root >= 0 && root < size(), "broadcast: root is not a rank of the group");
   return enqueue("broadcast", std::move(label),
-                 fmt::format("{} from rank {}", describe(data), root),
+                 fmt::format("{} from rank {}", describe(data), world_rank(root)),
                  [=, this] { spread(data, root); });
 }
 

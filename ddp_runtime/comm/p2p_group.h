@@ -19,6 +19,7 @@
 
 #include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group_name.h"
 #include "ddp_runtime/comm/group_options.h"
 #include "ddp_runtime/comm/link.h"
 #include "ddp_runtime/comm/messages.h"
@@ -42,12 +43,14 @@ class P2pGroup final : public Group {
 
   int rank() const noexcept override { return transport_->rank(); }
   int size() const noexcept override { return transport_->size(); }
+  int world_rank(int rank) const noexcept override { return transport_->world_rank(rank); }
   std::string_view backend() const noexcept override { return transport_->name(); }
   FlightRecorder& flight_recorder() noexcept override { return *recorder_; }
 
   Group& channel(const std::string& name) override;
   std::uint64_t call_history() const override;
   PointToPointChannel& point_to_point_channel(const std::string& name) override;
+  Group* split(int color, int key, const std::string& name) override;
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
   Work all_reduce(Buffer data, ReduceOp op, std::string label,
@@ -60,8 +63,14 @@ class P2pGroup final : public Group {
   Work barrier(std::string label) override;
 
  private:
-  // A channel of `parent`.
-  P2pGroup(const P2pGroup& parent, std::unique_ptr<Transport> transport, std::string name);
+  // A channel of `parent`, or a group of some of its ranks.
+  struct Opened {
+    std::unique_ptr<Transport> transport;
+    GroupOptions options;
+    GroupName name;
+    std::optional<schedules::Surroundings> surroundings;  // if they are those of the parent
+  };
+  P2pGroup(const P2pGroup& parent, Opened opened);
 
   // Collectives are numbered identically on all ranks, so that if a rank skips one, its next
   // collective is not mistaken for it.
@@ -99,9 +108,9 @@ class P2pGroup final : public Group {
   std::unique_ptr<Transport> transport_;
   FailureState& failures_;
   GroupOptions options_;
-  std::string channel_;  // its name among the channels of a group
+  GroupName name_;
   std::shared_ptr<FlightRecorder>
-      recorder_;  // shared by all channels, because their operations belong to one timeline
+      recorder_;  // shared by all channels and parts: their operations belong to one timeline
   Link link_;
   Messages messages_;  // in flight
   Subgroup everyone_;
@@ -124,6 +133,7 @@ class P2pGroup final : public Group {
   // Used only by the calling thread.
   std::map<std::string, std::unique_ptr<P2pGroup>> channels_;
   std::vector<std::unique_ptr<PointToPointChannel>> point_to_point_channels_;
+  std::vector<std::unique_ptr<P2pGroup>> parts_;
 };
 
 }  // namespace ddp::comm

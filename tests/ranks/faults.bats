@@ -139,3 +139,38 @@ assert [lost["rank"] for lost in record["lost"]] == [1], record' "$work/failure.
   cat "$work/out"
   grep -qxE 'comm_ranks: rank 1 on .*: the program threw a value of type int, which is not a std::exception and has no text' "$work/out"
 }
+
+@test "groups of some ranks communicate at the same time, and share memory" {
+  comm_ranks 4 parts 2
+  wait "$job" || { cat "$work/out"; false; }
+  grep -qx 'all is well' "$work/out"
+}
+
+@test "a rank killed in a collective of some ranks ends all ranks, and is named" {
+  comm_ranks 4 parts 60 --enable-recovery
+  sleep 0.5
+  kill -KILL "$(cat "$work/pid.3")"
+  wait "$job" || true
+  cat "$work/out"
+  grep -qxE 'comm_ranks: rank 3 \(.*, process [0-9]+\) exited unexpectedly: it was killed or crashed; .*' "$work/out"
+  for rank in 0 1 2; do
+    run kill -0 "$(cat "$work/pid.$rank")"
+    [ "$status" -ne 0 ]
+  done
+}
+
+@test "a rank stopped in a collective of some ranks is named with the group" {
+  comm_ranks 4 parts 60 --enable-recovery
+  sleep 0.5
+  kill -STOP "$(cat "$work/pid.2")"
+  wait "$job" || true
+  cat "$work/out"
+  grep -qxE "comm_ranks: rank 2 \(.*, process [0-9]+\) has been silent for 8 s, but the machine answers: it is stopped .*; rank 0 waited 5 s in all_reduce #[0-9]+ .*of group 'even' \(ranks 0 and 2\) for rank 2" "$work/out"
+}
+
+@test "groups of some ranks that wait for each other are named" {
+  COMM_RANKS_TIMEOUT=3 comm_ranks 3 circle 0 --enable-recovery
+  wait "$job" || true
+  cat "$work/out"
+  grep -qE "^comm_ranks: ranks wait for each other in different groups: rank 0 .* waits in barrier #0 \(with the next rank\) of group 'edge 0' \(ranks 0 and 1\) for rank 1, rank 1 .* for rank 2, rank 2 .* waits in barrier #0 \(with the next rank\) of group 'edge 2' \(ranks 0 and 2\) for rank 0; " "$work/out"
+}

@@ -92,7 +92,10 @@ std::shared_ptr<Arena::Piece> Arena::add_piece(std::size_t bytes, Group& host, c
   }
   const auto errors = host.all_gather_text(error);
   for (std::size_t rank = 0; rank < errors.size(); ++rank) {
-    if (!errors[rank].empty()) throw RuntimeError(fmt::format("rank {} {}", rank, errors[rank]));
+    if (!errors[rank].empty()) {
+      throw RuntimeError(
+          fmt::format("rank {} {}", host.world_rank(static_cast<int>(rank)), errors[rank]));
+    }
   }
   run("registration of memory", [this, piece](Communicator& communicator, DeviceStream) {
     if (libraries_.nccl.add_window != nullptr) {

@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/errors.h"
 #include "ddp_runtime/comm/call_record.h"
 #include "ddp_runtime/comm/device/buffer_checks.h"
 
@@ -51,6 +52,12 @@ Group& NcclGroup::channel(const std::string& name) {
 
 PointToPointChannel& NcclGroup::point_to_point_channel(const std::string& name) {
   return host_.point_to_point_channel(name);
+}
+
+Group* NcclGroup::split(int, int, const std::string&) {
+  throw UsageError(
+      "the NCCL backend does not divide its group; use --backend mpi, which sends GPU memory "
+      "through the host");
 }
 
 std::uint64_t NcclGroup::call_history() const {

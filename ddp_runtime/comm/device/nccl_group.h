@@ -35,6 +35,7 @@ class NcclGroup final : public Group {
 
   int rank() const noexcept override { return host_.rank(); }
   int size() const noexcept override { return host_.size(); }
+  int world_rank(int rank) const noexcept override { return host_.world_rank(rank); }
   std::string_view backend() const noexcept override { return "nccl"; }
   // The number of this rank's GPU among those that this process sees.
   int device() const noexcept { return device_.number; }
@@ -42,6 +43,7 @@ class NcclGroup final : public Group {
 
   Group& channel(const std::string& name) override;
   PointToPointChannel& point_to_point_channel(const std::string& name) override;
+  Group* split(int color, int key, const std::string& name) override;
   std::uint64_t call_history() const override;
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;

@@ -59,10 +59,11 @@ StagedGroup::StagedGroup(Group& host, SharedPtr shared, const std::string& name)
   try {
     queue_ = std::make_unique<StagingQueue>(
         shared_->events, shared_->failures,
-        StagingQueue::Settings{host.rank(), shared_->device, shared_->gpu, "ddp-staging",
-                               shared_->limits, shared_->memory_bytes});
+        StagingQueue::Settings{world_rank(host.rank()), shared_->device, shared_->gpu,
+                               "ddp-staging", shared_->limits, shared_->memory_bytes});
   } catch (const std::exception& e) {
-    shared_->failures.fail({host.rank(), e.what()});  // the others do not wait for an answer
+    shared_->failures.fail(
+        {world_rank(host.rank()), e.what()});  // the others do not wait for an answer
     throw;
   }
 }
@@ -85,6 +86,7 @@ StagedGroup::SharedPtr StagedGroup::open(Group& host, FailureState& failures,
 }
 
 StagedGroup::~StagedGroup() {
+  parts_.clear();
   channels_.clear();
   // Other ranks may wait for this one until the error is reported, so this one may not wait for
   // them.
@@ -100,6 +102,20 @@ Group& StagedGroup::channel(const std::string& name) {
 
 PointToPointChannel& StagedGroup::point_to_point_channel(const std::string& name) {
   return host_.point_to_point_channel(name);
+}
+
+Group* StagedGroup::split(int color, int key, const std::string& name) {
+  Group* const part = host_.split(color, key, name);
+  if (part == nullptr) return nullptr;
+  auto shared = std::make_shared<Shared>(Shared{.main = *part,
+                                                .failures = shared_->failures,
+                                                .device = shared_->device,
+                                                .gpu = shared_->gpu,
+                                                .limits = shared_->limits,
+                                                .memory_bytes = shared_->memory_bytes,
+                                                .events = shared_->events});
+  std::unique_ptr<StagedGroup> opened(new StagedGroup(*part, std::move(shared), kMainChannel));
+  return parts_.emplace_back(std::move(opened)).get();
 }
 
 std::uint64_t StagedGroup::call_history() const {
@@ -126,7 +142,10 @@ std::shared_ptr<std::byte> StagedGroup::allocate(std::size_t bytes) {
                                    });
   const auto errors = host_.all_gather_text(error);
   for (std::size_t rank = 0; rank < errors.size(); ++rank) {
-    if (!errors[rank].empty()) throw RuntimeError(fmt::format("rank {} {}", rank, errors[rank]));
+    if (!errors[rank].empty()) {
+      throw RuntimeError(
+          fmt::format("rank {} {}", world_rank(static_cast<int>(rank)), errors[rank]));
+    }
   }
   queue_->fill_with_zeros(owned.get(), bytes);
   return owned;

@@ -45,6 +45,7 @@ class StagedGroup final : public Group {
 
   int rank() const noexcept override { return host_.rank(); }
   int size() const noexcept override { return host_.size(); }
+  int world_rank(int rank) const noexcept override { return host_.world_rank(rank); }
   std::string_view backend() const noexcept override { return host_.backend(); }
   // The number of this rank's GPU among those that this process sees.
   int device() const noexcept { return shared_->device; }
@@ -52,6 +53,7 @@ class StagedGroup final : public Group {
 
   Group& channel(const std::string& name) override;
   PointToPointChannel& point_to_point_channel(const std::string& name) override;
+  Group* split(int color, int key, const std::string& name) override;
   std::uint64_t call_history() const override;
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
@@ -100,6 +102,7 @@ class StagedGroup final : public Group {
   int exceptions_ = std::uncaught_exceptions();  // when the group was created
   std::unique_ptr<StagingQueue> queue_;
   std::map<std::string, std::unique_ptr<StagedGroup>> channels_;
+  std::vector<std::unique_ptr<StagedGroup>> parts_;
 };
 
 }  // namespace ddp::comm

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/comm/diagnosis/flight_recorder.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -13,15 +15,16 @@ namespace ddp::comm {
 namespace {
 
 constexpr std::size_t kMaxRecords = 256;
-constexpr std::size_t kMaxChannels = 64;
-constexpr std::size_t kMaxSnapshotText = 512;
+constexpr std::size_t kMaxChannels = 256;
+constexpr std::size_t kMaxSnapshotText = 448;
+constexpr std::size_t kMaxChannelText = 160;
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-std::string shortened(std::string text) {
-  text.resize(beginning_of(text, kMaxSnapshotText).size());
+std::string shortened(std::string text, std::size_t bytes = kMaxSnapshotText) {
+  text.resize(beginning_of(text, bytes).size());
   return text;
 }
 
@@ -69,7 +72,13 @@ nlohmann::json to_json(const RankSnapshot& snapshot) {
                       {"seconds", r.seconds ? nlohmann::json(*r.seconds) : nlohmann::json()},
                       {"failed", r.failed}});
   }
-  return {{"collectives_begun", snapshot.collectives_begun},
+  auto begun = nlohmann::json::object();
+  auto begun_in_groups = nlohmann::json::object();
+  for (const auto& [channel, count] : snapshot.collectives_begun) {
+    (snapshot.groups.contains(channel) ? begun_in_groups : begun)[channel] = count;
+  }
+  return {{"collectives_begun", std::move(begun)},
+          {"group_collectives_begun", std::move(begun_in_groups)},
           {"phase", snapshot.phase},
           {"phase_ago", snapshot.phase_ago},
           {"recent", std::move(recent)}};
@@ -82,6 +91,13 @@ RankSnapshot snapshot_from_json(const nlohmann::json& json) {
     for (const auto& [channel, begun] : all_begun) {
       if (snapshot.collectives_begun.size() == kMaxChannels) break;
       snapshot.collectives_begun[shortened(channel)] = begun.get<std::uint64_t>();
+    }
+    const auto& in_groups =
+        json.at("group_collectives_begun").get_ref<const nlohmann::json::object_t&>();
+    for (const auto& [channel, begun] : in_groups) {
+      if (snapshot.groups.size() == kMaxChannels) break;
+      snapshot.collectives_begun[shortened(channel)] = begun.get<std::uint64_t>();
+      snapshot.groups.insert(shortened(channel));
     }
     snapshot.phase = shortened(json.at("phase").get<std::string>());
     snapshot.phase_ago = json.at("phase_ago").get<double>();
@@ -106,7 +122,8 @@ RankSnapshot snapshot_from_json(const nlohmann::json& json) {
 FlightRecorder::Handle FlightRecorder::begin(std::optional<std::uint64_t> number, std::string what,
                                              std::string signature, const std::string& channel) {
   const std::lock_guard lock(mutex_);
-  if (number) collectives_begun_[channel] = *number + 1;
+  const std::string shortened_channel = shortened(channel, kMaxChannelText);
+  if (number) collectives_begun_[shortened_channel] = *number + 1;
   if (entries_.size() >= kKept) {
     // Removes a finished operation first. An operation that is still running while another channel
     // is busy is the one that the hang analysis needs.
@@ -115,9 +132,24 @@ FlightRecorder::Handle FlightRecorder::begin(std::optional<std::uint64_t> number
     if (over != entries_.end()) entries_.erase(over);
   }
   // Texts are shortened, so that a snapshot always fits into one message.
-  entries_.push_back({next_, shortened(channel), number, shortened(std::move(what)),
+  entries_.push_back({next_, shortened_channel, number, shortened(std::move(what)),
                       shortened(std::move(signature)), Clock::now(), std::nullopt, false});
   return next_++;
+}
+
+bool FlightRecorder::add_group(const std::string& channel) {
+  const std::string name = shortened(channel, kMaxChannelText);
+  const std::lock_guard lock(mutex_);
+  if (groups_.contains(name)) return false;
+  if (groups_.size() == kMaxGroups) {
+    throw UsageError(fmt::format(
+        "this rank is in {} groups of some of the ranks, with their channels, and cannot be in one "
+        "more, {}; groups live as long as the one that was split, so split it once, not repeatedly",
+        kMaxGroups, name));
+  }
+  groups_.insert(name);
+  collectives_begun_[name] = 0;
+  return true;
 }
 
 void FlightRecorder::end(Handle handle, bool failed) {
@@ -140,6 +172,7 @@ RankSnapshot FlightRecorder::snapshot() const {
   const auto now = Clock::now();
   RankSnapshot snapshot;
   snapshot.collectives_begun = collectives_begun_;
+  snapshot.groups = groups_;
   snapshot.phase = phase_;
   snapshot.phase_ago = seconds_between(phase_since_, now);
   // More than kKept entries remain only if more operations than that run at once.

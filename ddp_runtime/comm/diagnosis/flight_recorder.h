@@ -12,6 +12,7 @@
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,7 @@ struct OperationRecord {
 struct RankSnapshot {
   std::map<std::string, std::uint64_t>
       collectives_begun;                // number of collectives begun, by channel
+  std::set<std::string> groups;         // the channels that only some ranks have, this one included
   std::string phase;                    // the program's current phase: "epoch 2, step 117: forward"
   double phase_ago = 0;                 // seconds since the phase began
   std::vector<OperationRecord> recent;  // oldest first
@@ -60,6 +62,11 @@ RankSnapshot snapshot_from_json(const nlohmann::json& json);
 // Thread-safe.
 class FlightRecorder {
  public:
+  // Registers a channel that only some of the ranks have, this one included, so that a rank that
+  // does not have it is not missed in it. Returns false if it is registered already. Throws
+  // UsageError if there are too many for a snapshot.
+  bool add_group(const std::string& channel);
+
   // Passed to end(). At most one operation per channel runs at a time.
   using Handle = std::uint64_t;
   Handle begin(std::optional<std::uint64_t> number, std::string what, std::string signature,
@@ -81,10 +88,12 @@ class FlightRecorder {
   };
 
   static constexpr std::size_t kKept = 32;
+  static constexpr std::size_t kMaxGroups = 128;
 
   mutable std::mutex mutex_;
   Handle next_ = 0;
   std::map<std::string, std::uint64_t> collectives_begun_;
+  std::set<std::string> groups_;
   std::string phase_;
   Clock::time_point phase_since_ = Clock::now();
   std::deque<Entry> entries_;

@@ -65,20 +65,42 @@ std::optional<Failure> find_silent(std::span<const RankStatus> statuses, const F
                            names_of(silent), silent.size() == 1 ? "does" : "do", report.text));
 }
 
+// All ranks, unless only some have the channel.
+Witnesses members_of(const std::string& channel, std::span<const RankStatus> statuses) {
+  Witnesses all;
+  Witnesses members;
+  for (const auto& w : statuses) {
+    all.push_back(&w);
+    if (w.snapshot->groups.contains(channel)) members.push_back(&w);
+  }
+  return members.empty() ? all : members;
+}
+
 // The ranks that have begun the fewest collectives of a channel and are not waiting in one of them.
 Witnesses behind_in(const std::string& channel, std::span<const RankStatus> statuses) {
+  const Witnesses members = members_of(channel, statuses);
   std::uint64_t most = 0;
   std::uint64_t fewest = ~std::uint64_t{0};
-  for (const auto& w : statuses) {
-    most = std::max(most, w.snapshot->begun_in(channel));
-    fewest = std::min(fewest, w.snapshot->begun_in(channel));
+  for (const auto* w : members) {
+    most = std::max(most, w->snapshot->begun_in(channel));
+    fewest = std::min(fewest, w->snapshot->begun_in(channel));
   }
   Witnesses behind;
-  for (const auto& w : statuses) {
-    const bool fewer = w.snapshot->begun_in(channel) == fewest && fewest < most;
-    if (fewer && w.snapshot->stuck_in(channel) == nullptr) behind.push_back(&w);
+  for (const auto* w : members) {
+    const bool fewer = w->snapshot->begun_in(channel) == fewest && fewest < most;
+    if (fewer && w->snapshot->stuck_in(channel) == nullptr) behind.push_back(w);
   }
   return behind;
+}
+
+// "the collective", unless it is one of a group of some ranks, of which the waiting rank that
+// reports may not be one.
+std::string name_of_collective(const std::string& channel, std::span<const RankStatus> statuses) {
+  for (const auto& w : statuses) {
+    const auto* stuck = w.snapshot->stuck_in(channel);
+    if (stuck != nullptr && w.snapshot->groups.contains(channel)) return stuck->what;
+  }
+  return "the collective";
 }
 
 std::set<std::string> channels_of(std::span<const RankStatus> statuses) {
@@ -92,17 +114,76 @@ std::set<std::string> channels_of(std::span<const RankStatus> statuses) {
 // The ranks that are behind in some channel and are not waiting in any collective.
 std::optional<Failure> find_absent(std::span<const RankStatus> statuses, const Failure& report) {
   Witnesses absent;
+  std::string collective;
   for (const auto& channel : channels_of(statuses)) {
     absent = behind_in(channel, statuses);
     std::erase_if(absent, [](const RankStatus* w) { return !w->snapshot->stuck_in().empty(); });
+    collective = name_of_collective(channel, statuses);
     if (!absent.empty()) break;
   }
   if (absent.empty()) return std::nullopt;
   const RankStatus& first = *absent.front();
   const std::string subject = absent.size() == 1 ? "it" : fmt::format("rank {}", first.rank);
   return blame(first, FailureKind::absent,
-               fmt::format("{} did not join the collective: {}; {}", names_of(absent),
+               fmt::format("{} did not join {}: {}; {}", names_of(absent), collective,
                            state_of(*first.snapshot, subject), report.text));
+}
+
+// One rank's wait for another, which waits elsewhere.
+struct Wait {
+  const RankStatus* who;
+  const OperationRecord* in;
+  const RankStatus* for_whom;
+};
+
+// Returns nullopt if no rank is behind in any collective in which this one waits.
+std::optional<Wait> wait_of(const RankStatus& rank, std::span<const RankStatus> statuses) {
+  for (const auto* stuck : rank.snapshot->stuck_in()) {
+    const Witnesses behind = behind_in(stuck->channel, statuses);
+    if (!behind.empty()) return Wait{&rank, stuck, behind.front()};
+  }
+  return std::nullopt;
+}
+
+// Follows the waits, from any rank, until one is met again. Returns the waits of the circle; empty
+// if there is none.
+std::vector<Wait> find_circle(std::span<const RankStatus> statuses) {
+  for (const auto& start : statuses) {
+    std::vector<Wait> waits;
+    const RankStatus* rank = &start;
+    const auto is_at = [&](const Wait& wait) { return wait.who == rank; };
+    while (true) {
+      const auto met = std::find_if(waits.begin(), waits.end(), is_at);
+      if (met != waits.end()) return {met, waits.end()};
+      const auto wait = wait_of(*rank, statuses);
+      if (!wait) break;
+      waits.push_back(*wait);
+      rank = wait->for_whom;
+    }
+  }
+  return {};
+}
+
+// Finds ranks that wait for each other in groups of some of the ranks. Each of them would continue
+// if the next one did, so none of them is more to blame than another.
+std::optional<Failure> find_circle_of_groups(std::span<const RankStatus> statuses) {
+  constexpr std::size_t kMax = 8;
+  const std::vector<Wait> circle = find_circle(statuses);
+  const auto in_group = [](const Wait& wait) {
+    return wait.who->snapshot->groups.contains(wait.in->channel);
+  };
+  if (std::none_of(circle.begin(), circle.end(), in_group)) return std::nullopt;
+  std::string text = "ranks wait for each other in different groups: ";
+  for (std::size_t i = 0; i < std::min(circle.size(), kMax); ++i) {
+    const auto& [who, in, for_whom] = circle[i];
+    text += fmt::format("{}{} waits in {} for rank {}", i == 0 ? "" : ", ", name_of(*who), in->what,
+                        for_whom->rank);
+  }
+  if (circle.size() > kMax) text += fmt::format(", and {} more", circle.size() - kMax);
+  return blame(*circle.front().who, FailureKind::absent,
+               text +
+                   "; one of them left out a collective, or the ranks call those of different "
+                   "groups in orders that do not fit together");
 }
 
 // The smaller group is more likely to be wrong; of two groups of the same size, the one without
@@ -180,6 +261,7 @@ Failure find_cause(std::span<const RankStatus> statuses, const Failure& report) 
   }
   if (auto failure = find_silent(statuses, report)) return *failure;
   if (auto failure = find_absent(statuses, report)) return *failure;
+  if (auto failure = find_circle_of_groups(statuses)) return *failure;
   if (auto failure = find_elsewhere(statuses, report)) return *failure;
   return {.rank = report.rank,
           .text = report.text +

@@ -29,8 +29,9 @@ std::optional<Failure> find_disagreement(std::span<const RankStatus> statuses);
 
 // Finds the cause of a wait that took too long. `report` comes from the waiting rank. Blames, in
 // this order: ranks that called a different collective, ranks that do not answer, ranks that have
-// begun fewer collectives and are not inside one, ranks that have begun fewer because they wait in
-// another channel. If all ranks are in the same collective, blames the network.
+// begun fewer collectives and are not inside one, ranks that wait for each other in groups of some
+// of the ranks, ranks that have begun fewer because they wait in another channel. If all ranks are
+// in the same collective, blames the network.
 Failure find_cause(std::span<const RankStatus> statuses, const Failure& report);
 
 // The record of a failure for later analysis by people and programs, in the schema

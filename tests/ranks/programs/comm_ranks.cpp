@@ -5,13 +5,19 @@
 // Usage: comm_ranks barriers SECONDS DIRECTORY     consecutive barriers for this long
 //        comm_ranks all-to-all BYTES DIRECTORY     every rank sends to all, then receives
 //        comm_ranks throw-42 0 DIRECTORY           rank 1 throws an int
+//        comm_ranks parts SECONDS DIRECTORY        consecutive all-reduces in two groups, of the
+//        even
+//                                                  and of the odd ranks, in memory from allocate()
+//        comm_ranks circle 0 DIRECTORY             each rank waits in a group with the next one
 // COMM_RANKS_TIMEOUT=SECONDS: the timeout for each wait.
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -68,6 +74,38 @@ void all_to_all(World& world, std::size_t bytes) {
   if (world.is_leader()) fmt::print("{} ranks have exchanged {} bytes\n", ranks, bytes);
 }
 
+// The even ranks add more numbers than the odd ones, so that mixed messages would be noticed.
+void in_parts(World& world, double seconds) {
+  auto& part = *world.group().split(world.rank() % 2, 0, world.rank() % 2 == 0 ? "even" : "odd");
+  const std::size_t count = world.rank() % 2 == 0 ? 30000 : 10000;
+  const auto memory = part.allocate(count * sizeof(float));
+  const std::span values(reinterpret_cast<float*>(memory.get()), count);
+  float expected = 0;
+  for (int rank = 0; rank < part.size(); ++rank) expected += part.world_rank(rank);
+  const auto start = std::chrono::steady_clock::now();
+  for (std::int64_t go_on = 1; go_on == 1;) {
+    std::fill(values.begin(), values.end(), world.rank());
+    part.all_reduce(ddp::comm::buffer_of(values), ddp::comm::ReduceOp::sum, "values").wait();
+    if (values.front() != expected || values.back() != expected) {
+      throw std::runtime_error(fmt::format("the sum is {}", values.front()));
+    }
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+    go_on = part.all_reduce_value<std::int64_t>(time.count() < seconds ? 1 : 0,
+                                                ddp::comm::ReduceOp::min);
+  }
+}
+
+void in_a_circle(World& world) {
+  const int ranks = world.size();
+  ddp::comm::Group* mine = nullptr;
+  for (int edge = 0; edge < ranks; ++edge) {
+    const bool is_in = world.rank() == edge || world.rank() == (edge + 1) % ranks;
+    auto* const group = world.group().split(is_in ? 0 : -1, 0, fmt::format("edge {}", edge));
+    if (edge == world.rank()) mine = group;
+  }
+  mine->barrier("with the next rank").wait();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -85,7 +123,12 @@ int main(int argc, char** argv) {
     std::ofstream(fmt::format("{}/pid.{}", directory, world.rank())) << getpid() << '\n';
     if (what == "all-to-all") return all_to_all(world, static_cast<std::size_t>(number));
     if (what == "throw-42" && world.rank() == 1) throw 42;
-    barriers(world, what == "barriers" ? number : 60);
+    if (what == "circle") return in_a_circle(world);
+    if (what == "parts") {
+      in_parts(world, number);
+    } else {
+      barriers(world, what == "barriers" ? number : 60);
+    }
     if (world.is_leader()) fmt::print("all is well\n");
   });
 }

@@ -205,6 +205,62 @@ TEST(HangAnalysis, NamesARankThatSkippedAChannelCollective) {
                                        "wait, and rank 2 waits in all_reduce #17"));
 }
 
+// Makes the rank a member of a group of some ranks, in which it has completed collectives before
+// `number`, and waits in `number` if `waits`.
+RankStatus in_group(RankStatus status, const std::string& group, std::uint64_t number,
+                    bool waits = false) {
+  status.snapshot->groups.insert(group);
+  status.snapshot->collectives_begun[group] = number + (waits ? 1 : 0);
+  const auto what = "barrier #" + std::to_string(number) + " of " + group;
+  if (waits) {
+    status.snapshot->recent.push_back(
+        {group, number, what, "barrier: nothing", 20, std::nullopt, false});
+  }
+  return status;
+}
+
+TEST(HangAnalysis, DoesNotMissARankInAGroupOfOthers) {
+  // Ranks 0 and 1 wait in their group for rank 2. Rank 3 is not in it.
+  const std::vector<RankStatus> ranks{
+      in_group(idle_after(0, 9), "A", 4, true), in_group(idle_after(1, 9), "A", 4, true),
+      in_group(idle_after(2, 9, "backward"), "A", 4), idle_after(3, 9)};
+  const Failure failure = find_cause(ranks, kComplaint);
+  EXPECT_EQ(failure.rank, 2);
+  EXPECT_THAT(failure.text, StartsWith("rank 2 (node2) did not join barrier #4 of A: it last"));
+}
+
+TEST(HangAnalysis, BlamesTheNetworkIfAllMembersOfAGroupJoined) {
+  const std::vector<RankStatus> ranks{in_group(idle_after(0, 9), "A", 4, true),
+                                      in_group(idle_after(1, 9), "A", 4, true), idle_after(2, 9)};
+  EXPECT_THAT(find_cause(ranks, kComplaint).text, HasSubstr("the network between them"));
+}
+
+TEST(HangAnalysis, NamesACircleOfWaitsInGroups) {
+  // 1 -> 2 -> 3 -> 1, and 0 waits for 1.
+  const std::vector<RankStatus> ranks{
+      in_group(idle_after(0, 9), "A", 0, true),
+      in_group(in_group(in_group(idle_after(1, 9), "A", 0), "B", 1, true), "D", 3),
+      in_group(in_group(idle_after(2, 9), "B", 1), "C", 2, true),
+      in_group(in_group(idle_after(3, 9), "C", 2), "D", 3, true)};
+  const Failure failure = find_cause(ranks, kComplaint);
+  EXPECT_EQ(failure.kind, FailureKind::absent);
+  EXPECT_THAT(failure.text,
+              StartsWith("ranks wait for each other in different groups: rank 1 (node1) waits in "
+                         "barrier #1 of B for rank 2, rank 2 (node2) waits in barrier #2 of C for "
+                         "rank 3, rank 3 (node3) waits in barrier #3 of D for rank 1; "));
+  EXPECT_EQ(failure.rank, 1);
+}
+
+// A group and all ranks, too.
+TEST(HangAnalysis, NamesACircleThroughTheWholeGroup) {
+  const std::vector<RankStatus> ranks{in_group(waiting(0, 17), "A", 2),
+                                      in_group(idle_after(1, 16), "A", 2, true), waiting(2, 17)};
+  EXPECT_THAT(find_cause(ranks, kComplaint).text,
+              StartsWith("ranks wait for each other in different groups: rank 0 (node0) waits in "
+                         "all_reduce #17 for rank 1, rank 1 (node1) waits in barrier #2 of A for "
+                         "rank 0; "));
+}
+
 TEST(RankSnapshot, SurvivesSerialization) {
   FlightRecorder log;
   log.set_phase("epoch 1: forward");
@@ -266,17 +322,43 @@ TEST(RankSnapshot, KeepsRunningOperationWhileAnotherChannelIsBusy) {
 TEST(RankSnapshot, AlwaysFitsIntoAMessage) {
   FlightRecorder log;
   for (std::uint64_t i = 0; i < 1000; ++i) {
-    log.end(log.begin(i, std::string(100'000, 'x'), std::string(100'000, 'y')), false);
+    const std::string channel(100'000, 'z');
+    log.end(log.begin(i, std::string(100'000, 'x'), std::string(100'000, 'y'), channel), false);
   }
+  EXPECT_THROW(
+      {
+        for (int group = 0; group < 1000; ++group) {
+          log.add_group(std::to_string(group) + std::string(1000, 'g'));
+        }
+      },
+      UsageError);
   EXPECT_LT(to_json(log.snapshot()).dump().size(), kMaxText);
 }
 
+TEST(RankSnapshot, GroupsSurviveSerialization) {
+  FlightRecorder log;
+  EXPECT_TRUE(log.add_group("A"));
+  EXPECT_TRUE(log.add_group("B"));
+  EXPECT_FALSE(log.add_group("A"));
+  log.begin(6, "barrier #6", "barrier: nothing", "B");
+  log.begin(2, "barrier #2", "barrier: nothing");
+  const RankSnapshot copy =
+      snapshot_from_json(nlohmann::json::parse(to_json(log.snapshot()).dump()));
+  EXPECT_EQ(copy.groups, (std::set<std::string>{"A", "B"}));
+  EXPECT_EQ(copy.begun_in("A"), 0U);
+  EXPECT_EQ(copy.begun_in("B"), 7U);
+  EXPECT_EQ(copy.begun_in(kMainChannel), 3U);
+}
+
 TEST(RankSnapshot, RejectsMalformedText) {
-  for (const char* text :
-       {"[]", "{}", "null", R"({"collectives_begun": "many"})",
-        R"({"collectives_begun": 1, "phase": "", "phase_ago": 0, "recent": []})",
-        R"({"collectives_begun": {"main": "x"}, "phase": "", "phase_ago": 0, "recent": []})",
-        R"({"collectives_begun": {}, "phase": "", "phase_ago": 0, "recent": 7})"}) {
+  for (
+      const char* text :
+      {"[]", "{}", "null", R"({"collectives_begun": "many"})",
+       R"({"collectives_begun": 1, "group_collectives_begun": {}, "phase": "", "phase_ago": 0, "recent": []})",
+       R"({"collectives_begun": {"main": "x"}, "group_collectives_begun": {}, "phase": "", "phase_ago": 0, "recent": []})",
+       R"({"collectives_begun": {}, "phase": "", "phase_ago": 0, "recent": []})",
+       R"({"collectives_begun": {}, "group_collectives_begun": {"a": "x"}, "phase": "", "phase_ago": 0, "recent": []})",
+       R"({"collectives_begun": {}, "group_collectives_begun": {}, "phase": "", "phase_ago": 0, "recent": 7})"}) {
     EXPECT_THROW(snapshot_from_json(nlohmann::json::parse(text)), RuntimeError) << text;
   }
 }

@@ -23,11 +23,15 @@ class LateGroup final : public comm::Group {
 
   int rank() const noexcept override { return group_.rank(); }
   int size() const noexcept override { return group_.size(); }
+  int world_rank(int rank) const noexcept override { return group_.world_rank(rank); }
   std::string_view backend() const noexcept override { return group_.backend(); }
   comm::FlightRecorder& flight_recorder() noexcept override { return group_.flight_recorder(); }
   Group& channel(const std::string& name) override { return group_.channel(name); }
   comm::PointToPointChannel& point_to_point_channel(const std::string& name) override {
     return group_.point_to_point_channel(name);
+  }
+  Group* split(int color, int key, const std::string& name) override {
+    return group_.split(color, key, name);
   }
   std::uint64_t call_history() const override { return group_.call_history(); }
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return group_.allocate(bytes); }

@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests groups of some of the ranks: who is in them, what they do at the same time, and how errors
+// in them name ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "base/errors.h"
+#include "ddp_runtime/comm/group_name.h"
+#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/comm/peer_failure.h"
+#include "ddp_runtime/comm/point_to_point_channel.h"
+#include "ddp_runtime/comm/split_plan.h"
+#include "tests/unit/comm/channel_peers.h"
+#include "tests/unit/error_of.h"
+
+namespace ddp::comm {
+namespace {
+
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using namespace std::chrono_literals;
+
+std::int64_t sum_of_ones(Group& group) {
+  return group.all_reduce_value<std::int64_t>(1, ReduceOp::sum);
+}
+
+TEST(SplitPlan, GroupsByColorAndOrdersByKeyAndThenByRank) {
+  const std::vector<SplitRequest> requests{{1, 5}, {0, 0}, {1, -3}, {-1, 0}, {1, 5}, {0, 0}};
+  EXPECT_THAT(members_of_part(requests, 0), ElementsAre(2, 0, 4));
+  EXPECT_THAT(members_of_part(requests, 4), ElementsAre(2, 0, 4));
+  EXPECT_THAT(members_of_part(requests, 5), ElementsAre(1, 5));
+  EXPECT_THAT(members_of_part(requests, 3), IsEmpty());
+}
+
+TEST(SplitPlan, RefusesLongNames) {
+  const std::vector<SplitRequest> fine{{0, 0, std::string(kMaxGroupName, 'x')}};
+  EXPECT_NO_THROW(require_short_names(fine));
+  const std::vector<SplitRequest> requests{{}, {0, 0, std::string(kMaxGroupName + 1, 'x')}};
+  EXPECT_THAT(error_of([&] { require_short_names(requests); }),
+              AllOf(HasSubstr("from its rank 1, has 49 bytes; use at most 48")));
+}
+
+TEST(GroupName, ListsRanks) {
+  const auto text = [](const std::vector<int>& ranks) { return describe_ranks(ranks); };
+  EXPECT_EQ(text({3}), "rank 3");
+  EXPECT_EQ(text({3, 1}), "ranks 3 and 1");
+  EXPECT_EQ(text({0, 1, 2}), "ranks 0, 1 and 2");
+  EXPECT_EQ(text({4, 5, 6, 7}), "ranks 4 to 7");
+  EXPECT_EQ(text({0, 8, 16, 24}), "ranks 0 to 24 in steps of 8");
+  EXPECT_EQ(text({5, 4, 3, 2}), "ranks 5, 4, 3 and 2");
+  EXPECT_EQ(text({0, 1, 2, 3, 4, 5, 6, 8}), "ranks 0, 1, 2, 3, 4, 5, 6 and 8");
+  EXPECT_EQ(text({0, 1, 2, 3, 4, 5, 6, 8, 9, 11}), "ranks 0, 1, 2, 3, 4, 5, 6, 8 and 2 more");
+}
+
+TEST(GroupName, OfDifferentRanksDiffer) {
+  const std::vector<int> a{0, 1, 2, 3, 4, 5, 6, 8, 9, 11};
+  const std::vector<int> b{0, 1, 2, 3, 4, 5, 6, 8, 9, 12};
+  EXPECT_EQ(name_of_part("dp", a).after, name_of_part("dp", b).after);
+  EXPECT_NE(name_of_part("dp", a).channel, name_of_part("dp", b).channel);
+  const std::vector<int> two{2, 3};
+  EXPECT_EQ(name_of_part("stage 1", two).after, " of group 'stage 1' (ranks 2 and 3)");
+  EXPECT_EQ(name_of_part("", two).after, " of the group of ranks 2 and 3");
+  EXPECT_EQ(name_of_part("", two, 2).after, " of the group no. 2 of ranks 2 and 3");
+  const GroupName norm = name_of_part("dp", two, 3).of_channel("norm");
+  EXPECT_EQ(norm.channel, "group 'dp' no. 3 (ranks 2 and 3), norm");
+  EXPECT_EQ(norm.before + "barrier #0" + norm.after,
+            "norm barrier #0 of group 'dp' no. 3 (ranks 2 and 3)");
+}
+
+TEST(Split, GroupsHaveTheRanksOfTheirColorInTheOrderOfTheKeys) {
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    run_ranks(ranks, [&](Group& world) {
+      const int color = world.rank() % 3 == 2 ? -1 : world.rank() % 3;
+      Group* const part = world.split(color, -world.rank(), "part");
+      if (color < 0) {
+        EXPECT_EQ(part, nullptr);
+        return;
+      }
+      ASSERT_NE(part, nullptr);
+      std::vector<int> expected;  // the keys reverse the order
+      for (int r = ranks - 1; r >= 0; --r) {
+        if (r % 3 == color) expected.push_back(r);
+      }
+      ASSERT_EQ(part->size(), static_cast<int>(expected.size()));
+      std::vector<int> found;
+      for (int r = 0; r < part->size(); ++r) found.push_back(part->world_rank(r));
+      EXPECT_EQ(found, expected);
+      EXPECT_EQ(part->world_rank(part->rank()), world.rank());
+
+      // All collectives, with the ranks of the part.
+      EXPECT_EQ(sum_of_ones(*part), part->size());
+      const auto texts = part->all_gather_text(std::to_string(world.rank()));
+      for (std::size_t r = 0; r < texts.size(); ++r) {
+        EXPECT_EQ(texts[r], std::to_string(expected[r]));
+      }
+      EXPECT_EQ(part->broadcast_text(texts.front(), part->size() - 1), texts.front());
+    });
+  }
+}
+
+// Each part runs other collectives than the others, and the world yet other ones, all at once.
+TEST(Split, PartsCommunicateAtTheSameTimeWithoutMixing) {
+  run_ranks(6, [](Group& world) {
+    const int color = world.rank() % 2;
+    Group& part = *world.split(color, 0, color == 0 ? "even" : "odd");
+    for (int round = 0; round < 30; ++round) {
+      std::vector<std::int64_t> of_world(100, world.rank());
+      const Work all = world.all_reduce(buffer_of(std::span(of_world)), ReduceOp::sum);
+      std::vector<std::int64_t> data(300, 10 * world.rank() + round);
+      std::vector<std::int64_t> gathered(900);
+      if (color == 0) {
+        part.all_reduce(buffer_of(std::span(data)), ReduceOp::sum).wait();
+        EXPECT_THAT(data, Each(10 * (0 + 2 + 4) + 3 * round));
+        part.barrier().wait();
+      } else {
+        part.all_gather(buffer_of(std::span(data)), buffer_of(std::span(gathered))).wait();
+        for (std::size_t i = 0; i < 900; ++i) {
+          EXPECT_EQ(gathered[i], 10 * (2 * static_cast<std::int64_t>(i / 300) + 1) + round);
+        }
+      }
+      all.wait();
+      EXPECT_THAT(of_world, Each(15));
+    }
+  });
+}
+
+TEST(Split, PartsCanBeSplitAgain) {
+  run_ranks(8, [](Group& world) {
+    Group& half = *world.split(world.rank() / 4, 0, "half");
+    Group& pair = *half.split(half.rank() / 2, 0, "pair");
+    Group& alone = *pair.split(pair.rank());
+    Group* const corner = half.split(half.rank() == 0 ? 0 : -1);
+    EXPECT_EQ(pair.size(), 2);
+    EXPECT_EQ(pair.world_rank(0), world.rank() / 2 * 2);
+    EXPECT_EQ(alone.size(), 1);
+    EXPECT_EQ(alone.world_rank(0), world.rank());
+    EXPECT_EQ(corner != nullptr, world.rank() % 4 == 0);
+    for (Group* group : {&world, &half, &pair, &alone}) {
+      EXPECT_EQ(sum_of_ones(*group), group->size());
+    }
+  });
+}
+
+// A mesh: each rank is in a row and in a column, and calls both in any order.
+TEST(Split, RanksMayBeInSeveralGroups) {
+  run_ranks(6, [](Group& world) {
+    Group& row = *world.split(world.rank() / 3, 0, "row");
+    Group& column = *world.split(world.rank() % 3, 0, "column");
+    for (int round = 0; round < 20; ++round) {
+      std::int64_t in_row = 1;
+      std::int64_t in_column = 1;
+      const auto call = [](Group& group, std::int64_t& value) {
+        return group.all_reduce(buffer_of(value), ReduceOp::sum);
+      };
+      std::vector<Work> works;
+      if ((world.rank() + round) % 2 == 0) {
+        works.push_back(call(row, in_row));
+        works.push_back(call(column, in_column));
+      } else {
+        works.push_back(call(column, in_column));
+        works.push_back(call(row, in_row));
+      }
+      for (const Work& work : works) work.wait();
+      EXPECT_EQ(in_row, 3);
+      EXPECT_EQ(in_column, 2);
+    }
+  });
+}
+
+TEST(Split, PartsHaveChannels) {
+  run_ranks(4, [](Group& world) {
+    Group& part = *world.split(world.rank() % 2, 0, "part");
+    Group& norm = part.channel("norm");
+    EXPECT_EQ(&part.channel("norm"), &norm);
+    EXPECT_EQ(norm.world_rank(1), world.rank() % 2 + 2);
+    Group& of_world = world.channel("norm");
+    EXPECT_EQ(sum_of_ones(norm), 2);
+    EXPECT_EQ(sum_of_ones(of_world), 4);
+    EXPECT_EQ(norm.split(0)->size(), 2);
+  });
+}
+
+TEST(Split, PartsHavePointToPointChannels) {
+  run_ranks(6, [](Group& world) {
+    Group& part = *world.split(world.rank() % 2, 0, "part");
+    PointToPointChannel& line = part.point_to_point_channel("line");
+    EXPECT_EQ(line.transport->size(), 3);
+    Link link(*line.transport, *line.failures, line.limits);
+    link.begin(3, "test");
+    std::int64_t mine = world.rank();
+    std::int64_t theirs = -1;
+    const int next = (part.rank() + 1) % 3;
+    const int previous = (part.rank() + 2) % 3;
+    link.exchange(next, buffer_of(mine).span(), previous, buffer_of(theirs).span());
+    EXPECT_EQ(theirs, part.world_rank(previous));
+  });
+}
+
+TEST(Split, MessagesStayInTheirPart) {
+  run_ranks(4, [](Group& world) {
+    Group& part = *world.split(world.rank() % 2);
+    std::int64_t in_part = 100 + world.rank();
+    std::int64_t in_world = 200 + world.rank();
+    if (world.rank() < 2) {  // to rank 1 of the part, which is rank 2 or 3 of the world
+      const Work first = part.send(buffer_of(in_part), 1);
+      world.send(buffer_of(in_world), world.rank() + 2).wait();
+      first.wait();
+    } else {
+      std::int64_t value = 0;
+      world.receive(buffer_of(value), world.rank() - 2).wait();
+      EXPECT_EQ(value, 200 + world.rank() - 2);
+      part.receive(buffer_of(value), 0).wait();
+      EXPECT_EQ(value, 100 + world.rank() - 2);
+    }
+  });
+}
+
+// The ranks of a part share memory if they are on one node, wherever the others are.
+TEST(Split, PartsShareMemoryWithinNodes) {
+  const auto node_of = [](int rank) { return rank / 4; };
+  run_ranks(
+      8,
+      [](Group& world) {
+        const int color = world.rank() % 2;  // two ranks of each part on each node
+        Group& part = *world.split(color, 0, "part");
+        const auto memory = part.allocate(4096);
+        auto* values = reinterpret_cast<float*>(memory.get());
+        for (int round = 0; round < 3; ++round) {
+          std::fill(values, values + 1024, static_cast<float>(world.rank()));
+          part.all_reduce(buffer_of(std::span(values, 1024)), ReduceOp::sum).wait();
+          EXPECT_THAT(std::span(values, 1024), Each(color == 0 ? 12.0F : 16.0F));
+        }
+      },
+      {}, node_of);
+}
+
+TEST(Split, AddsInTheOrderOfThePart) {
+  GroupOptions options;
+  options.in_rank_order = true;
+  run_ranks(
+      3,
+      [](Group& world) {
+        Group& part = *world.split(0, -world.rank());
+        // (1e8 + 1) - 1e8 in float32 is 0 in this order, and 1 if the large numbers are added
+        // first.
+        float value = world.rank() == 2 ? 1e8F : world.rank() == 1 ? 1.0F : -1e8F;
+        part.all_reduce(buffer_of(value), ReduceOp::sum).wait();
+        EXPECT_EQ(value, 0.0F);
+        value = world.rank() == 2 ? 1.0F : world.rank() == 1 ? 1e8F : -1e8F;
+        world.all_reduce(buffer_of(value), ReduceOp::sum).wait();
+        EXPECT_EQ(value, 1.0F);
+      },
+      options);
+}
+
+TEST(Split, EachGroupHasItsOwnCallHistory) {
+  std::mutex mutex;
+  std::map<int, std::vector<std::uint64_t>> histories;  // of the parts, by color
+  run_ranks(4, [&](Group& world) {
+    Group& part = *world.split(world.rank() % 2);
+    const auto before = world.call_history();
+    if (world.rank() % 2 == 0) {
+      part.barrier().wait();
+    } else {
+      sum_of_ones(part);
+    }
+    EXPECT_EQ(world.call_history(), before);
+    const std::lock_guard lock(mutex);
+    histories[world.rank() % 2].push_back(part.call_history());
+  });
+  EXPECT_EQ(histories[0][0], histories[0][1]);
+  EXPECT_EQ(histories[1][0], histories[1][1]);
+  EXPECT_NE(histories[0][0], histories[1][0]);
+}
+
+TEST(Split, FailureEndsTheWaitsInAllParts) {
+  std::atomic<int> ended{0};
+  const auto text = error_of([&] {
+    run_ranks(5, [&](Group& world) {
+      Group& part = *world.split(world.rank() % 2);
+      if (world.rank() == 4) throw std::runtime_error("no more tea");
+      if (world.rank() == 3) std::this_thread::sleep_for(50ms);
+      try {
+        // Rank 4 is in the part of ranks 0 and 2. Ranks 1 and 3 wait for each other.
+        for (;;) part.barrier().wait();
+      } catch (const PeerFailure& failure) {
+        EXPECT_EQ(failure.rank(), 4);
+        ++ended;
+        throw;
+      }
+    });
+  });
+  EXPECT_EQ(text, "no more tea");
+  EXPECT_EQ(ended, 4);
+}
+
+// In these tests ranks 1 and 3 are the ranks 0 and 1 of the part.
+GroupOptions quick_timeout() {
+  return {.limits = {.timeout = 100ms}};
+}
+
+TEST(Split, WaitReportNamesTheRanksOfTheJobAndTheGroup) {
+  const auto error = [](const std::function<void(Group & part)>& wait) {
+    return error_of([&] {
+      run_ranks(
+          4,
+          [&](Group& world) {
+            Group* const part = world.split(world.rank() % 2 == 1 ? 0 : -1, 0, "odd");
+            if (world.rank() == 1) wait(*part);
+            if (world.rank() != 1) std::this_thread::sleep_for(500ms);
+          },
+          quick_timeout());
+    });
+  };
+  float value = 0;
+  EXPECT_THAT(error([](Group& part) { part.barrier("end").wait(); }),
+              ContainsRegex("^rank 1 waited .* in barrier #0 \\(end\\) of group 'odd' \\(ranks 1 "
+                            "and 3\\) for rank 3$"));
+  EXPECT_THAT(error([&](Group& part) { part.receive(buffer_of(value), 1, "x").wait(); }),
+              ContainsRegex("^rank 1 waited .* in receive \\(x\\) of group 'odd' \\(ranks 1 and "
+                            "3\\) for rank 3$"));
+}
+
+TEST(Split, WrongLengthNamesTheRanksOfTheJob) {
+  const auto text = error_of([] {
+    run_ranks(4,
+              [](Group& world) {
+                Group& part = *world.split(world.rank() % 2);
+                if (world.rank() % 2 == 0) return;
+                std::vector<float> data(world.rank() == 1 ? 10 : 12);
+                part.all_reduce(buffer_of(std::span(data)), ReduceOp::sum).wait();
+              },
+              {.limits = {.timeout = 5s}});
+  });
+  EXPECT_THAT(text, ContainsRegex("rank (1 expected a message of 40 bytes from rank 3|3 expected a "
+                                  "message of 48 bytes from rank 1)"));
+}
+
+TEST(Split, TakesTheNameOfItsFirstRank) {
+  const auto text = error_of([] {
+    run_ranks(
+        3,
+        [](Group& world) {
+          Group& part = *world.split(0, -world.rank(), std::to_string(world.rank()));
+          if (world.rank() != 0) part.barrier().wait();
+          if (world.rank() == 0) std::this_thread::sleep_for(500ms);
+        },
+        quick_timeout());
+  });
+  EXPECT_THAT(text, HasSubstr("of group '2' (ranks 2, 1 and 0)"));
+}
+
+TEST(Split, LongNameIsRefusedOnAllRanks) {
+  std::atomic<int> refused{0};
+  run_ranks(3, [&](Group& world) {
+    const std::string name(world.rank() == 1 ? 49 : 3, 'x');
+    EXPECT_THROW(world.split(0, 0, name), UsageError);
+    ++refused;
+    EXPECT_EQ(sum_of_ones(world), 3);
+  });
+  EXPECT_EQ(refused, 3);
+}
+
+TEST(Split, RefusesTooManyGroups) {
+  run_ranks(2, [](Group& world) {
+    const auto text = error_of([&] {
+      for (int i = 0; i < 1000; ++i) EXPECT_EQ(sum_of_ones(*world.split(0, 0, "step")), 2);
+    });
+    EXPECT_THAT(text, AllOf(HasSubstr("in 128 groups"), HasSubstr("group 'step' no. 129")));
+  });
+}
+
+TEST(Split, RejectsPeersOutsideThePart) {
+  run_ranks(4, [](Group& world) {
+    Group& part = *world.split(world.rank() % 2);
+    float value = 0;
+    EXPECT_THROW(part.send(buffer_of(value), 2), std::invalid_argument);
+    EXPECT_THROW(part.broadcast(buffer_of(value), 3), std::invalid_argument);
+  });
+}
+
+// ---- diagnosis over real error channels
+
+void with_channels(int ranks, std::chrono::milliseconds timeout,
+                   const std::function<void(test::ChannelRank)>& body) {
+  GroupOptions options;
+  options.limits.timeout = timeout;
+  test::with_channels(make_in_process_transports(ranks), options, {}, body);
+}
+
+TEST(SplitDiagnosis, NamesTheRankThatDoesNotJoin) {
+  with_channels(5, 300ms, [](test::ChannelRank rank) {
+    Group* const part = rank.group.split(rank.group.rank() >= 2 ? 0 : -1, 0, "stage 1");
+    rank.group.flight_recorder().set_phase("step 5: forward");
+    if (part != nullptr && rank.group.rank() != 3) {
+      EXPECT_THROW(part->barrier("end").wait(), RuntimeError);
+    }
+    const auto verdict = rank.channel.verdict(10s);
+    ASSERT_TRUE(verdict);
+    EXPECT_EQ(verdict->rank, 3);
+    EXPECT_THAT(verdict->text,
+                ContainsRegex("^rank 3 \\(.*\\) did not join barrier #0 \\(end\\) of group 'stage "
+                              "1' \\(ranks 2, 3 and 4\\): it last completed .* and has been at "
+                              "'step 5: forward' for .*; rank [24] waited 0 s in barrier #0 "
+                              "\\(end\\) of group 'stage 1' \\(ranks 2, 3 and 4\\) for rank"));
+  });
+}
+
+TEST(SplitDiagnosis, NamesTheRankThatMakesAnotherGroupWaitToo) {
+  // Rank 0 waits for rank 1 in the left group, and rank 1 for rank 2 in the right one.
+  with_channels(3, 300ms, [](test::ChannelRank rank) {
+    const int me = rank.group.rank();
+    Group* const left = rank.group.split(me < 2 ? 0 : -1, 0, "left");
+    Group* const right = rank.group.split(me > 0 ? 0 : -1, 0, "right");
+    rank.group.flight_recorder().set_phase("data");
+    if (me == 0) EXPECT_THROW(left->barrier().wait(), RuntimeError);
+    if (me == 1) EXPECT_THROW(right->barrier().wait(), RuntimeError);
+    const auto verdict = rank.channel.verdict(10s);
+    ASSERT_TRUE(verdict);
+    EXPECT_EQ(verdict->rank, 2);
+    EXPECT_THAT(
+        verdict->text,
+        ContainsRegex("^rank 2 \\(.*\\) did not join barrier #0 of group 'right' \\(ranks 1 "
+                      "and 2\\): .*'data'"));
+  });
+}
+
+TEST(SplitDiagnosis, NamesTheGroupsThatWaitForEachOther) {
+  // Each rank waits in a group with the next one.
+  with_channels(3, 300ms, [](test::ChannelRank rank) {
+    const int me = rank.group.rank();
+    std::vector<Group*> edges;
+    for (int edge = 0; edge < 3; ++edge) {
+      const bool in = me == edge || me == (edge + 1) % 3;
+      edges.push_back(rank.group.split(in ? 0 : -1, 0, "edge " + std::to_string(edge)));
+    }
+    EXPECT_THROW(edges[static_cast<std::size_t>(me)]->barrier().wait(), RuntimeError);
+    const auto verdict = rank.channel.verdict(10s);
+    ASSERT_TRUE(verdict);
+    EXPECT_THAT(verdict->text,
+                ContainsRegex(
+                    "^ranks wait for each other in different groups: rank 0 \\(.*\\) waits in "
+                    "barrier #0 of group 'edge 0' \\(ranks 0 and 1\\) for rank 1, rank 1 .* waits "
+                    "in barrier #0 of group 'edge 1' \\(ranks 1 and 2\\) for rank 2, rank 2 .* "
+                    "waits in barrier #0 of group 'edge 2' \\(ranks 0 and 2\\) for rank 0; "));
+  });
+}
+
+TEST(SplitDiagnosis, FindsDifferentCallsInAPart) {
+  GroupOptions options;
+  options.limits.timeout = 1h;
+  options.limits.report_after = 50ms;
+  test::with_channels(make_in_process_transports(6), options, {}, [](test::ChannelRank rank) {
+    const int me = rank.group.rank();
+    Group& part = *rank.group.split(me % 2, 0, me % 2 == 0 ? "even" : "odd");
+    float value = 1;
+    // The parts differ rightly; of the odd ranks, rank 3 differs wrongly.
+    auto work = me % 2 == 0 || me == 3 ? part.barrier("lost count")
+                                       : part.all_reduce(buffer_of(value), ReduceOp::sum);
+    if (me % 2 == 1) EXPECT_THROW(work.wait(), RuntimeError);
+    const auto verdict = rank.channel.verdict(10s);
+    ASSERT_TRUE(verdict);
+    EXPECT_EQ(verdict->rank, 3);
+    EXPECT_THAT(verdict->text,
+                AllOf(HasSubstr("rank 3 ("), HasSubstr("of group 'odd' (ranks 1, 3 and 5)"),
+                      HasSubstr("ranks 1 and 5 called all_reduce #0"), Not(HasSubstr("even"))));
+  });
+}
+
+}  // namespace
+}  // namespace ddp::comm
