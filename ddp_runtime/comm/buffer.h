@@ -38,9 +38,11 @@ template <class T>
 constexpr ElementType element_type_of() noexcept {
   if constexpr (std::is_same_v<T, float>) return ElementType::f32;
   if constexpr (std::is_same_v<T, double>) return ElementType::f64;
+  if constexpr (std::is_same_v<T, std::int8_t>) return ElementType::i8;
+  if constexpr (std::is_same_v<T, std::int16_t>) return ElementType::i16;
   if constexpr (std::is_same_v<T, std::int32_t>) return ElementType::i32;
   if constexpr (std::is_same_v<T, std::int64_t>) return ElementType::i64;
-  if constexpr (sizeof(T) == 1) return ElementType::u8;
+  if constexpr (sizeof(T) == 1 && !std::is_same_v<T, std::int8_t>) return ElementType::u8;
 }
 
 template <class T>

@@ -8,14 +8,16 @@
 
 namespace ddp::comm {
 
-enum class ElementType : std::uint8_t { u8, i32, i64, f16, bf16, f32, f64 };
+enum class ElementType : std::uint8_t { u8, i8, i16, i32, i64, f16, bf16, f32, f64 };
 
 enum class ReduceOp : std::uint8_t { sum, min, max };
 
 constexpr std::size_t size_of(ElementType type) noexcept {
   switch (type) {
     case ElementType::u8:
+    case ElementType::i8:
       return 1;
+    case ElementType::i16:
     case ElementType::f16:
     case ElementType::bf16:
       return 2;
@@ -33,6 +35,10 @@ constexpr std::string_view to_string(ElementType type) noexcept {
   switch (type) {
     case ElementType::u8:
       return "uint8";
+    case ElementType::i8:
+      return "int8";
+    case ElementType::i16:
+      return "int16";
     case ElementType::i32:
       return "int32";
     case ElementType::i64:

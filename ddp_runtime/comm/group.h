@@ -13,6 +13,7 @@
 
 #include "ddp_runtime/comm/buffer.h"
 #include "ddp_runtime/comm/diagnosis/flight_recorder.h"
+#include "ddp_runtime/comm/part_sizes.h"
 #include "ddp_runtime/comm/work.h"
 
 namespace ddp::comm {
@@ -76,22 +77,32 @@ class Group {
   // same collective. The memory lives as long as the pointer.
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
 
-  // Reduces in place: every rank gets the element-wise `op` over all ranks. The operation holds
-  // `keep` until its Work is done, not longer, for memory whose owner may be destroyed by an
-  // exception while other ranks still send to it.
+  // Every operation on a buffer holds `keep` until its Work is done, not longer, for memory whose
+  // owner may be destroyed by an exception while other ranks still send to it.
+
+  // Reduces in place: every rank gets the element-wise `op` over all ranks.
   virtual Work all_reduce(Buffer data, ReduceOp op, std::string label = {},
                           std::shared_ptr<const void> keep = {}) = 0;
   // Rank r gets the reduced elements [r * output.count, (r + 1) * output.count) of `input`, which
   // is overwritten. input.count == size() * output.count.
-  virtual Work reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label = {}) = 0;
+  virtual Work reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label = {},
+                              std::shared_ptr<const void> keep = {}) = 0;
   // output.count == size() * input.count, in rank order.
-  virtual Work all_gather(Buffer input, Buffer output, std::string label = {}) = 0;
-  virtual Work broadcast(Buffer data, int root, std::string label = {}) = 0;
+  virtual Work all_gather(Buffer input, Buffer output, std::string label = {},
+                          std::shared_ptr<const void> keep = {}) = 0;
+  virtual Work broadcast(Buffer data, int root, std::string label = {},
+                         std::shared_ptr<const void> keep = {}) = 0;
+  // Sends part r of `input` to rank r, and puts the part from rank r into part r of `output`. The
+  // parts are one behind the other, as `parts` says. The buffers must not overlap.
+  virtual Work all_to_all(Buffer input, Buffer output, PartSizes parts = {}, std::string label = {},
+                          std::shared_ptr<const void> keep = {}) = 0;
   // Messages between two ranks arrive in the order in which they were sent. They are otherwise
   // independent of each other and of collectives, so all ranks may send first and then receive. The
   // memory may be used for other operations only after the work is done.
-  virtual Work send(Buffer data, int peer, std::string label = {}) = 0;
-  virtual Work receive(Buffer data, int peer, std::string label = {}) = 0;
+  virtual Work send(Buffer data, int peer, std::string label = {},
+                    std::shared_ptr<const void> keep = {}) = 0;
+  virtual Work receive(Buffer data, int peer, std::string label = {},
+                       std::shared_ptr<const void> keep = {}) = 0;
   virtual Work barrier(std::string label = {}) = 0;
 
   // Blocking convenience functions for small values, based on the collectives above.

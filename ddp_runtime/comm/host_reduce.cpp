@@ -57,6 +57,10 @@ void reduce_into(Buffer into, std::span<const std::byte> other, ReduceOp op) {
   switch (into.type) {
     case ElementType::u8:
       return reduce_as<std::uint8_t>(into, other, op);
+    case ElementType::i8:
+      return reduce_as<std::int8_t>(into, other, op);
+    case ElementType::i16:
+      return reduce_as<std::int16_t>(into, other, op);
     case ElementType::i32:
       return reduce_as<std::int32_t>(into, other, op);
     case ElementType::i64:

@@ -85,7 +85,7 @@ void Messages::start(UnderWay& message) {
 }
 
 bool Messages::move(UnderWay& message) {
-  const auto& [direction, peer, data, what, signature, state] = message.request;
+  const auto& [direction, peer, data, what, signature, keep, state] = message.request;
   const auto post = [&, d = direction, p = peer, bytes = data](std::size_t offset,
                                                                std::size_t length) {
     const auto piece = bytes.subspan(offset, length);

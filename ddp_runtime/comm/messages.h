@@ -30,8 +30,9 @@ struct MessageRequest {
   Direction direction = Direction::outgoing;
   int peer = 0;
   std::span<std::byte> data;
-  std::string what;       // "send (activations)"
-  std::string signature;  // see OperationRecord
+  std::string what;                  // "send (activations)"
+  std::string signature;             // see OperationRecord
+  std::shared_ptr<const void> keep;  // held until the message is done
   std::shared_ptr<Work::State> state;
 };
 

@@ -174,15 +174,19 @@ Work P2pGroup::enqueue(std::string name, std::string label, std::string signatur
   return work;
 }
 
-Work P2pGroup::enqueue_message(Direction direction, Buffer data, int peer,
-                               const std::string& label) {
+Work P2pGroup::enqueue_message(Direction direction, Buffer data, int peer, const std::string& label,
+                               std::shared_ptr<const void> keep) {
   require_host(data);
   failures_.throw_if_failed();
   const std::string name = direction == Direction::outgoing ? "send" : "receive";
   MessageRequest request{
-      direction,      peer,
-      data.span(),    name_.before + name + (label.empty() ? "" : " (" + label + ")") + name_.after,
-      describe(data), Work::make_state()};
+      direction,
+      peer,
+      data.span(),
+      name_.before + name + (label.empty() ? "" : " (" + label + ")") + name_.after,
+      describe(data),
+      std::move(keep),
+      Work::make_state()};
   Work work(request.state);
   {
     const std::lock_guard lock(mutex_);
@@ -342,46 +346,65 @@ Work P2pGroup::all_reduce(Buffer data, ReduceOp op, std::string label,
       [=, this, place = locate(data), keep = std::move(keep)] { reduce(place, data, op); });
 }
 
-Work P2pGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label) {
+Work P2pGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label,
+                              std::shared_ptr<const void> keep) {
   require_host(input);
   require_host(output);
   require(
       input.type == output.type && input.count == output.count * static_cast<std::size_t>(size()),
       "reduce_scatter: input must hold size() times the elements of output, of one type");
   return enqueue("reduce_scatter", std::move(label),
-                 fmt::format("{} of {}", to_string(op), describe(input)), [=, this] {
+                 fmt::format("{} of {}", to_string(op), describe(input)),
+                 [=, this, keep = std::move(keep)] {
                    schedules::reduce_scatter(link_, everyone_, input, output, op, scratch_,
                                              costs(input.bytes()));
                  });
 }
 
-Work P2pGroup::all_gather(Buffer input, Buffer output, std::string label) {
+Work P2pGroup::all_gather(Buffer input, Buffer output, std::string label,
+                          std::shared_ptr<const void> keep) {
   require_host(input);
   require_host(output);
   require(
       input.type == output.type && output.count == input.count * static_cast<std::size_t>(size()),
       "all_gather: output must hold size() times the elements of input, of one type");
-  return enqueue("all_gather", std::move(label), describe(input), [=, this] {
-    schedules::all_gather(link_, everyone_, input, output, costs(output.bytes()));
-  });
+  return enqueue("all_gather", std::move(label), describe(input),
+                 [=, this, keep = std::move(keep)] {
+                   schedules::all_gather(link_, everyone_, input, output, costs(output.bytes()));
+                 });
 }
 
-Work P2pGroup::broadcast(Buffer data, int root, std::string label) {
+Work P2pGroup::all_to_all(Buffer input, Buffer output, PartSizes sizes, std::string label,
+                          std::shared_ptr<const void> keep) {
+  require_host(input);
+  require_host(output);
+  Parts parts = find_parts(input, output, sizes, rank(), size());
+  // Ranks have different numbers of elements if their parts do.
+  std::string signature =
+      sizes.equal() ? describe(input) : fmt::format("parts of {}", to_string(input.type));
+  return enqueue("all_to_all", std::move(label), std::move(signature),
+                 [this, parts = std::move(parts), keep = std::move(keep)] {
+                   schedules::all_to_all(link_, everyone_, parts);
+                 });
+}
+
+Work P2pGroup::broadcast(Buffer data, int root, std::string label,
+                         std::shared_ptr<const void> keep) {
   require_host(data);
   require(root >= 0 && root < size(), "broadcast: root is not a rank of the group");
   return enqueue("broadcast", std::move(label),
                  fmt::format("{} from rank {}", describe(data), world_rank(root)),
-                 [=, this] { spread(data, root); });
+                 [=, this, keep = std::move(keep)] { spread(data, root); });
 }
 
-Work P2pGroup::send(Buffer data, int peer, std::string label) {
+Work P2pGroup::send(Buffer data, int peer, std::string label, std::shared_ptr<const void> keep) {
   require(peer >= 0 && peer < size() && peer != rank(), "send: peer is not another rank");
-  return enqueue_message(Direction::outgoing, data, peer, label);
+  return enqueue_message(Direction::outgoing, data, peer, label, std::move(keep));
 }
 
-Work P2pGroup::receive(Buffer data, int peer, std::string label) {
+Work P2pGroup::receive(Buffer data, int peer, std::string label, std::shared_ptr<const void> keep) {
   require(peer >= 0 && peer < size() && peer != rank(), "receive: peer is not another rank");
-  return enqueue_message(Direction::incoming, data, peer, label);
+  return enqueue_message(Direction::incoming, data, peer, label, std::move(keep));
 }
 
 Work P2pGroup::barrier(std::string label) {

@@ -55,11 +55,16 @@ class P2pGroup final : public Group {
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
   Work all_reduce(Buffer data, ReduceOp op, std::string label,
                   std::shared_ptr<const void> keep) override;
-  Work reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label) override;
-  Work all_gather(Buffer input, Buffer output, std::string label) override;
-  Work broadcast(Buffer data, int root, std::string label) override;
-  Work send(Buffer data, int peer, std::string label) override;
-  Work receive(Buffer data, int peer, std::string label) override;
+  Work reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label,
+                      std::shared_ptr<const void> keep) override;
+  Work all_gather(Buffer input, Buffer output, std::string label,
+                  std::shared_ptr<const void> keep) override;
+  Work broadcast(Buffer data, int root, std::string label,
+                 std::shared_ptr<const void> keep) override;
+  Work all_to_all(Buffer input, Buffer output, PartSizes parts, std::string label,
+                  std::shared_ptr<const void> keep) override;
+  Work send(Buffer data, int peer, std::string label, std::shared_ptr<const void> keep) override;
+  Work receive(Buffer data, int peer, std::string label, std::shared_ptr<const void> keep) override;
   Work barrier(std::string label) override;
 
  private:
@@ -98,7 +103,8 @@ class P2pGroup final : public Group {
   Work enqueue(std::string name, std::string label, std::string signature,
                std::function<void()> run);
   std::unique_ptr<Transport> open_transport(const std::string& what);
-  Work enqueue_message(Direction direction, Buffer data, int peer, const std::string& label);
+  Work enqueue_message(Direction direction, Buffer data, int peer, const std::string& label,
+                       std::shared_ptr<const void> keep);
   void communicate();
   void progress_messages();
   bool take_queued(Operation& operation, bool& over);

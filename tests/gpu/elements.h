@@ -43,6 +43,10 @@ inline void encode_one(ElementType type, int value, unsigned char* to) {
   switch (type) {
     case ElementType::u8:
       return put(static_cast<std::uint8_t>(value));
+    case ElementType::i8:
+      return put(static_cast<std::int8_t>(value));
+    case ElementType::i16:
+      return put(static_cast<std::int16_t>(value));
     case ElementType::i32:
       return put(static_cast<std::int32_t>(value));
     case ElementType::i64:

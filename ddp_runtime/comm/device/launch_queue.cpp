@@ -88,7 +88,7 @@ Work LaunchQueue::launch(Request request) {
   launch.signature =
       fmt::format("{} of {}{}", request.name, request.signature, on_channel(launch.channel));
   launch.call = std::move(request.call);
-  launch.keep = std::move(request.keep);
+  launch.keep.push_back(std::move(request.keep));
   if (request.after) launch.after.push_back(events_->record(*request.after));
   auto work = std::make_shared<DeviceWork>(
       events_, failures_,
@@ -105,7 +105,7 @@ Work LaunchQueue::launch(Request request) {
 }
 
 Work LaunchQueue::message(const std::string& channel, const Communicator::Message& message,
-                          const std::string& label) {
+                          const std::string& label, std::shared_ptr<const void> keep) {
   failures_.throw_if_failed();
   const auto start = [queue = weak_from_this()] {
     if (const auto alive = queue.lock()) alive->start_messages();
@@ -121,7 +121,7 @@ Work LaunchQueue::message(const std::string& channel, const Communicator::Messag
        fmt::format("{} rank {} of {}{}{}", message.outgoing ? "send to" : "receive from",
                    message.peer, describe(message.data), in_parentheses(label),
                    on_channel(channel)),
-       std::move(after), work});
+       std::move(after), work, std::move(keep)});
   return Work::completed_by(std::move(work));
 }
 
@@ -131,10 +131,11 @@ void LaunchQueue::start_messages() {
   Launch launch;
   launch.channel = kMainChannel;
   std::vector<Communicator::Message> calls;
-  for (auto& [message, what, after, work] : messages_) {
+  for (auto& [message, what, after, work, keep] : messages_) {
     launch.what += (launch.what.empty() ? "" : ", ") + what;
     launch.after.push_back(std::move(after));
     launch.works.push_back(std::move(work));
+    launch.keep.push_back(std::move(keep));
     calls.push_back(message);
   }
   launch.signature = "messages";
@@ -291,7 +292,7 @@ void LaunchQueue::retire(WaitTimer& timer) {
     }
     front_.clear();
     if (launch.record) recorder_.end(*launch.record, false);
-    launch.keep.reset();
+    launch.keep.clear();
     launch.call = nullptr;
     end_works(launch, Clock::now());
     {

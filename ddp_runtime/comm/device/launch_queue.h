@@ -68,7 +68,7 @@ class LaunchQueue : public std::enable_shared_from_this<LaunchQueue> {
   // started, so ranks that first send and then receive would wait for each other forever if each
   // message was a launch.
   Work message(const std::string& channel, const Communicator::Message& message,
-               const std::string& label);
+               const std::string& label, std::shared_ptr<const void> keep = {});
   // Returns when all requested launches are done and none holds memory anymore. Messages that have
   // not started do not count. Throws PeerFailure after a failure.
   void wait_until_idle();
@@ -94,7 +94,7 @@ class LaunchQueue : public std::enable_shared_from_this<LaunchQueue> {
     Call call;
     std::vector<EventPool::Event> after;  // held until the end, for the time of the last one
     std::vector<std::shared_ptr<DeviceWork>> works;
-    std::shared_ptr<const void> keep;
+    std::vector<std::shared_ptr<const void>> keep;
     EventPool::Event end;  // set by the launch
     std::optional<FlightRecorder::Handle> record;
     std::exception_ptr error;
@@ -104,6 +104,7 @@ class LaunchQueue : public std::enable_shared_from_this<LaunchQueue> {
     std::string what;
     EventPool::Event after;
     std::shared_ptr<DeviceWork> work;
+    std::shared_ptr<const void> keep;
   };
 
   // With the lock held.

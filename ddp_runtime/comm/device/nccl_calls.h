@@ -31,8 +31,13 @@ inline constexpr std::size_t kWindowAlignment = 4096;
 // The first version whose ncclConfig_t is the one below.
 inline constexpr int kMinVersion = 21801;
 
+// NCCL has no 16-bit integers.
 constexpr int type_of(ElementType type) noexcept {
   switch (type) {
+    case ElementType::i8:
+      return 0;
+    case ElementType::i16:
+      break;
     case ElementType::u8:
       return 1;
     case ElementType::i32:

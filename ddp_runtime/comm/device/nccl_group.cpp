@@ -9,8 +9,18 @@
 #include "base/errors.h"
 #include "ddp_runtime/comm/call_record.h"
 #include "ddp_runtime/comm/device/buffer_checks.h"
+#include "ddp_runtime/comm/parts.h"
 
 namespace ddp::comm {
+namespace {
+
+void require_known_to_nccl(const Buffer& data) {
+  require_valid(nccl::type_of(data.type) >= 0,
+                "NCCL has no 16-bit integers; communicate them as int32, or as bytes if they are "
+                "only moved");
+}
+
+}  // namespace
 
 NcclGroup::NcclGroup(Group& host, FailureState& failures, const NcclOptions& options)
     : NcclGroup(host, open(host, failures, options), kMainChannel) {
@@ -87,6 +97,7 @@ std::shared_ptr<std::byte> NcclGroup::allocate(std::size_t bytes, const Device& 
 Work NcclGroup::launch(std::string name, const Buffer& buffer, std::string signature,
                        std::string label, LaunchQueue::Call call,
                        std::shared_ptr<const void> keep) {
+  require_known_to_nccl(buffer);
   return device_.queue->launch({.channel = channel_,
                                 .name = std::move(name),
                                 .label = std::move(label),
@@ -107,43 +118,87 @@ Work NcclGroup::all_reduce(Buffer data, ReduceOp op, std::string label,
       std::move(keep));
 }
 
-Work NcclGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label) {
+Work NcclGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label,
+                               std::shared_ptr<const void> keep) {
   if (!on_device(input, output)) {
-    return host_.reduce_scatter(input, output, op, std::move(label));
+    return host_.reduce_scatter(input, output, op, std::move(label), std::move(keep));
   }
   require_reduce_scatter(*this, input, output);
-  return launch("reduce_scatter", input, fmt::format("{} of {}", to_string(op), describe(input)),
-                std::move(label), [=](Communicator& nccl, DeviceStream stream) {
-                  nccl.reduce_scatter(input, output, op, stream);
-                });
+  return launch(
+      "reduce_scatter", input, fmt::format("{} of {}", to_string(op), describe(input)),
+      std::move(label),
+      [=](Communicator& nccl, DeviceStream stream) {
+        nccl.reduce_scatter(input, output, op, stream);
+      },
+      std::move(keep));
 }
 
-Work NcclGroup::all_gather(Buffer input, Buffer output, std::string label) {
-  if (!on_device(input, output)) return host_.all_gather(input, output, std::move(label));
+Work NcclGroup::all_gather(Buffer input, Buffer output, std::string label,
+                           std::shared_ptr<const void> keep) {
+  if (!on_device(input, output)) {
+    return host_.all_gather(input, output, std::move(label), std::move(keep));
+  }
   require_all_gather(*this, input, output);
   return launch(
       "all_gather", input, describe(input), std::move(label),
-      [=](Communicator& nccl, DeviceStream stream) { nccl.all_gather(input, output, stream); });
+      [=](Communicator& nccl, DeviceStream stream) { nccl.all_gather(input, output, stream); },
+      std::move(keep));
 }
 
-Work NcclGroup::broadcast(Buffer data, int root, std::string label) {
-  if (!on_device(data)) return host_.broadcast(data, root, std::move(label));
+Work NcclGroup::all_to_all(Buffer input, Buffer output, PartSizes sizes, std::string label,
+                           std::shared_ptr<const void> keep) {
+  if (!on_device(input, output)) {
+    return host_.all_to_all(input, output, std::move(sizes), std::move(label), std::move(keep));
+  }
+  Parts parts = find_parts(input, output, sizes, rank(), size());
+  std::string signature =
+      sizes.equal() ? describe(input) : fmt::format("parts of {}", to_string(input.type));
+  return launch(
+      "all_to_all", input, std::move(signature), std::move(label),
+      [parts = std::move(parts), me = static_cast<std::size_t>(rank())](Communicator& nccl,
+                                                                        DeviceStream stream) {
+        std::vector<Communicator::Message> messages;
+        for (std::size_t r = 0; r < parts.input.size(); ++r) {
+          const int peer = static_cast<int>(r);
+          if (r == me) continue;
+          if (parts.input[r].count > 0) messages.push_back({true, parts.input[r], peer});
+          if (parts.output[r].count > 0) messages.push_back({false, parts.output[r], peer});
+        }
+        const auto& calls = nccl.libraries().device;
+        if (parts.input[me].count > 0) {
+          check_device(calls,
+                       calls.copy(parts.output[me].data, parts.input[me].data,
+                                  parts.input[me].bytes(), cuda::kCopyDefault, stream),
+                       "copy");
+        }
+        if (!messages.empty()) nccl.exchange(messages, stream);
+      },
+      std::move(keep));
+}
+
+Work NcclGroup::broadcast(Buffer data, int root, std::string label,
+                          std::shared_ptr<const void> keep) {
+  if (!on_device(data)) return host_.broadcast(data, root, std::move(label), std::move(keep));
   require_root(*this, root);
   return launch(
       "broadcast", data, fmt::format("{} from rank {}", describe(data), root), std::move(label),
-      [=](Communicator& nccl, DeviceStream stream) { nccl.broadcast(data, root, stream); });
+      [=](Communicator& nccl, DeviceStream stream) { nccl.broadcast(data, root, stream); },
+      std::move(keep));
 }
 
-Work NcclGroup::send(Buffer data, int peer, std::string label) {
-  if (!on_device(data)) return host_.send(data, peer, std::move(label));
+Work NcclGroup::send(Buffer data, int peer, std::string label, std::shared_ptr<const void> keep) {
+  if (!on_device(data)) return host_.send(data, peer, std::move(label), std::move(keep));
+  require_known_to_nccl(data);
   require_peer(*this, peer, "send: peer is not another rank");
-  return device_.queue->message(channel_, {true, data, peer}, label);
+  return device_.queue->message(channel_, {true, data, peer}, label, std::move(keep));
 }
 
-Work NcclGroup::receive(Buffer data, int peer, std::string label) {
-  if (!on_device(data)) return host_.receive(data, peer, std::move(label));
+Work NcclGroup::receive(Buffer data, int peer, std::string label,
+                        std::shared_ptr<const void> keep) {
+  if (!on_device(data)) return host_.receive(data, peer, std::move(label), std::move(keep));
+  require_known_to_nccl(data);
   require_peer(*this, peer, "receive: peer is not another rank");
-  return device_.queue->message(channel_, {false, data, peer}, label);
+  return device_.queue->message(channel_, {false, data, peer}, label, std::move(keep));
 }
 
 Work NcclGroup::barrier(std::string label) {

@@ -49,11 +49,16 @@ class NcclGroup final : public Group {
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
   Work all_reduce(Buffer data, ReduceOp op, std::string label,
                   std::shared_ptr<const void> keep) override;
-  Work reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label) override;
-  Work all_gather(Buffer input, Buffer output, std::string label) override;
-  Work broadcast(Buffer data, int root, std::string label) override;
-  Work send(Buffer data, int peer, std::string label) override;
-  Work receive(Buffer data, int peer, std::string label) override;
+  Work reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label,
+                      std::shared_ptr<const void> keep) override;
+  Work all_gather(Buffer input, Buffer output, std::string label,
+                  std::shared_ptr<const void> keep) override;
+  Work broadcast(Buffer data, int root, std::string label,
+                 std::shared_ptr<const void> keep) override;
+  Work all_to_all(Buffer input, Buffer output, PartSizes parts, std::string label,
+                  std::shared_ptr<const void> keep) override;
+  Work send(Buffer data, int peer, std::string label, std::shared_ptr<const void> keep) override;
+  Work receive(Buffer data, int peer, std::string label, std::shared_ptr<const void> keep) override;
   Work barrier(std::string label) override;
 
  private:
@@ -70,7 +75,7 @@ class NcclGroup final : public Group {
   static Device open(Group& host, FailureState& failures, const NcclOptions& options);
   static std::shared_ptr<std::byte> allocate(std::size_t bytes, const Device& device, Group& host);
   Work launch(std::string name, const Buffer& buffer, std::string signature, std::string label,
-              LaunchQueue::Call call, std::shared_ptr<const void> keep = {});
+              LaunchQueue::Call call, std::shared_ptr<const void> keep);
 
   Group& host_;
   Device device_;

@@ -10,6 +10,7 @@
 #include "ddp_runtime/comm/call_record.h"
 #include "ddp_runtime/comm/device/buffer_checks.h"
 #include "ddp_runtime/comm/device/gpu_survey.h"
+#include "ddp_runtime/comm/parts.h"
 
 namespace ddp::comm {
 namespace {
@@ -203,8 +204,11 @@ Work StagedGroup::all_reduce(Buffer data, ReduceOp op, std::string label,
                 {.pieces = std::move(pieces), .stream = data.stream, .keep = std::move(keep)});
 }
 
-Work StagedGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label) {
-  if (!on_device(input, output)) return host_.reduce_scatter(input, output, op, std::move(label));
+Work StagedGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label,
+                                 std::shared_ptr<const void> keep) {
+  if (!on_device(input, output)) {
+    return host_.reduce_scatter(input, output, op, std::move(label), std::move(keep));
+  }
   require_reduce_scatter(*this, input, output);
   const int ranks = size();
   const auto piece = [&](std::size_t first, std::size_t count, const std::string& name) {
@@ -221,13 +225,17 @@ Work StagedGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::
         }};
   };
   const std::size_t bytes_each = size_of(input.type) * static_cast<std::size_t>(ranks + 1);
-  return submit(
-      "reduce_scatter", fmt::format("{} of {}", to_string(op), describe(input)), label,
-      {.pieces = in_pieces(output.count, bytes_each, label, piece), .stream = input.stream});
+  return submit("reduce_scatter", fmt::format("{} of {}", to_string(op), describe(input)), label,
+                {.pieces = in_pieces(output.count, bytes_each, label, piece),
+                 .stream = input.stream,
+                 .keep = std::move(keep)});
 }
 
-Work StagedGroup::all_gather(Buffer input, Buffer output, std::string label) {
-  if (!on_device(input, output)) return host_.all_gather(input, output, std::move(label));
+Work StagedGroup::all_gather(Buffer input, Buffer output, std::string label,
+                             std::shared_ptr<const void> keep) {
+  if (!on_device(input, output)) {
+    return host_.all_gather(input, output, std::move(label), std::move(keep));
+  }
   require_all_gather(*this, input, output);
   const int ranks = size();
   const auto piece = [&](std::size_t first, std::size_t count, const std::string& name) {
@@ -243,13 +251,38 @@ Work StagedGroup::all_gather(Buffer input, Buffer output, std::string label) {
                                }};
   };
   const std::size_t bytes_each = size_of(input.type) * static_cast<std::size_t>(ranks + 1);
-  return submit(
-      "all_gather", describe(input), label,
-      {.pieces = in_pieces(input.count, bytes_each, label, piece), .stream = input.stream});
+  return submit("all_gather", describe(input), label,
+                {.pieces = in_pieces(input.count, bytes_each, label, piece),
+                 .stream = input.stream,
+                 .keep = std::move(keep)});
 }
 
-Work StagedGroup::broadcast(Buffer data, int root, std::string label) {
-  if (!on_device(data)) return host_.broadcast(data, root, std::move(label));
+// The whole is one piece, because ranks whose parts differ would not agree on the number of pieces.
+Work StagedGroup::all_to_all(Buffer input, Buffer output, PartSizes sizes, std::string label,
+                             std::shared_ptr<const void> keep) {
+  if (!on_device(input, output)) {
+    return host_.all_to_all(input, output, std::move(sizes), std::move(label), std::move(keep));
+  }
+  find_parts(input, output, sizes, rank(), size());  // throws if they do not fit
+  const std::size_t behind = input.bytes();
+  auto back = copies_of(output);
+  for (auto& copy : back) copy.offset = behind;
+  std::string signature =
+      sizes.equal() ? describe(input) : fmt::format("parts of {}", to_string(input.type));
+  std::vector<StagingQueue::Piece> whole;
+  whole.push_back(
+      {behind + output.bytes(), copies_of(input), std::move(back),
+       [=, this, in = input.count, out = output.count, type = input.type](std::byte* memory) {
+         return carrier_.all_to_all(on_host(memory, in, type), on_host(memory + behind, out, type),
+                                    sizes, label);
+       }});
+  return submit("all_to_all", signature, label,
+                {.pieces = std::move(whole), .stream = input.stream, .keep = std::move(keep)});
+}
+
+Work StagedGroup::broadcast(Buffer data, int root, std::string label,
+                            std::shared_ptr<const void> keep) {
+  if (!on_device(data)) return host_.broadcast(data, root, std::move(label), std::move(keep));
   require_root(*this, root);
   const bool is_root = rank() == root;
   const auto piece = [&](std::size_t first, std::size_t count, const std::string& name) {
@@ -263,30 +296,40 @@ Work StagedGroup::broadcast(Buffer data, int root, std::string label) {
   auto pieces = in_pieces(data.count, size_of(data.type), label, piece);
   if (size() == 1) pieces = {StagingQueue::Piece()};
   return submit("broadcast", fmt::format("{} from rank {}", describe(data), root), label,
-                {.pieces = std::move(pieces), .stream = data.stream, .only_reads = is_root});
+                {.pieces = std::move(pieces),
+                 .stream = data.stream,
+                 .only_reads = is_root,
+                 .keep = std::move(keep)});
 }
 
-Work StagedGroup::send(Buffer data, int peer, std::string label) {
-  if (!on_device(data)) return host_.send(data, peer, std::move(label));
+Work StagedGroup::send(Buffer data, int peer, std::string label, std::shared_ptr<const void> keep) {
+  if (!on_device(data)) return host_.send(data, peer, std::move(label), std::move(keep));
   require_peer(*this, peer, "send: peer is not another rank");
   std::vector<StagingQueue::Piece> whole;
   whole.push_back({data.bytes(), copies_of(data), {}, [=, this](std::byte* memory) {
                      return carrier_.send(on_host(memory, data.count, data.type), peer, label);
                    }});
-  return submit(
-      fmt::format("send to rank {} of {}", peer, describe(data)), "", label,
-      {.pieces = std::move(whole), .stream = data.stream, .is_message = true, .only_reads = true});
+  return submit(fmt::format("send to rank {} of {}", peer, describe(data)), "", label,
+                {.pieces = std::move(whole),
+                 .stream = data.stream,
+                 .is_message = true,
+                 .only_reads = true,
+                 .keep = std::move(keep)});
 }
 
-Work StagedGroup::receive(Buffer data, int peer, std::string label) {
-  if (!on_device(data)) return host_.receive(data, peer, std::move(label));
+Work StagedGroup::receive(Buffer data, int peer, std::string label,
+                          std::shared_ptr<const void> keep) {
+  if (!on_device(data)) return host_.receive(data, peer, std::move(label), std::move(keep));
   require_peer(*this, peer, "receive: peer is not another rank");
   std::vector<StagingQueue::Piece> whole;
   whole.push_back({data.bytes(), {}, copies_of(data), [=, this](std::byte* memory) {
                      return carrier_.receive(on_host(memory, data.count, data.type), peer, label);
                    }});
   return submit(fmt::format("receive from rank {} of {}", peer, describe(data)), "", label,
-                {.pieces = std::move(whole), .stream = data.stream, .is_message = true});
+                {.pieces = std::move(whole),
+                 .stream = data.stream,
+                 .is_message = true,
+                 .keep = std::move(keep)});
 }
 
 Work StagedGroup::barrier(std::string label) {

@@ -13,6 +13,7 @@
 //   broadcast, tree           log2 n           at most S log2 n, at the root
 //   broadcast, chain          n - 1 + S / seg  S
 //   broadcast, scatter        2 log2 n         at most 2 S (n - 1) / n
+//   all_to_all, pairwise      n - 1            S (n - 1) / n; S is the whole input
 //   barrier, dissemination    log2 n           log2 n bytes
 //
 // Logarithms are rounded up.
@@ -23,6 +24,7 @@
 
 #include "ddp_runtime/comm/buffer.h"
 #include "ddp_runtime/comm/link.h"
+#include "ddp_runtime/comm/parts.h"
 #include "ddp_runtime/comm/subgroup.h"
 
 namespace ddp::comm::schedules {
@@ -43,6 +45,7 @@ void reduce_scatter(Link& link, const Subgroup& group, Buffer input, Buffer outp
 void all_gather(Link& link, const Subgroup& group, Buffer input, Buffer output,
                 const CostModel& model);
 void broadcast(Link& link, const Subgroup& group, Buffer data, int root, const CostModel& model);
+void all_to_all(Link& link, const Subgroup& group, const Parts& parts);
 void barrier(Link& link, const Subgroup& group);
 
 // The variants.

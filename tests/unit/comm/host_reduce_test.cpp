@@ -32,6 +32,14 @@ TEST(HostReduce, SupportsEveryOpOfEveryType) {
             (std::vector<std::int32_t>{2, 3}));
   EXPECT_EQ(reduced<std::uint8_t>({1, 250}, {2, 3}, ReduceOp::sum, ElementType::u8),
             (std::vector<std::uint8_t>{3, 253}));
+  EXPECT_EQ(reduced<std::int8_t>({1, 100}, {-2, 100}, ReduceOp::sum, ElementType::i8),
+            (std::vector<std::int8_t>{-1, -56}));
+  EXPECT_EQ(reduced<std::int8_t>({1, -100}, {-2, 100}, ReduceOp::min, ElementType::i8),
+            (std::vector<std::int8_t>{-2, -100}));
+  EXPECT_EQ(reduced<std::int16_t>({1, 30000}, {-2, 30000}, ReduceOp::sum, ElementType::i16),
+            (std::vector<std::int16_t>{-1, -5536}));
+  EXPECT_EQ(reduced<std::int16_t>({1, -300}, {-2, 300}, ReduceOp::max, ElementType::i16),
+            (std::vector<std::int16_t>{1, 300}));
 }
 
 TEST(HostReduce, HalfPrecisionSumsUseFloat32) {

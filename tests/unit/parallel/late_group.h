@@ -47,20 +47,28 @@ class LateGroup final : public comm::Group {
     }));
   }
   comm::Work reduce_scatter(comm::Buffer input, comm::Buffer output, comm::ReduceOp op,
-                            std::string label) override {
-    return group_.reduce_scatter(input, output, op, std::move(label));
+                            std::string label, std::shared_ptr<const void> keep) override {
+    return group_.reduce_scatter(input, output, op, std::move(label), std::move(keep));
   }
-  comm::Work all_gather(comm::Buffer input, comm::Buffer output, std::string label) override {
-    return group_.all_gather(input, output, std::move(label));
+  comm::Work all_gather(comm::Buffer input, comm::Buffer output, std::string label,
+                        std::shared_ptr<const void> keep) override {
+    return group_.all_gather(input, output, std::move(label), std::move(keep));
   }
-  comm::Work broadcast(comm::Buffer data, int root, std::string label) override {
-    return group_.broadcast(data, root, std::move(label));
+  comm::Work all_to_all(comm::Buffer input, comm::Buffer output, comm::PartSizes parts,
+                        std::string label, std::shared_ptr<const void> keep) override {
+    return group_.all_to_all(input, output, std::move(parts), std::move(label), std::move(keep));
   }
-  comm::Work send(comm::Buffer data, int peer, std::string label) override {
-    return group_.send(data, peer, std::move(label));
+  comm::Work broadcast(comm::Buffer data, int root, std::string label,
+                       std::shared_ptr<const void> keep) override {
+    return group_.broadcast(data, root, std::move(label), std::move(keep));
   }
-  comm::Work receive(comm::Buffer data, int peer, std::string label) override {
-    return group_.receive(data, peer, std::move(label));
+  comm::Work send(comm::Buffer data, int peer, std::string label,
+                  std::shared_ptr<const void> keep) override {
+    return group_.send(data, peer, std::move(label), std::move(keep));
+  }
+  comm::Work receive(comm::Buffer data, int peer, std::string label,
+                     std::shared_ptr<const void> keep) override {
+    return group_.receive(data, peer, std::move(label), std::move(keep));
   }
   comm::Work barrier(std::string label) override { return group_.barrier(std::move(label)); }
 

@@ -59,6 +59,8 @@ std::vector<std::byte> reduce_as(const std::vector<const std::byte*>& inputs, st
 inline std::vector<std::byte> reduce(const std::vector<const std::byte*>& inputs, std::size_t count,
                                      int type, int op) {
   switch (type) {
+    case 0:
+      return reduce_as<std::int8_t>(inputs, count, op);
     case 1:
       return reduce_as<std::uint8_t>(inputs, count, op);
     case 2:
