@@ -2,16 +2,10 @@
 // ddp-ckpt convert: converts arrays to and from files of other programs, piece by piece, so that
 // memory use does not grow with the file.
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
-#include <optional>
-#include <string_view>
 
 #include "ddp_runtime/tools/ckpt/commands.h"
 #include "ddp_runtime/tools/ckpt/spool.h"
@@ -19,7 +13,7 @@
 #include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/convert/external.h"
 #include "hdf5_ckpt/convert/external_hdf5.h"
-#include "hdf5_ckpt/detail/posix_read.h"
+#include "hdf5_ckpt/convert/mapped_file.h"
 #include "hdf5_ckpt/error.h"
 
 namespace ddp::ckpt::tool {
@@ -31,58 +25,20 @@ namespace fs = std::filesystem;
 // threads.
 constexpr std::uint64_t kPieceBytes = 16ULL << 20;
 
-// A file mapped into memory, read on access.
-class MappedFile {
- public:
-  // The user's path may be a symbolic link, because some model caches consist of links.
-  explicit MappedFile(const fs::path& named) {
-    std::error_code error;
-    const fs::path target = fs::canonical(named, error);
-    const fs::path& path = error ? named : target;
-    const FileDescriptor directory(::open(path.has_parent_path() ? path.parent_path().c_str() : ".",
-                                          O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!directory) throw IoError("open the directory of", path, errno);
-    const OpenedFile file = open_regular_file(directory.get(), path.filename().string());
-    if (file.size == 0) throw DamagedError("the file is empty");
-    void* const memory = ::mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, file.fd.get(), 0);
-    if (memory == MAP_FAILED) throw IoError("map", path, errno);
-    bytes_ = {static_cast<const std::byte*>(memory), file.size};
-  }
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  ~MappedFile() { ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }
-
-  std::span<const std::byte> bytes() const { return bytes_; }
-
- private:
-  std::span<const std::byte> bytes_;
-};
-
 bool is_safetensors(const fs::path& path) {
   return path.extension() == ".safetensors";
 }
 
-bool has_at(std::span<const std::byte> bytes, std::uint64_t at, std::string_view signature) {
-  return at < bytes.size() && bytes.size() - at > signature.size() &&
-         std::memcmp(bytes.data() + at, signature.data(), signature.size()) == 0;
-}
-
-// HDF5 data begins at the start of a file, or after a user block of 512 bytes times a power of two,
-// such as MATLAB writes.
-bool is_hdf5(std::span<const std::byte> bytes) {
-  constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
-  constexpr std::uint64_t kLeastUserBlock = 512;
-  if (has_at(bytes, 0, kSignature)) return true;
-  for (std::uint64_t at = kLeastUserBlock; at < bytes.size(); at *= 2)
-    if (has_at(bytes, at, kSignature)) return true;
-  return false;
-}
-
 // Only torch.save files contain more than arrays.
 TorchFile parse(const fs::path& path, std::span<const std::byte> bytes) {
-  constexpr std::string_view kZip = "PK";
-  if (is_safetensors(path)) return {parse_safetensors(bytes, bytes.size())};
-  if (!has_at(bytes, 0, kZip) && is_hdf5(bytes)) return {parse_hdf5(path, bytes.size())};
+  switch (kind_of(path, bytes)) {
+    case FileKind::safetensors:
+      return {parse_safetensors(bytes, bytes.size())};
+    case FileKind::hdf5:
+      return {parse_hdf5(path, bytes.size())};
+    case FileKind::torch_save:
+      break;
+  }
   return parse_torch_file(bytes);
 }
 

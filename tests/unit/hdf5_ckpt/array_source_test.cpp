@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arrays of a source are the same, whether it is a checkpoint or a file of another program.
+#include "hdf5_ckpt/convert/array_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/errors.h"
+#include "hdf5_ckpt/error.h"
+#include "support.h"
+#include "tests/unit/error_of.h"
+#include "tests/unit/temporary_directory.h"
+
+namespace ddp::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+using test::ArraySet;
+using test::TempDirectory;
+using testing::HasSubstr;
+
+ArraySet weights(const std::string& prefix = "") {
+  ArraySet set;
+  set.add(prefix + "a.weight", DType::float32, {3, 5});
+  set.add(prefix + "b", DType::bfloat16, {});
+  set.add(prefix + "empty", DType::int64, {0, 2});
+  return set;
+}
+
+void save(const fs::path& root, std::uint64_t step, const ArraySet& arrays) {
+  CheckpointDirectory(root, test::small_options())
+      .save(step, test::test_owner(), arrays.views(), test::test_info());
+}
+
+template <class Write>
+fs::path written(const fs::path& path, const ArraySet& arrays, const Write& write) {
+  const auto views = arrays.views();
+  std::vector<ArrayHeader> headers;
+  for (const ArrayView& view : views) headers.push_back({view.name, view.dtype, view.shape});
+  write(path, headers, [&](std::size_t i, const TakeBytes& take) { take(views[i].bytes); });
+  return path;
+}
+
+// All arrays of the source.
+ArraySet contents(const ArraySource& source) {
+  std::vector<std::vector<std::byte>> bytes;
+  for (const auto& array : source.arrays())
+    bytes.emplace_back(byte_count(array.dtype, array.shape).value());
+  std::vector<ArraySource::Read> reads;
+  for (std::size_t i = 0; i < bytes.size(); ++i) reads.push_back({i, bytes[i]});
+  source.read(reads);
+  ArraySet set;
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    set.add_bytes(source.arrays()[i].name, source.arrays()[i].dtype, source.arrays()[i].shape,
+                  bytes[i]);
+  return set;
+}
+
+// The contents of `prefix` + name depend on its whole name.
+ArraySet renamed(const ArraySet& set, std::size_t prefix) {
+  ArraySet result;
+  for (const auto& view : set.views())
+    result.add_bytes(view.name.substr(prefix), view.dtype, view.shape,
+                     {view.bytes.begin(), view.bytes.end()});
+  return result;
+}
+
+TEST(ArraySource, ReadsFilesOfOtherPrograms) {
+  const TempDirectory directory(test::On::memory);
+  const auto set = weights();
+  EXPECT_TRUE(contents(ArraySource::open(
+                  written(directory / "w.safetensors", set, write_safetensors))) == set);
+  EXPECT_TRUE(contents(ArraySource::open(written(directory / "w.pt", set, write_torch_file))) ==
+              set);
+}
+
+TEST(ArraySource, ReadsTheModelOfACheckpoint) {
+  const TempDirectory directory(test::On::memory);
+  auto set = weights("model/");
+  auto all = weights("model/");
+  all.add("optim/a.weight/exp_avg", DType::float32, {3, 5});
+  save(directory / "root", 10, all);
+  const auto expected = renamed(set, 6);
+  EXPECT_TRUE(contents(ArraySource::open(directory / "root" / "step-00000010")) == expected);
+  const auto optim = ArraySource::open(directory / "root", "optim/");
+  ASSERT_EQ(optim.arrays().size(), 1U);
+  EXPECT_EQ(optim.arrays()[0].name, "a.weight/exp_avg");
+}
+
+TEST(ArraySource, TakesTheNewestWholeCheckpointOfADirectory) {
+  const TempDirectory directory(test::On::memory);
+  const auto root = directory / "root";
+  for (const std::uint64_t step : {1, 2, 3}) save(root, step, weights("model/"));
+  EXPECT_EQ(ArraySource::open(root).path().filename(), "step-00000003");
+  fs::remove(root / "step-00000003" / "manifest.json");
+  EXPECT_EQ(ArraySource::open(root).path().filename(), "step-00000002");
+}
+
+TEST(ArraySource, ReadsTheSameFromBothFormatsOfARealLibrary) {
+  const auto directory = fs::path(SLURM_DDP_SOURCE_DIR) / "tests/interop/weights";
+  const auto torch_save = ArraySource::open(directory / "gpt2.pt", "transformer.");
+  const auto safetensors = ArraySource::open(directory / "gpt2.safetensors", "transformer.");
+  ASSERT_EQ(torch_save.arrays().size(), 28U);
+  EXPECT_TRUE(contents(torch_save) == contents(safetensors));
+}
+
+TEST(ArraySource, RefusesWhatIsNotASource) {
+  const TempDirectory directory(test::On::memory);
+  const auto open = [&](const char* name, std::optional<std::string> prefix = std::nullopt) {
+    return error_of([&] { ArraySource::open(directory / name, prefix); });
+  };
+  EXPECT_THAT(open("none.pt"), HasSubstr("there is no file or checkpoint '"));
+  fs::create_directory(directory / "empty");
+  EXPECT_THAT(open("empty"), HasSubstr("there is no checkpoint in '"));
+  ddp::test::write(directory / "w.h5", "\x89HDF\r\n\x1a\n and more");
+  EXPECT_THAT(open("w.h5"), HasSubstr("is a plain HDF5 file; convert it first: ddp-ckpt convert"));
+  ddp::test::write(directory / "w.txt", "not a zip");
+  EXPECT_THAT(open("w.txt"), HasSubstr("w.txt' cannot be read: "));
+  ddp::test::write(directory / "zero.pt", "");
+  EXPECT_THAT(open("zero.pt"), HasSubstr("cannot be read: the file is empty"));
+  written(directory / "w.safetensors", weights(), write_safetensors);
+  EXPECT_THAT(
+      open("w.safetensors", "net."),
+      HasSubstr("has no array whose name starts with 'net.'; one of its names is 'a.weight'"));
+  save(directory / "root", 1, weights("other/"));
+  EXPECT_THAT(open("root"),
+              HasSubstr("starts with 'model/'; one of its names is 'other/a.weight'"));
+}
+
+TEST(ArraySource, NoticesDamageOfACheckpoint) {
+  const TempDirectory directory(test::On::memory);
+  save(directory / "root", 1, weights("model/"));
+  const auto step = directory / "root" / "step-00000001";
+  test::damage(Checkpoint::open(step), "model/a.weight");
+  const auto source = ArraySource::open(step);
+  EXPECT_THROW(contents(source), DamagedError);
+}
+
+}  // namespace
+}  // namespace ddp::ckpt
