@@ -23,6 +23,8 @@
 #include "ddp_runtime/parallel/sync_batch_norm.h"
 #include "ddp_runtime/train/bf16_weights.h"
 #include "ddp_runtime/train/checkpointer.h"
+#include "ddp_runtime/train/freeze.h"
+#include "ddp_runtime/train/initialize.h"
 #include "ddp_runtime/train/optimizer.h"
 #include "ddp_runtime/train/run_report.h"
 #include "ddp_runtime/train/run_table.h"

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ddp-train: trains one of the project's models on one or more ranks.
+#include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <map>
 #include <optional>
@@ -11,8 +13,10 @@
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/parallel/cuda.h"
+#include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/tools/train_command_line.h"
 #include "ddp_runtime/tools/train_result.h"
+#include "ddp_runtime/train/freeze.h"
 #include "ddp_runtime/train/run_table.h"
 #include "ddp_runtime/train/step_boundary.h"
 #include "ddp_runtime/train/trainer.h"
@@ -27,7 +31,7 @@ std::string program() {
 }
 
 void print_start(const CommandLine& c, ddp::comm::World& world, const torch::nn::Module& model,
-                 const ddp::data::DataPair& data) {
+                 const ddp::data::DataPair& data, std::int64_t frozen) {
   const ddp::train::RunHeader header{program(),
                                      c.model.name,
                                      ddp::models::parameter_count(model),
@@ -38,12 +42,17 @@ void print_start(const CommandLine& c, ddp::comm::World& world, const torch::nn:
                                      std::string(world.group().backend()),
                                      torch::get_num_threads()};
   std::fputs(ddp::train::run_table(header, c.train).c_str(), stdout);
+  if (frozen > 0) {
+    fmt::print("  {:<14} {} of {} parameter tensors\n", "frozen", frozen,
+               ddp::named_parameters(model).size());
+  }
   std::fflush(stdout);
 }
 
 // Settings that change a run although the arrays of its checkpoints keep their shapes.
 std::map<std::string, std::string> settings_of(const CommandLine& c) {
   std::map<std::string, std::string> settings = {{"augment", c.augment}};
+  if (!c.freeze.empty()) settings["freeze"] = c.freeze;
   if (c.model.name == "gpt") {
     settings["heads"] = std::to_string(c.model.heads > 0 ? c.model.heads : ddp::models::kGptHeads);
   }
@@ -69,6 +78,8 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   model_options.tokens = shape.tokens;
   torch::manual_seed(c.train.seed);
   const auto model = ddp::models::make_model(model_options);
+  const auto initial_weights = ddp::tools::initial_weights_of(c);
+  const auto frozen = c.freeze.empty() ? 0 : ddp::train::freeze(*model, c.freeze);
   if (const auto gpu = world.device()) model->to(ddp::cuda_device(*gpu));
 
   ddp::train::Trainer trainer(world.group(),
@@ -79,9 +90,10 @@ int train(const CommandLine& c, ddp::comm::World& world) {
                                .forward = [&](const torch::Tensor& x) { return model->forward(x); },
                                .data = data,
                                .settings = settings_of(c),
-                               .report_settings = report_settings_of(c)},
+                               .report_settings = report_settings_of(c),
+                               .initial_weights = initial_weights},
                               c.train);
-  if (world.is_leader()) print_start(c, world, *model, data);
+  if (world.is_leader()) print_start(c, world, *model, data, frozen);
   const auto result = trainer.fit();
   if (world.is_leader()) ddp::tools::print_result(result, c.train.dry_run);
   return result.exit_code();

@@ -33,6 +33,8 @@ constexpr const char* kExamples = R"(Examples:
       Train on four ranks of two nodes; --batch is per rank.
   srun --mpi=pmix --ddp -N2 --ntasks-per-node=2 ddp-train --checkpoint-dir ckpt --resume auto --report-dir report
       Resume from the latest complete checkpoint in ckpt, if there is one. See also ddp-report.
+  ddp-train --model resnet50 --data cifar10:DIR --init-from resnet50.safetensors --init-map torchvision-resnet --init-skip conv1.weight,'fc.*'
+      Fine-tune torchvision's weights on small images of other classes.
   srun --mpi=pmix --ddp -N2 --ntasks-per-node=2 ddp-train --config gpt.ini --data text:book.txt --dry-run
       Run one step as a smoke test. share/slurm-ddp/configs has a file for each model.)";
 
@@ -238,6 +240,34 @@ void add_model_options(CLI::App& app, TrainCommandLine& c) {
                "gpt: recompute the activations of a block in backward instead of storing them");
 }
 
+void add_fine_tuning_options(CLI::App& app, TrainCommandLine& c) {
+  auto& init = c.init;
+  app.option_defaults()->group("Fine-tuning");
+  app.add_option("--init-from", init.from,
+                 "Weights to start from, unless the run resumes: a checkpoint, a directory of "
+                 "checkpoints, or a file of safetensors or torch.save (which is never executed)");
+  app.add_option(
+      "--init-map", init.map,
+      "Names in that file: gpt2, torchvision-resnet, or a file with lines THEIRS -> OURS "
+      "(docs/fine_tuning.md)");
+  app.add_option(
+      "--init-prefix", init.prefix,
+      "Take only arrays whose names start with this, and remove it from them [model/ for "
+      "a checkpoint, nothing for a file]");
+  app.add_option("--init-only", init.only,
+                 "Take only these tensors of the model: names separated by commas, where * stands "
+                 "for any text");
+  app.add_option("--init-skip", init.skip,
+                 "Do not take these tensors, such as a head for other classes: 'fc.*'");
+  app.add_option("--init-strict", init.strict,
+                 "all: model and file must have the same tensors, apart from those left out; "
+                 "matching: take those whose names and shapes match")
+      ->capture_default_str();
+  app.add_option("--freeze", c.freeze,
+                 "Do not train these parameters: names separated by commas, where * stands for any "
+                 "text");
+}
+
 // Synthetic samples with the shape that the model expects.
 data::SyntheticShape synthetic_shape(const models::ModelOptions& model) {
   data::SyntheticShape shape;
@@ -268,10 +298,22 @@ amp::Precision param_type_of(const std::string& name) {
       fmt::format("unknown type of weights '{}' (--param-type); use fp32 or bf16", name));
 }
 
+void require_init_from(const InitArguments& init) {
+  if (!init.from.empty()) return;
+  const bool others = init.prefix || !init.map.empty() || !init.only.empty() ||
+                      !init.skip.empty() || init.strict != "all";
+  if (others) {
+    throw UsageError(
+        "--init-map, --init-prefix, --init-only, --init-skip and --init-strict say what to take "
+        "from a file; add --init-from");
+  }
+}
+
 // Performs the checks that CLI11 cannot.
 void interpret(TrainCommandLine& c) {
   auto& t = c.train;
   const auto backend = backend_of(c);
+  require_init_from(c.init);
   if (c.deterministic && backend == comm::Backend::nccl) {
     throw UsageError("--deterministic needs --backend mpi: NCCL does not add in rank order");
   }
@@ -324,6 +366,17 @@ void make_report_directory(const std::filesystem::path& directory) {
 
 }  // namespace
 
+std::optional<train::InitialWeights> initial_weights_of(const TrainCommandLine& c) {
+  if (c.init.from.empty()) return std::nullopt;
+  train::InitialWeights weights{c.init.from};
+  weights.options.prefix = c.init.prefix;
+  if (!c.init.map.empty()) weights.options.map = ckpt::NameMap::open(c.init.map);
+  weights.options.only = ckpt::parse_patterns(c.init.only);
+  weights.options.skip = ckpt::parse_patterns(c.init.skip);
+  weights.options.strict = train::parse_init_strictness(c.init.strict);
+  return weights;
+}
+
 comm::WorldOptions world_options_of(const TrainCommandLine& c) {
   comm::WorldOptions options;
   options.backend = backend_of(c);
@@ -355,6 +408,7 @@ std::optional<int> parse_train_command_line(int argc, char** argv, TrainCommandL
   // job script.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_model_options(app, c);
+  add_fine_tuning_options(app, c);
   add_training_options(app, c);
   add_run_options(app, c);
   const bool reports = comm::rank_from_environment() == 0;  // all ranks have the same command line

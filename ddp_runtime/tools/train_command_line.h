@@ -8,9 +8,20 @@
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/train/initialize.h"
 #include "ddp_runtime/train/options.h"
 
 namespace ddp::tools {
+
+// The weights to start from, as typed.
+struct InitArguments {
+  std::string from;  // empty: none
+  std::optional<std::string> prefix;
+  std::string map;
+  std::string only;
+  std::string skip;
+  std::string strict = "all";
+};
 
 struct TrainCommandLine {
   std::string text;  // as typed, for the report
@@ -34,10 +45,15 @@ struct TrainCommandLine {
   bool deterministic = false;
   std::string network = "assume";
   std::string failure_dump;
+  InitArguments init;
+  std::string freeze;
   ddp::models::ModelOptions model;
   ddp::data::DataOptions data_options;
   ddp::train::TrainOptions train;
 };
+
+// The weights to start from; nullopt without --init-from. Reads the map. Throws UsageError.
+std::optional<train::InitialWeights> initial_weights_of(const TrainCommandLine& line);
 
 // The world options requested on the command line. Throws UsageError.
 comm::WorldOptions world_options_of(const TrainCommandLine& line);

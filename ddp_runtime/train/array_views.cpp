@@ -63,6 +63,16 @@ std::optional<ckpt::DType> stored_type(torch::ScalarType type) {
   }
 }
 
+torch::ScalarType scalar_type(ckpt::DType type) {
+  for (const auto known : {torch::kFloat64, torch::kFloat32, torch::kFloat16, torch::kBFloat16,
+                           torch::kInt64, torch::kInt32, torch::kInt16, torch::kInt8, torch::kUInt8,
+                           torch::kBool, torch::kComplexFloat, torch::kComplexDouble}) {
+    if (stored_type(known) == type) return known;
+  }
+  throw RuntimeError(
+      fmt::format("arrays of type {} cannot become tensors", ckpt::dtype_name(type)));
+}
+
 std::vector<NamedTensor> on_host(std::vector<NamedTensor> tensors) {
   for (auto& t : tensors) t.tensor = t.tensor.to(torch::kCPU);
   return tensors;

@@ -15,6 +15,9 @@ namespace ddp::train {
 // Returns nullopt if a checkpoint cannot hold tensors of this type.
 std::optional<ckpt::DType> stored_type(torch::ScalarType type);
 
+// The inverse. Throws RuntimeError for a type that libtorch 1.13 does not have.
+torch::ScalarType scalar_type(ckpt::DType type);
+
 // The same values in host memory. Waits for tensors that are on a device.
 std::vector<NamedTensor> on_host(std::vector<NamedTensor> tensors);
 

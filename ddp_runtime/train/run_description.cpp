@@ -26,6 +26,11 @@ std::string data_crc32c(const data::Dataset& data) {
   return fmt::format("{:08x}", crc);
 }
 
+nlohmann::json initial_settings(const TrainTask& task) {
+  if (!task.initial_weights) return nlohmann::json::object();
+  return settings_of(*task.initial_weights);
+}
+
 }  // namespace
 
 nlohmann::json describe_subject(const TrainTask& task) {
@@ -33,6 +38,7 @@ nlohmann::json describe_subject(const TrainTask& task) {
                             {"samples", task.data.train->size()},
                             {"data_crc32c", data_crc32c(*task.data.train)}};
   subject.update(nlohmann::json(task.settings));
+  subject.update(initial_settings(task));
   return subject;
 }
 
@@ -53,6 +59,7 @@ nlohmann::json describe_settings(const TrainTask& task, const TrainOptions& opti
   // 0 is asynchronous, too.
   if (!options.staleness) settings["staleness"] = "off";
   settings.update(nlohmann::json(task.settings));
+  settings.update(initial_settings(task));
   settings.update(nlohmann::json(task.report_settings));
   return settings;
 }

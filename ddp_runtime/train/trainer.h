@@ -8,12 +8,14 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/data/dataset.h"
 #include "ddp_runtime/train/callbacks.h"
+#include "ddp_runtime/train/initialize.h"
 #include "ddp_runtime/train/learning_rate.h"
 #include "ddp_runtime/train/objective.h"
 #include "ddp_runtime/train/optimizer.h"
@@ -58,6 +60,8 @@ struct TrainTask {
   // takes. "comm_hook", the name of options.parallel.hook, and "checkpoint_activations" are
   // compared by ddp-report sweep.
   std::map<std::string, std::string> report_settings = {};
+  // Weights to start from, unless the run resumes. Rank 0 reads them and prints what it took.
+  std::optional<InitialWeights> initial_weights = std::nullopt;
 };
 
 class TrainingRun;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -202,13 +203,31 @@ bool TrainingRun::checkpointing_enabled() const {
   return checkpointer_.enabled() && !options_.dry_run;
 }
 
-void TrainingRun::resume() {
+// Returns false if there is nothing to resume from.
+bool TrainingRun::resume() {
   const auto resumed = checkpointer_.resume(generator_seed(options_.seed, group_.rank()));
   saved_step_ = checkpointer_.last_saved_step();
-  if (!resumed) return;
+  if (!resumed) return false;
   position_ = *resumed;
   auto* const scaler = step_->scaler();
   if (scaler != nullptr && position_.loss_scale.scale > 0) scaler->restore(position_.loss_scale);
+  if (task_.initial_weights && group_.rank() == 0) {
+    fmt::print("initial weights: {} is not read, because the run resumes\n",
+               task_.initial_weights->source.string());
+  }
+  return true;
+}
+
+void TrainingRun::initialize() {
+  if (!task_.initial_weights) return;
+  const auto& weights = *task_.initial_weights;
+  state_.initialize([&](const std::vector<NamedTensor>& tensors) {
+    const auto report = fill_from(weights.source, weights.options, task_.module, tensors);
+    auto table = init_table(report);
+    if (table.ends_with('\n')) table.pop_back();
+    Progress(/*enabled=*/true, 0, task_.log).log(table);
+  });
+  if (average_) average_->restart();
 }
 
 // From here on a stop signal triggers a checkpoint first.
@@ -243,7 +262,8 @@ RunResult TrainingRun::fit() {
     boundary_.emplace(group_);
     if (group_.rank() == 0) boundary_->set_deadline(job_deadline());
   }
-  if (!options_.dry_run) resume();
+  const bool resumed = !options_.dry_run && resume();
+  if (!resumed) initialize();
   epochs_ = epochs_of_run({options_.epochs, options_.steps}, epoch_size(), reached());
   first_step_ = position_.step;
   learning_rate_.total_steps = planned_steps();

@@ -38,7 +38,8 @@ class TrainingRun {
 
  private:
   std::unique_ptr<WeightAverage> make_average();
-  void resume();
+  bool resume();
+  void initialize();
   void run_epoch();
   double next_learning_rate() const;
   void run_step(data::Prefetcher& batches, double learning_rate);

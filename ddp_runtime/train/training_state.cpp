@@ -244,6 +244,14 @@ void TrainingState::round_masters() {
   }
 }
 
+void TrainingState::initialize(
+    const std::function<void(const std::vector<NamedTensor>& tensors)>& fill) {
+  const auto tensors = model_tensors();
+  if (group_.rank() == 0) fill(tensors);
+  broadcast_from_leader(group_, tensors);
+  round_masters();
+}
+
 void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
   const torch::NoGradGuard no_grad;
   std::vector<Target> targets;

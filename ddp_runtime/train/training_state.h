@@ -14,6 +14,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -90,6 +91,11 @@ class TrainingState {
   // save it. Buffers (the statistics of BatchNorm) differ between ranks; rank 0's buffers are
   // saved.
   bool is_replicated(const std::string& array) const;
+
+  // Collective, before the first step. On rank 0, calls `fill` with the parameters and buffers of
+  // the model, by the module's names; see Note [Masters in a checkpoint] for short weights. All
+  // ranks then take over rank 0's values.
+  void initialize(const std::function<void(const std::vector<NamedTensor>& tensors)>& fill);
 
   // On rank 0: reads a checkpoint into the model, the optimizer and the user's tensors. Throws as
   // Checkpoint::read_into does, and UsageError if the optimizer does not match.

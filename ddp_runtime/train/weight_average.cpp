@@ -14,6 +14,11 @@ WeightAverage::WeightAverage(const torch::nn::Module& module, double decay) : de
   }
 }
 
+void WeightAverage::restart() {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) averages_[i].copy_(parameters_[i].tensor);
+}
+
 void WeightAverage::save_in(UserState& state) const {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     state.add("ema/" + parameters_[i].name, averages_[i]);

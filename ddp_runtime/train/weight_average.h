@@ -24,6 +24,8 @@ class WeightAverage {
   // averaged.
   WeightAverage(const torch::nn::Module& module, double decay);
 
+  // Begins again with the weights of now.
+  void restart();
   // Adds the averages to what checkpoints hold: arrays "user/ema/<parameter>". Their names must not
   // be taken.
   void save_in(UserState& state) const;

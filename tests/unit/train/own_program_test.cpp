@@ -481,6 +481,8 @@ TEST_F(OwnProgram, AverageOfTheWeightsFollowsItsFormula) {
     EXPECT_TRUE(torch::allclose(net->layer->weight.cpu(), expected[0]));
   }
   EXPECT_TRUE(torch::equal(net->layer->weight.cpu(), before[0]));
+  average.restart();
+  EXPECT_TRUE(torch::equal(state.tensors()[0].tensor.cpu(), before[0]));
 }
 
 TEST_F(OwnProgram, EvaluationsUseTheAverageAndARunResumesWithIt) {
