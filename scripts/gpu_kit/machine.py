@@ -3,6 +3,7 @@
 
 import ctypes
 import importlib.util
+import json
 import os
 import pathlib
 import platform
@@ -10,6 +11,8 @@ import re
 import shutil
 import subprocess
 import sys
+
+from thin_nccl import MACHINE_CODE, runs_on
 
 NCCL_FOR_SHARED_GPUS = 23000
 
@@ -51,6 +54,21 @@ def count_gpus():
     return 0, f"the NVIDIA driver sees no GPU (code {code}, {because})"
 
 
+def gpu_architecture():
+    """Returns the compute capability of the first GPU without its dot, such as 90; 0 if it is unknown."""
+    major, minor, device = ctypes.c_int(0), ctypes.c_int(0), ctypes.c_int(0)
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    if driver.cuInit(0) != 0 or driver.cuDeviceGet(ctypes.byref(device), 0) != 0:
+        return 0
+    for value, attribute in ((major, 75), (minor, 76)):  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+        if driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device) != 0:
+            return 0
+    return 10 * major.value + minor.value
+
+
 def nccl_version(file):
     """Returns 22809 for NCCL 2.28.9; 0 if the file is not NCCL. Loads it in another process."""
     ask = ("import ctypes, sys; version = ctypes.c_int(); "
@@ -63,13 +81,27 @@ def nccl_text(version):
     return f"{version // 10000}.{version % 10000 // 100}.{version % 100}" if version else "unknown"
 
 
-def find_nccl(torch_root, kit, given):
-    """Returns [(file, version)] of the NCCLs of this machine and of the kit, newest first."""
-    files = [given] if given else []
-    files.append(kit / "nccl" / "libnccl.so.2")
+def extra_nccl(kit, given, gpu):
+    """Returns the NCCL that is used besides those of this machine, or None and the reason."""
+    if given:
+        return given, ""
+    file = kit / "nccl" / "libnccl.so.2"
+    if not file.exists():
+        return None, "the kit has no NCCL of its own; see --nccl"
+    packed = json.loads((kit / "manifest.json").read_text()).get("nccl") or {}
+    architectures = [int(text) for text in packed.get("kept", {})]
+    if gpu and architectures and not any(runs_on(MACHINE_CODE, architecture, gpu) for architecture in architectures):
+        has = ", ".join(f"sm_{architecture}" for architecture in architectures)
+        return None, f"the kit's NCCL has code for {has} only, and this GPU is sm_{gpu}; see --nccl-arch"
+    return file, ""
+
+
+def find_nccl(torch_root, extra):
+    """Returns [(file, version)] of the NCCLs of this machine and the extra one, newest first."""
+    files = [extra] if extra else []
     if torch_root:
         files += torch_root.parent.glob("nvidia/nccl/lib/libnccl.so.2")
-    found = [(file, nccl_version(file)) for file in files if file.exists()]
+    found = [(file, nccl_version(file)) for file in files]
     return sorted(found, key=lambda entry: entry[1], reverse=True)
 
 
@@ -78,7 +110,8 @@ class Machine:
         self.kit = kit
         self.torch = find_torch()
         self.gpus, self.no_gpu = count_gpus()
-        self.nccl = find_nccl(self.torch, kit, given_nccl)
+        self.extra_nccl, self.no_extra_nccl = extra_nccl(kit, given_nccl, gpu_architecture())
+        self.nccl = find_nccl(self.torch, self.extra_nccl)
         name = "compute-sanitizer"
         self.sanitizer = shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin")
 

@@ -16,7 +16,8 @@ from usage_error import UsageError
 PROGRAMS = ["ddp-train", "ddp-check", "ddp-report", "ddp-bench", "ddp-ckpt"]
 # Beside them, all other tests whose names end in _gpu_test.
 GPU_TESTS = ["nccl_gpu_test", "nccl_launch_cost", "kernels_gpu_test", "kernels_speed"]
-MODULES = ["ceilings.py", "kernel_peers.py", "libraries.py", "machine.py", "parts.py", "runner.py", "usage_error.py"]
+MODULES = ["ceilings.py", "kernel_peers.py", "libraries.py", "machine.py", "parts.py", "runner.py", "thin_nccl.py",
+           "usage_error.py"]
 ROOT = "gpu-kit"
 
 # Plugins of Open MPI for networks, other launchers and OpenSHMEM, which one machine does not need
@@ -137,6 +138,18 @@ def copy_mpi(kit):
     return files
 
 
+def write_nccl(options, file):
+    """Writes the NCCL to pack. Returns what the manifest says about it."""
+    from machine import nccl_text, nccl_version
+    from thin_nccl import read_nccl, thin_file
+    data, told = thin_file(options.nccl, options.nccl_arch) if options.nccl_arch else (read_nccl(options.nccl), {})
+    file.write_bytes(data)
+    version = nccl_version(file)
+    if version == 0:
+        raise UsageError(f"{options.nccl} is not an NCCL that can be loaded here")
+    return {"version": nccl_text(version), "arch": options.nccl_arch or [], **told}
+
+
 def compress(root, output):
     """Writes the archive. The default is xz, because Python, which the other machine has, unpacks it; zstd takes
     a tenth of the time, but may be missing there."""
@@ -195,8 +208,8 @@ def pack(source, options):
             raise UsageError(f"{programs['bin/ddp-train']} uses a libtorch that is not of a PyTorch wheel, so it "
                              "cannot run with the PyTorch of another machine; build against the wheel "
                              "(tests/torch2/run --build 2.11.0)")
-    if options.nccl and not options.nccl.exists():
-        raise UsageError(f"{options.nccl} does not exist; --nccl names a file libnccl.so.2")
+    if options.nccl_arch and not options.nccl:
+        raise UsageError("--nccl-arch thins the file of --nccl, which is missing")
     with tempfile.TemporaryDirectory() as work:
         kit = Kit(pathlib.Path(work) / ROOT)
         for name, path in programs.items():
@@ -205,15 +218,18 @@ def pack(source, options):
         carried = libraries_to_carry(files, machine_has(torch_root))
         for name, path in sorted(carried.items()):
             kit.copy(path, f"lib/{name}")
+        nccl = None
         if options.nccl:
-            kit.copy(options.nccl, "nccl/libnccl.so.2")
+            file = pathlib.Path(work) / "libnccl.so.2"
+            nccl = write_nccl(options, file)
+            kit.copy(file, "nccl/libnccl.so.2", strip=True)
         kit.copy(source / "datasets/digits/digits.csv.gz", "datasets/digits/digits.csv.gz")
         kit.copy(source / "scripts/gpu_day", "gpu_day")
         for module in MODULES:
             kit.copy(source / "scripts/gpu_kit" / module, f"gpu_kit/{module}")
         contents = sorted(path for path in kit.root.rglob("*") if path.is_file())
         manifest = {"schema": "slurm-ddp/gpu-kit/1", "version": version_of(source), **commit_of(source),
-                    "torch": torch_release, "libc": os.confstr("CS_GNU_LIBC_VERSION"), "missing": missing,
+                    "torch": torch_release, "libc": os.confstr("CS_GNU_LIBC_VERSION"), "missing": missing, "nccl": nccl,
                     "files": {str(path.relative_to(kit.root)): path.stat().st_size for path in contents}}
         (kit.root / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
         compress(kit.root, options.output)
@@ -221,6 +237,9 @@ def pack(source, options):
     print(f"{options.output}: {options.output.stat().st_size / 1e6:.1f} MB, unpacked {unpacked / 1e6:.0f} MB, "
           f"{len(programs)} programs, {len(carried)} libraries, PyTorch {torch_release or 'unknown'}, "
           f"{time.monotonic() - start:.0f} s")
+    if nccl:
+        whole = "whole" if not nccl["arch"] else "code for " + ", ".join(f"sm_{arch}" for arch in nccl["kept"])
+        print(f"NCCL {nccl['version']}: {whole}")
     if missing:
         print(f"missing: {', '.join(missing)}")
     print(f"next, on the other machine: {unpack_command(options.output)} && {ROOT}/gpu_day run cpu smoke")

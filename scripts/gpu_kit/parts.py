@@ -11,8 +11,8 @@ import sys
 import time
 
 from libraries import is_of_machine
-from machine import NCCL_FOR_SHARED_GPUS, nccl_text
-from runner import Step
+from machine import NCCL_FOR_SHARED_GPUS, nccl_text, nccl_version
+from runner import Step, kit_manifest
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -159,6 +159,10 @@ def tests_on_gpus(session, name, filter_text, title, **more):
                 understand=understand_tests, limit=more.pop("limit", 150), **more)
 
 
+# With NCCL 2.30 or newer. The limit of thread blocks leaves room for those of the other rank.
+SHARES_A_GPU = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_MAX_CTAS": "8"}
+
+
 def shared_gpu(session):
     """Returns the variables with which two ranks run on this machine's GPUs, or the reason why they cannot."""
     machine = session.machine
@@ -168,7 +172,7 @@ def shared_gpu(session):
     if version < NCCL_FOR_SHARED_GPUS:
         newest = f"the newest here is {nccl_text(version)}" if version else "there is none here"
         return {}, machine.no_gpu or f"two ranks need two GPUs, or NCCL 2.30 to share one; {newest}; see --nccl"
-    return {"GPU_TEST_NCCL_LIBRARY": str(file), "NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_MAX_CTAS": "8"}, ""
+    return {"GPU_TEST_NCCL_LIBRARY": str(file), **SHARES_A_GPU}, ""
 
 
 def nvidia_smi(title):
@@ -186,8 +190,31 @@ print(f"torch {torch.__version__}, CUDA {torch.version.cuda}, NCCL {torch.cuda.n
 """
 
 
+def load_extra_nccl(session):
+    version = nccl_version(session.machine.extra_nccl)
+    note = f"NCCL {nccl_text(version)}" if version else "it does not load, or is not NCCL"
+    return version > 0, note, {"version": nccl_text(version), "packed": kit_manifest(session.kit).get("nccl")}
+
+
+def all_reduces_of_extra_nccl(session):
+    """The first commands on a GPU: whether the NCCL in the kit, most of whose code may have been blanked, works."""
+    file = session.machine.extra_nccl
+    first_gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    library = {"GPU_TEST_NCCL_LIBRARY": str(file), "CUDA_VISIBLE_DEVICES": first_gpu}
+    shared = {**library, **SHARES_A_GPU}
+    steps = [Step("the extra NCCL loads", function=load_extra_nccl, needs_gpu=True),
+             tests_on_gpus(session, "nccl_gpu_test", "*.AllReduce/One", "its all-reduces, one rank",
+                           environment=library),
+             tests_on_gpus(session, "nccl_gpu_test", "*.AllReduce/Two", "its all-reduces, two ranks on one GPU",
+                           environment=shared)]
+    for step in steps:
+        step.skip = step.skip or session.machine.no_gpu or session.machine.no_extra_nccl
+    return steps
+
+
 def smoke(session):
     steps = [
+        *all_reduces_of_extra_nccl(session),
         nvidia_smi("nvidia-smi"),
         Step("PyTorch sees the GPU", [sys.executable, "-c", TORCH_FACTS], of_kit=False, needs_gpu=True, limit=90,
              shown="^torch.*"),

@@ -107,7 +107,8 @@ sys.path.insert(0, str(kit / "gpu_kit"))
 import machine, parts, runner
 machine.count_gpus = lambda: (2, "")
 out = pathlib.Path(sys.argv[1])
-options = types.SimpleNamespace(parts=["smoke", "correctness"], out=out, nccl=None, minutes=8)
+extra = pathlib.Path(os.environ["GPU_TEST_NCCL_LIBRARY"])
+options = types.SimpleNamespace(parts=["smoke", "correctness"], out=out, nccl=extra, minutes=8)
 assert runner.run(kit, options) == 1
 smoke, correctness = (json.loads((out / f"{name}.json").read_text()) for name in options.parts)
 results = {step["name"]: step for step in smoke["steps"] + correctness["steps"]}
@@ -116,6 +117,10 @@ assert not smoke["skipped"] and not correctness["skipped"]
 for ranks in ("one rank", "two ranks"):
     step = results[f"nccl_gpu_test, {ranks}"]
     assert step["result"] == "ok" and step["values"]["passed"] > 10, step
+assert results["the extra NCCL loads"]["note"].startswith("NCCL 2."), results["the extra NCCL loads"]
+for ranks in ("one rank", "two ranks on one GPU"):
+    step = results[f"its all-reduces, {ranks}"]
+    assert step["result"] == "ok" and step["values"]["passed"] == 1, step
 kernels = results["kernels_gpu_test"]
 if kernels["values"]["skipped"] == 0:  # there was an nvcc
     assert kernels["result"] == "ok" and kernels["values"]["passed"] > 10, kernels
