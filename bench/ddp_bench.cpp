@@ -20,6 +20,7 @@
 #include "bench/step_bench.h"
 #include "bench/timeline.h"
 #include "ddp_runtime/comm/world.h"
+#include "ddp_runtime/parallel/cuda.h"
 #include "ddp_runtime/tools/validators.h"
 #include "slurm_ddp/version.h"
 
@@ -33,6 +34,9 @@ constexpr const char* kExamples = R"(Examples:
       The cost of wrapping a model, on one rank.
   srun --ddp -N2 -n2 ddp-bench step --json step.json
       A step on two ranks, compared with Python's DDP and with the same step without communication.
+  ddp-bench step --device cuda --precision bf16 --model gpt --width 768 --layers 12 --heads 12 --context 1024 \
+    --classes 50257 --batch 16 --optimizer adamw --python-step graph
+      A step of GPT-2 on a GPU, compared with Python's as a CUDA graph.
   srun --ddp -N2 -n2 ddp-bench memory
       Peak memory of training, compared with a plain loop.
   srun --ddp -N2 -n2 ddp-bench allreduce --mib 64
@@ -50,6 +54,10 @@ struct Options {
   bool plain = false;
   double bucket_mb = static_cast<double>(bench::StepBenchOptions{}.buckets.bytes) / kMebibyte;
   std::int64_t context = 128;
+  std::int64_t image = 32;
+  std::int64_t classes = 0;
+  std::string device = "cpu";
+  std::string precision = "fp32";
   std::string network = "assume";
   double segment_kib =
       static_cast<double>(ddp::comm::WorldOptions{}.group.limits.segment_bytes) / 1024;
@@ -63,7 +71,7 @@ struct Options {
 
 void add_model(CLI::App& command, Options& options) {
   auto& model = options.step.model;
-  command.add_option("--model", model.name, "mlp, mnist-cnn, resnet18 or gpt")
+  command.add_option("--model", model.name, "mlp, mnist-cnn, resnet18, resnet50 or gpt")
       ->capture_default_str();
   command
       .add_option(
@@ -93,6 +101,31 @@ CLI::App* add_step(CLI::App& app, Options& options) {
   auto* command = app.add_subcommand("step", "Measure the time of a training step");
   add_model(*command, options);
   auto& step = options.step;
+  command->add_option("--heads", options.step.model.heads, "Attention heads of gpt; 0 means 4")
+      ->check(ddp::tools::not_negative())
+      ->capture_default_str();
+  command
+      ->add_option("--classes", options.classes,
+                   "Classes, or the vocabulary of gpt; 0 means 10, or 256 for gpt")
+      ->check(ddp::tools::not_negative())
+      ->capture_default_str();
+  command
+      ->add_option("--image", options.image,
+                   "Height and width of the images of resnet18 and resnet50")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  command
+      ->add_option("--device", options.device,
+                   "cpu or cuda: where all loops compute. On GPUs the blocks are timed, not the "
+                   "steps, and Python's DDP communicates over NCCL")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
+  command->add_option("--precision", options.precision, "fp32, or mixed precision with bf16")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->capture_default_str();
+  command->add_flag("--channels-last", step.how.channels_last,
+                    "Keep images and weights of convolutions with the channels of a pixel beside "
+                    "each other");
   command->add_option("--steps", step.steps, "Number of measured steps per variant")
       ->check(ddp::tools::positive())
       ->capture_default_str();
@@ -111,12 +144,19 @@ CLI::App* add_step(CLI::App& app, Options& options) {
                    "[libtorch's SGD in all]")
       ->check(CLI::IsMember({"sgd", "adam", "adamw"}));
   command->add_flag("!--no-python", step.with_python,
-                    "Skip the comparison with Python's DDP over Gloo");
+                    "Skip the comparison with Python's DDP over Gloo or NCCL");
   command->add_option("--python", step.python.interpreter, "Python interpreter with PyTorch")
       ->capture_default_str();
   command
       ->add_option("--python-ddp", step.python.ddp_arguments,
                    "Keyword arguments of Python's DistributedDataParallel, as JSON")
+      ->capture_default_str();
+  command
+      ->add_option("--python-step", step.python.step,
+                   "How Python runs a step: eager, with PyTorch's defaults; fused, with its fused "
+                   "optimizer; graph, with that and the whole step as a CUDA graph; or compile, "
+                   "with the fused optimizer and torch.compile()")
+      ->check(CLI::IsMember({"eager", "fused", "graph", "compile"}))
       ->capture_default_str();
   return command;
 }
@@ -216,7 +256,7 @@ CLI::App* add_ckpt(CLI::App& app, Options& options) {
 }
 
 // Sets the sizes that were not given, and the shape of a sample.
-void shape(ddp::models::ModelOptions& model, std::int64_t context) {
+void shape(ddp::models::ModelOptions& model, const Options& options) {
   const auto or_default = [](std::int64_t& size, std::int64_t value) {
     if (size == 0) size = value;
   };
@@ -228,14 +268,15 @@ void shape(ddp::models::ModelOptions& model, std::int64_t context) {
     or_default(model.width, 256);
     or_default(model.layers, 4);
     or_default(model.heads, 4);
-    model.input = {context};
+    model.input = {options.context};
     model.classes = 256;
     model.tokens = true;
   } else if (model.name == "mnist-cnn") {
     model.input = {1, 28, 28};
   } else {
-    model.input = {3, 32, 32};
+    model.input = {3, options.image, options.image};
   }
+  if (options.classes > 0) model.classes = options.classes;
 }
 
 void complete(Options& options) {
@@ -247,8 +288,10 @@ void complete(Options& options) {
   buckets.bytes = static_cast<std::size_t>(options.bucket_mb * kMebibyte);
   buckets.first_bytes = std::min(buckets.first_bytes, buckets.bytes);
   if (options.threads > 0) torch::set_num_threads(options.threads);
-  auto& model = options.step.model;
-  shape(model, options.context);
+  shape(options.step.model, options);
+  options.step.how.bf16 = options.precision == "bf16";
+  options.world.gpus = options.device == "cuda";
+  if (options.world.gpus) options.world.nccl.prepare = ddp::load_cuda;
 }
 
 // Runs this program again, to measure the plain loop in a separate process.
@@ -260,6 +303,7 @@ bench::MemoryBenchOptions memory_options(const Options& options) {
                                       "--model=" + model.name,
                                       fmt::format("--width={}", model.width),
                                       fmt::format("--layers={}", model.layers),
+                                      fmt::format("--context={}", options.context),
                                       fmt::format("--batch={}", options.step.batch),
                                       fmt::format("--threads={}", torch::get_num_threads())};
   return {model, options.step.batch, options.step.buckets, std::move(command)};
@@ -315,6 +359,7 @@ int main(int argc, char** argv) {
   complete(options);
   if (options.plain) return print_plain_memory(options);
   return ddp::comm::run("ddp-bench", options.world, [&](ddp::comm::World& world) {
+    if (const auto gpu = world.device()) options.step.how.device = ddp::cuda_device(*gpu);
     if (step->parsed()) {
       report(world, options, bench::run_step_bench(world, options.step), bench::print_step);
     } else if (memory->parsed()) {

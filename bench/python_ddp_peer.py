@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of PyTorch's DistributedDataParallel over Gloo, started by ddp-bench for comparison.
+"""One rank of PyTorch's DistributedDataParallel over Gloo, or over NCCL on GPUs, started by ddp-bench for comparison.
 
 Reads requests as lines of JSON from standard input and answers on standard output: first the
 training configuration, then the address of rank 0, then {"run": K} any number of times. The
@@ -49,46 +49,55 @@ def make_model(nn, spec):
             nn.Linear(2 * features * (height // 4) * (width // 4), 8 * features), nn.ReLU(),
             nn.Linear(8 * features, spec["classes"]))
     if spec["model"] == "resnet18":
-        return resnet18(nn, spec)
+        return resnet(nn, spec, (2, 2, 2, 2), lambda width, stride: [(width, 3, stride), (width, 3, 1)])
+    if spec["model"] == "resnet50":
+        return resnet(nn, spec, (3, 4, 6, 3), lambda width, stride: [(width, 1, 1), (width, 3, stride),
+                                                                     (4 * width, 1, 1)])
     if spec["model"] == "gpt":
         return gpt(nn, spec)
     raise ValueError(f"no model '{spec['model']}' in Python")
 
 
-def resnet18(nn, spec):
-    """ResNet-18 with the stem for small images."""
+def resnet(nn, spec, blocks, block):
+    """A residual network; block(width, stride) gives the output channels, kernel and stride of its convolutions."""
 
     def convolution(before, after, kernel, stride=1):
         return nn.Conv2d(before, after, kernel, stride, kernel // 2, bias=False)
 
     class Block(nn.Module):
-        def __init__(self, before, after, stride):
+        def __init__(self, before, sizes):
             super().__init__()
-            self.conv1 = convolution(before, after, 3, stride)
-            self.bn1 = nn.BatchNorm2d(after)
-            self.conv2 = convolution(after, after, 3)
-            self.bn2 = nn.BatchNorm2d(after)
+            inputs, total = before, 1
+            self.convolutions, self.norms = nn.ModuleList(), nn.ModuleList()
+            for after, kernel, stride in sizes:
+                self.convolutions.append(convolution(inputs, after, kernel, stride))
+                self.norms.append(nn.BatchNorm2d(after))
+                inputs, total = after, total * stride
             self.relu = nn.ReLU(inplace=True)
             self.downsample = None
-            if before != after or stride != 1:
-                self.downsample = nn.Sequential(
-                    convolution(before, after, 1, stride), nn.BatchNorm2d(after))
+            if before != inputs or total != 1:
+                self.downsample = nn.Sequential(convolution(before, inputs, 1, total), nn.BatchNorm2d(inputs))
 
         def forward(self, inputs):
-            x = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(inputs)))))
+            x = inputs
+            for i, (convolve, normalize) in enumerate(zip(self.convolutions, self.norms)):
+                x = normalize(convolve(self.relu(x) if i > 0 else x))
             x += self.downsample(inputs) if self.downsample else inputs
             return self.relu(x)
 
-    width = spec["width"] or 64
-    layers = [convolution(spec["input"][0], width, 3), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+    width, (channels, height, breadth) = spec["width"] or 64, spec["input"]
+    small = height <= 32 and breadth <= 32
+    layers = [convolution(channels, width, 3) if small else convolution(channels, width, 7, 2),
+              nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+    if not small:
+        layers.append(nn.MaxPool2d(3, 2, 1))
     before = width
-    for stage in range(4):
-        for block in range(2):
-            after = width << stage
-            layers.append(Block(before, after, 2 if stage > 0 and block == 0 else 1))
-            before = after
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(1),
-                         nn.Linear(before, spec["classes"]))
+    for stage, count in enumerate(blocks):
+        for i in range(count):
+            sizes = block(width << stage, 2 if stage > 0 and i == 0 else 1)
+            layers.append(Block(before, sizes))
+            before = sizes[-1][0]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(1), nn.Linear(before, spec["classes"]))
 
 
 def gpt(nn, spec):
@@ -135,7 +144,8 @@ def gpt(nn, spec):
 
         def forward(self, inputs):
             t = inputs.shape[1]
-            mask = torch.full((t, t), float("-inf")).triu(1)
+            fused = hasattr(nn.functional, "scaled_dot_product_attention")
+            mask = None if fused else torch.full((t, t), float("-inf"), device=inputs.device).triu(1)
             x = self.tokens(inputs) + self.positions.weight[:t]
             for block in self.blocks:
                 x = block(x, mask)
@@ -144,50 +154,116 @@ def gpt(nn, spec):
     return Gpt()
 
 
+def why_not(torch, spec):
+    """Returns why this PyTorch cannot run the step, or nothing."""
+    on_gpu, kind = spec["device"] != "cpu", spec["step"]
+    if on_gpu and not torch.cuda.is_available():
+        return "this PyTorch sees no GPU"
+    if on_gpu and not torch.distributed.is_nccl_available():
+        return "this PyTorch has no NCCL"
+    if not on_gpu and not torch.distributed.is_gloo_available():
+        return "this PyTorch has no Gloo"
+    if kind != "eager" and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 4):
+        return f"PyTorch {torch.__version__} is too old for --python-step {kind}, which needs 2.4"
+    if kind == "graph" and not on_gpu:
+        return "--python-step graph needs --device cuda"
+    return ""
+
+
+def make_optimizer(optim, parameters, spec):
+    options = {} if spec["step"] == "eager" else {"fused": True}
+    if spec["optimizer"] == "sgd":
+        return optim.SGD(parameters, lr=0.01, momentum=0.9, **options)
+    if spec["step"] == "graph":
+        options["capturable"] = True
+    return {"adam": optim.Adam, "adamw": optim.AdamW}[spec["optimizer"]](parameters, lr=1e-4, **options)
+
+
 class Replica:
     """One rank of the training, with the same step as in ddp-bench itself."""
 
     def __init__(self, torch, spec, store):
+        self.torch = torch
+        device = torch.device(spec["device"])
+        self.on_gpu = device.type == "cuda"
+        if self.on_gpu:
+            torch.cuda.set_device(device)
+            torch.backends.cudnn.benchmark = True  # as in ddp-bench
         torch.distributed.init_process_group(
-            "gloo", store=store, rank=spec["rank"], world_size=spec["world_size"])
+            "nccl" if self.on_gpu else "gloo", store=store, rank=spec["rank"], world_size=spec["world_size"])
         torch.manual_seed(1)
-        self.model = torch.nn.parallel.DistributedDataParallel(
-            make_model(torch.nn, spec), **spec["ddp_arguments"])
-        self.optimizer = {
-            "sgd": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9),
-            "adam": lambda p: torch.optim.Adam(p, lr=1e-4),
-            "adamw": lambda p: torch.optim.AdamW(p, lr=1e-4),
-        }[spec["optimizer"]](self.model.parameters())
+        model = make_model(torch.nn, spec).to(device)
+        if spec["channels_last"]:
+            model = model.to(memory_format=torch.channels_last)
         samples = [spec["batch"]] + spec["input"]
         if spec["tokens"]:
-            self.inputs = torch.randint(0, spec["classes"], samples)
-            self.targets = torch.randint(0, spec["classes"], samples)
+            inputs = torch.randint(0, spec["classes"], samples)
+            targets = torch.randint(0, spec["classes"], samples)
         else:
-            self.inputs = torch.randn(samples)
-            self.targets = torch.randint(0, spec["classes"], [spec["batch"]])
+            inputs = torch.randn(samples)
+            targets = torch.randint(0, spec["classes"], [spec["batch"]])
+        if spec["channels_last"]:
+            inputs = inputs.to(memory_format=torch.channels_last)
+        self.inputs, self.targets = inputs.to(device), targets.to(device)
         self.loss = torch.nn.functional.cross_entropy
+        self.autocast = {"device_type": device.type, "dtype": torch.bfloat16, "enabled": spec["precision"] == "bf16"}
+        self.step = self.eager_step
+        if spec["step"] == "graph":
+            self.capture(model, spec)
+        else:
+            self.wrap(model, spec)
+            if spec["step"] == "compile":
+                self.model = torch.compile(self.model)
 
-    def step(self):
+    def wrap(self, model, spec):
+        self.model = self.torch.nn.parallel.DistributedDataParallel(model, **spec["ddp_arguments"])
+        self.optimizer = make_optimizer(self.torch.optim, self.model.parameters(), spec)
+
+    def capture(self, model, spec):
+        """Captures the whole step, by the rules in PyTorch's notes on CUDA graphs with DistributedDataParallel."""
+        cuda = self.torch.cuda
+        stream = cuda.Stream()
+        with cuda.stream(stream):
+            self.wrap(model, spec)
+            for _ in range(11):
+                self.eager_step()
+        cuda.synchronize()
+        graph = cuda.CUDAGraph()
+        with cuda.graph(graph, stream=stream):
+            self.eager_step()
+        self.step = graph.replay
+
+    def eager_step(self):
         self.optimizer.zero_grad(set_to_none=True)
-        scores = self.model(self.inputs)
-        self.loss(scores.flatten(0, -2), self.targets.flatten()).backward()
+        with self.torch.autocast(**self.autocast):
+            scores = self.model(self.inputs)
+            loss = self.loss(scores.flatten(0, -2), self.targets.flatten())
+        loss.backward()
         self.optimizer.step()
 
     def run(self, steps):
-        seconds = []
+        return self.run_block(steps) if self.on_gpu else [self.run_block(1)[0] for _ in range(steps)]
+
+    def run_block(self, steps):
+        """A GPU runs behind the host, so that only the time of several steps is known."""
+        begin = time.perf_counter()
         for _ in range(steps):
-            begin = time.perf_counter()
             self.step()
-            seconds.append(time.perf_counter() - begin)
-        return seconds
+        if self.on_gpu:
+            self.torch.cuda.synchronize()
+        return [(time.perf_counter() - begin) / steps] * steps
 
 
 def converse(questions, answer):
     spec = json.loads(questions.readline())
+    if spec["step"] == "graph":  # which must not be disturbed by a thread that asks for the state of events
+        os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
     import torch  # imported here, so that its absence is reported as an answer
     import torch.distributed as distributed
-    if not distributed.is_gloo_available():
-        raise RuntimeError("this PyTorch has no Gloo")
+    reason = why_not(torch, spec)
+    if reason:
+        answer(error=reason)
+        return
     torch.set_num_threads(spec["threads"])
     parameters = sum(p.numel() for p in make_model(torch.nn, spec).parameters())
     # Rank 0 listens on a port that the kernel chooses, so that it cannot be in use.
@@ -219,7 +295,7 @@ def main():
     except Exception as error:  # pylint: disable=broad-except
         answer(error=f"{type(error).__name__}: {error}")
         return 1
-    # Skips Gloo's own shutdown, which waits for the other ranks.
+    # Skips the shutdown of Gloo or NCCL, which waits for the other ranks.
     os._exit(0)
 
 

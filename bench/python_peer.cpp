@@ -90,7 +90,8 @@ std::vector<double> PythonPeer::run(std::int64_t steps) {
 }
 
 StartedPythonPeer start_python_peer(comm::Group& group, const models::ModelOptions& model,
-                                    std::int64_t batch, const PythonPeerOptions& options) {
+                                    std::int64_t batch, const PythonPeerOptions& options,
+                                    const Computation& how) {
   const json configuration = {{"rank", group.rank()},
                               {"world_size", group.size()},
                               {"threads", torch::get_num_threads()},
@@ -103,6 +104,10 @@ StartedPythonPeer start_python_peer(comm::Group& group, const models::ModelOptio
                               {"classes", model.classes},
                               {"batch", batch},
                               {"optimizer", options.optimizer},
+                              {"step", options.step},
+                              {"device", how.device.str()},
+                              {"precision", precision_of(how)},
+                              {"channels_last", how.channels_last},
                               {"ddp_arguments", parse_ddp_arguments(options.ddp_arguments)}};
   const std::string leader = leader_address(group);
   auto [child, answer] = prepare(configuration, options.interpreter);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's own DistributedDataParallel over Gloo, in one Python process per rank, for comparison.
+// PyTorch's own DistributedDataParallel over Gloo, on GPUs over NCCL, in one Python process per
+// rank, for comparison.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "bench/child_process.h"
+#include "bench/training_loop.h"
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/models/model.h"
 
@@ -18,6 +20,9 @@ struct PythonPeerOptions {
   // Keyword arguments for torch.nn.parallel.DistributedDataParallel, as a JSON object.
   std::string ddp_arguments = "{}";
   std::string optimizer = "sgd";  // see TrainingLoop
+  // eager: PyTorch's defaults; fused: its fused optimizer; graph: that, and the whole step as a
+  // CUDA graph; compile: the fused optimizer, and the model by torch.compile().
+  std::string step = "eager";
 };
 
 class PythonPeer {
@@ -42,9 +47,10 @@ struct StartedPythonPeer {
 
 // Collective. Starts a process on each rank with the same model, batch and number of compute
 // threads. The process exits when the peer is destroyed or this process exits. If PyTorch with Gloo
-// is missing on the node of any rank, there is no peer. Throws UsageError if the arguments are not
-// a JSON object.
+// (on GPUs, with NCCL) is missing on the node of any rank, or cannot run that step, there is no
+// peer. Throws UsageError if the arguments are not a JSON object.
 StartedPythonPeer start_python_peer(comm::Group& group, const models::ModelOptions& model,
-                                    std::int64_t batch, const PythonPeerOptions& options);
+                                    std::int64_t batch, const PythonPeerOptions& options,
+                                    const Computation& how);
 
 }  // namespace ddp::bench

@@ -34,12 +34,22 @@ struct Contender {
 
 std::vector<double> time_steps(std::int64_t steps, const std::function<void()>& step) {
   std::vector<double> seconds;
+  seconds.reserve(static_cast<std::size_t>(steps));
   for (std::int64_t i = 0; i < steps; ++i) {
     const auto begin = Clock::now();
     step();
     seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
   }
   return seconds;
+}
+
+std::vector<double> time_block(std::int64_t steps, TrainingLoop& loop,
+                               const std::function<void()>& step) {
+  const auto begin = Clock::now();
+  for (std::int64_t i = 0; i < steps; ++i) step();
+  loop.finish();
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  return std::vector<double>(static_cast<std::size_t>(steps), seconds / static_cast<double>(steps));
 }
 
 // The first loop of a round may find colder caches, so the loops take turns going first.
@@ -94,15 +104,20 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
   comm::Group& group = world.group();
   StartedPythonPeer python;
   const std::string optimizer = options.optimizer.empty() ? "sgd" : options.optimizer;
+  const bool on_cpus = options.how.device.is_cpu();
+  if (!on_cpus) at::globalContext().setBenchmarkCuDNN(true);  // as Python's
   if (options.with_python) {
     auto peer = options.python;
     peer.optimizer = optimizer;
-    python = start_python_peer(group, options.model, options.batch, peer);
+    python = start_python_peer(group, options.model, options.batch, peer, options.how);
   }
-  TrainingLoop plain(options.model, options.batch, optimizer);
-  const auto library =
-      options.optimizer.empty() ? TrainingLoop::Library::torch : TrainingLoop::Library::ours;
-  TrainingLoop ours(options.model, options.batch, optimizer, library);
+  using Library = TrainingLoop::Library;
+  const auto make_loop = [&](Library library) {
+    return TrainingLoop(options.model, options.batch, optimizer, library, options.how);
+  };
+  TrainingLoop plain = make_loop(Library::torch);
+  const auto library = options.optimizer.empty() ? Library::torch : Library::ours;
+  TrainingLoop ours = make_loop(library);
   require_same_size(python, ours);
   DistributedDataParallel replica(ours.model(), group, {.buckets = options.buckets});
 
@@ -110,29 +125,27 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
   const auto add = [&](std::string name, std::function<std::vector<double>(std::int64_t)> run) {
     contenders.push_back({std::move(name), std::move(run), {}});
   };
-  add("ours", [&](std::int64_t n) { return time_steps(n, [&] { ours.step_by_bucket(replica); }); });
-  add("plain_loop_without_communication",
-      [&](std::int64_t n) { return time_steps(n, [&] { plain.step(); }); });
+  const auto add_loop = [&](std::string name, TrainingLoop& loop, std::function<void()> step) {
+    add(std::move(name), [&loop, step = std::move(step), on_cpus](std::int64_t n) {
+      return on_cpus ? time_steps(n, step) : time_block(n, loop, step);
+    });
+  };
+  add_loop("ours", ours, [&] { ours.step_by_bucket(replica); });
+  add_loop("plain_loop_without_communication", plain, [&] { plain.step(); });
   if (!options.optimizer.empty()) {
-    add("ours_with_update_after_all",
-        [&](std::int64_t n) { return time_steps(n, [&] { ours.step(replica); }); });
+    add_loop("ours_with_update_after_all", ours, [&] { ours.step(replica); });
   }
-  TrainingLoop hooked(options.model, options.batch, optimizer, library);
+  TrainingLoop hooked = make_loop(library);
   DistributedDataParallel hooked_replica(
       hooked.model(), group, {.buckets = options.buckets, .hook = hooks::by_name(options.hook)});
   if (!options.hook.empty()) {
-    add("ours_with_hook",
-        [&](std::int64_t n) { return time_steps(n, [&] { hooked.step(hooked_replica); }); });
+    add_loop("ours_with_hook", hooked, [&] { hooked.step(hooked_replica); });
   }
-  TrainingLoop theirs(options.model, options.batch, optimizer);
-  const auto reducer = make_reducer_peer(group, theirs.model().parameters());
-  if (reducer) {
-    add("c10d_reducer_gloo",
-        [&](std::int64_t n) { return time_steps(n, [&] { theirs.step(*reducer); }); });
-  }
-  if (python.peer) {
-    add("python_ddp_gloo", [&](std::int64_t n) { return python.peer->run(n); });
-  }
+  TrainingLoop theirs = make_loop(Library::torch);
+  const auto reducer = on_cpus ? make_reducer_peer(group, theirs.model().parameters()) : nullptr;
+  if (reducer) add_loop("c10d_reducer_gloo", theirs, [&] { theirs.step(*reducer); });
+  const std::string peer = on_cpus ? "python_ddp_gloo" : "python_ddp_nccl";
+  if (python.peer) add(peer, [&](std::int64_t n) { return python.peer->run(n); });
   take_turns(group, contenders, options.steps, options.block);
 
   for (auto& contender : contenders) contender.seconds = slowest(group, contender.seconds);
@@ -143,6 +156,9 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
                  {"parameters", models::parameter_count(ours.model())},
                  {"batch", options.batch},
                  {"optimizer", optimizer},
+                 {"device", on_cpus ? "cpu" : "cuda"},
+                 {"precision", precision_of(options.how)},
+                 {"channels_last", options.how.channels_last},
                  {"threads", torch::get_num_threads()},
                  {"steps", our_seconds.size()},
                  {"block", options.block},
@@ -157,8 +173,11 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
     with_hook["hook"] = options.hook;
     with_hook["bytes_over_ours"] = bytes_reduced(hooked_replica) / bytes_reduced(replica);
   }
-  if (!python.version.empty()) result["compared"]["python_ddp_gloo"]["torch"] = python.version;
-  if (!python.missing.empty()) result["not_compared"]["python_ddp_gloo"] = python.missing;
+  if (!python.version.empty()) {
+    result["compared"][peer]["torch"] = python.version;
+    result["compared"][peer]["step"] = options.python.step;
+  }
+  if (!python.missing.empty()) result["not_compared"][peer] = python.missing;
   if (options.link_gbit > 0) {
     auto bound = limit(median(contenders[1].seconds), bytes_reduced(replica), world.size(),
                        options.link_gbit);

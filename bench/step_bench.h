@@ -7,6 +7,7 @@
 #include <string>
 
 #include "bench/python_peer.h"
+#include "bench/training_loop.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/parallel/bucket_plan.h"
@@ -15,6 +16,7 @@ namespace ddp::bench {
 
 struct StepBenchOptions {
   models::ModelOptions model;
+  Computation how;           // of all loops, Python's too
   std::int64_t batch = 64;   // per rank
   std::int64_t steps = 100;  // measured steps of each variant
   std::int64_t block = 10;   // steps of one variant before the next one runs
@@ -31,7 +33,8 @@ struct StepBenchOptions {
 // Collective. Alternates blocks of a plain libtorch loop, of this runtime and of Python's
 // DistributedDataParallel, each on one batch repeatedly. Rank 0 gets percentiles of the slowest
 // rank's step times and of the ratios between blocks of one round. The plain loop does not
-// communicate, so it is the lower limit of any data-parallel step on this machine.
+// communicate, so it is the lower limit of any data-parallel step on this machine. A device runs
+// behind the host, so a block of steps is timed as a whole there, and each step has its mean.
 nlohmann::json run_step_bench(comm::World& world, const StepBenchOptions& options);
 
 }  // namespace ddp::bench

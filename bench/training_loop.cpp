@@ -4,14 +4,25 @@
 #include <fmt/format.h>
 
 #include "base/errors.h"
+#include "ddp_runtime/amp/autocast.h"
 #include "ddp_runtime/optim/optimizers.h"
+#include "ddp_runtime/train/channels_last.h"
 
 namespace ddp::bench {
 namespace {
 
-std::shared_ptr<models::Model> seeded_model(const models::ModelOptions& options) {
+amp::Precision autocast_of(const Computation& how) {
+  return how.bf16 ? amp::Precision::bf16 : amp::Precision::fp32;
+}
+
+std::shared_ptr<models::Model> seeded_model(const models::ModelOptions& options,
+                                            const Computation& how) {
+  amp::require_precision(how.device.type(), autocast_of(how));
   torch::manual_seed(1);
-  return models::make_model(options);
+  auto model = models::make_model(options);
+  model->to(how.device);
+  if (how.channels_last) train::store_channels_last(*model, options.name);
+  return model;
 }
 
 template <class Theirs, class Ours, class Options>
@@ -45,9 +56,14 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<torch::Tenso
 
 }  // namespace
 
+const char* precision_of(const Computation& how) {
+  return how.bf16 ? "bf16" : "fp32";
+}
+
 TrainingLoop::TrainingLoop(const models::ModelOptions& options, std::int64_t batch,
-                           const std::string& optimizer, Library library)
-    : model_(seeded_model(options)),
+                           const std::string& optimizer, Library library, const Computation& how)
+    : how_(how),
+      model_(seeded_model(options, how)),
       optimizer_(make_optimizer(model_->parameters(), optimizer, library)) {
   auto sizes = options.input;
   sizes.insert(sizes.begin(), batch);
@@ -58,9 +74,13 @@ TrainingLoop::TrainingLoop(const models::ModelOptions& options, std::int64_t bat
     inputs_ = torch::randn(sizes);
     targets_ = torch::randint(0, options.classes, {batch}, torch::kInt64);
   }
+  if (how.channels_last) inputs_ = train::in_channels_last(inputs_);
+  inputs_ = inputs_.to(how.device);
+  targets_ = targets_.to(how.device);
 }
 
 torch::Tensor TrainingLoop::loss() {
+  const amp::AutocastGuard autocast(how_.device.type(), autocast_of(how_));
   const auto scores = model_->forward(inputs_);
   return torch::nn::functional::cross_entropy(scores.flatten(0, -2), targets_.flatten());
 }
@@ -85,6 +105,12 @@ void TrainingLoop::step(DistributedDataParallel& replica) {
 void TrainingLoop::step_by_bucket(DistributedDataParallel& replica) {
   auto step = replica.begin_step();
   step.backward_and_apply(loss(), *optimizer_);
+}
+
+// A copy to the host follows all that was launched before it.
+void TrainingLoop::finish() {
+  if (how_.device.is_cpu()) return;
+  model_->parameters().front().detach().flatten()[0].item();
 }
 
 void TrainingLoop::step(ReducerPeer& reducer) {

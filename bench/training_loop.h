@@ -14,15 +14,25 @@
 
 namespace ddp::bench {
 
+// Where and how a loop computes.
+struct Computation {
+  torch::Device device = torch::kCPU;
+  bool bf16 = false;           // autocast; otherwise float32
+  bool channels_last = false;  // see train::store_channels_last()
+};
+
+const char* precision_of(const Computation& how);
+
 class TrainingLoop {
  public:
   // The optimizer of libtorch, or of ddp::optim.
   enum class Library : std::uint8_t { torch, ours };
 
   // Uses random samples. `optimizer` is sgd (with momentum, one value per parameter), adam or
-  // adamw. Throws UsageError for another one.
+  // adamw. Throws UsageError for another one, and for a computation that is not possible.
   TrainingLoop(const models::ModelOptions& options, std::int64_t batch,
-               const std::string& optimizer = "sgd", Library library = Library::torch);
+               const std::string& optimizer = "sgd", Library library = Library::torch,
+               const Computation& how = {});
 
   models::Model& model() noexcept { return *model_; }
   // Runs one step without this runtime.
@@ -32,11 +42,14 @@ class TrainingLoop {
   void step(ReducerPeer& reducer);
   // The same step as with `replica`, but each bucket is updated when it arrives.
   void step_by_bucket(DistributedDataParallel& replica);
+  // Waits until the device has done the steps, which return before.
+  void finish();
 
  private:
   torch::Tensor loss();
   void forget_gradients();
 
+  Computation how_;
   std::shared_ptr<models::Model> model_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   torch::Tensor inputs_;

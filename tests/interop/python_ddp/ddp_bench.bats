@@ -43,6 +43,30 @@ peers_of() {
   done
 }
 
+@test "a residual network in bf16 and channels-last is the same model on both sides" {
+  has_torch || skip "python3-torch with Gloo is not installed"
+  ranks 1 step --model resnet50 --image 40 --classes 7 --precision bf16 --channels-last "${few[@]}"
+  [ "$(json "d['precision'], d['channels_last'], d['device']")" = "bf16 True cpu" ]
+  # A different number of parameters would be an error.
+  [ "$(json "d['compared']['python_ddp_gloo']['step'], 'not_compared' in d")" = "eager False" ]
+}
+
+@test "a step that Python cannot run is not compared, and the reason is printed" {
+  has_torch || skip "python3-torch with Gloo is not installed"
+  run -0 ranks 1 step "${small[@]}" --python-step graph
+  [[ $output =~ "python_ddp_gloo not compared: "("PyTorch 1."[^ ]*" is too old for --python-step graph, which needs 2.4"|\
+"--python-step graph needs --device cuda") ]]
+  run -2 ranks 1 step "${small[@]}" --python-step quick
+  [[ $output == *"--python-step: quick not in {eager,fused,graph,compile}"* ]]
+}
+
+@test "--device cuda names what is missing on a machine without GPUs" {
+  [ ! -e /proc/driver/nvidia/version ] || skip "this machine has an NVIDIA driver"
+  run -2 ranks 1 step "${small[@]}" --device cuda --no-python
+  [[ $output == "ddp-bench: the NCCL backend cannot start (rank 0 on $(hostname)): "* ]]
+  [ "${#lines[@]}" -eq 1 ]
+}
+
 @test "arguments reach Python's DistributedDataParallel, and its error message is printed" {
   has_torch || skip "python3-torch with Gloo is not installed"
   run ! ranks 2 step "${small[@]}" --python-ddp '{"no_such_argument": 1}'
