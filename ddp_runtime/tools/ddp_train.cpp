@@ -17,6 +17,7 @@
 #include "ddp_runtime/tools/train_command_line.h"
 #include "ddp_runtime/tools/train_result.h"
 #include "ddp_runtime/train/freeze.h"
+#include "ddp_runtime/train/gpu_advice.h"
 #include "ddp_runtime/train/run_table.h"
 #include "ddp_runtime/train/step_boundary.h"
 #include "ddp_runtime/train/trainer.h"
@@ -99,6 +100,16 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   return result.exit_code();
 }
 
+// What does not fit on a GPU may fail before the first step, too.
+int train_or_advise(const CommandLine& c, ddp::comm::World& world) {
+  try {
+    return train(c, world);
+  } catch (const c10::Error& error) {
+    ddp::train::throw_with_gpu_advice(error);
+    throw;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -109,5 +120,5 @@ int main(int argc, char** argv) {
   std::optional<ddp::train::StopSignals> signals;
   if (!c.train.checkpoint.directory.empty() && !c.train.dry_run) signals.emplace();
   return ddp::comm::run("ddp-train", ddp::tools::world_options_of(c),
-                        [&](ddp::comm::World& world) { return train(c, world); });
+                        [&](ddp::comm::World& world) { return train_or_advise(c, world); });
 }

@@ -16,6 +16,7 @@
 #include "ddp_runtime/train/batch_transfer.h"
 #include "ddp_runtime/train/channels_last.h"
 #include "ddp_runtime/train/global_batch.h"
+#include "ddp_runtime/train/gpu_advice.h"
 #include "ddp_runtime/train/module_device.h"
 #include "ddp_runtime/train/option_limits.h"
 #include "ddp_runtime/train/rank_agreement.h"
@@ -270,11 +271,20 @@ RunResult TrainingRun::fit() {
   progress_ = std::make_unique<Progress>(group_.rank() == 0, first_step_, task_.log);
   reporter_ = make_reporter();
   try {
+    return run_epochs();
+  } catch (const std::exception& error) {
+    reporter_->failed(outcome_so_far(), error.what());
+    throw;
+  }
+}
+
+RunResult TrainingRun::run_epochs() {
+  try {
     if (!should_continue()) return finish_without_steps();
     while (should_continue()) run_epoch();
     return interrupted_.empty() ? finish() : finish_interrupted();
-  } catch (const std::exception& error) {
-    reporter_->failed(outcome_so_far(), error.what());
+  } catch (const c10::Error& error) {
+    throw_with_gpu_advice(error);
     throw;
   }
 }

@@ -40,6 +40,7 @@ class TrainingRun {
   std::unique_ptr<WeightAverage> make_average();
   bool resume();
   void initialize();
+  RunResult run_epochs();
   void run_epoch();
   double next_learning_rate() const;
   void run_step(data::Prefetcher& batches, double learning_rate);

@@ -25,9 +25,11 @@ namespace ddp::fake_device {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::Contains;
 using testing::Each;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 constexpr int kRanks = 2;
@@ -356,6 +358,29 @@ TEST_F(TrainerOnTheDevice, RefusesStaleness) {
   const auto errors = comm::test::run_gpu_ranks(
       kRanks, [&](const comm::test::GpuRank& r) { fit(r.group, device(r.rank), o); });
   EXPECT_THAT(errors, Each(HasSubstr("the parameter server keeps float32 in host memory, and ")));
+}
+
+TEST_F(TrainerOnTheDevice, OutOfMemoryIsExplainedOnAllRanks) {
+  const auto more_than_there_is = [](comm::Group& group) {
+    if (group.rank() == 1) torch::ones({std::int64_t{1} << 30}, device(1));
+  };
+  const auto errors = comm::test::run_gpu_ranks(kRanks, [&](const comm::test::GpuRank& r) {
+    fit(r.group, device(r.rank), options("sgd"), more_than_there_is);
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("out of memory: tried to allocate 4294967296 bytes. A "
+                                           "smaller --batch with a larger --accumulate needs less"),
+                                 Not(HasSubstr("Exception raised from")))));
+}
+
+TEST_F(TrainerOnTheDevice, GpuThatLibtorchHasNoCodeForIsExplained) {
+  const auto fail = [](comm::Group&) {
+    TORCH_CHECK(false, "CUDA error: no kernel image is available for execution on the device");
+  };
+  const auto errors = comm::test::run_gpu_ranks(kRanks, [&](const comm::test::GpuRank& r) {
+    fit(r.group, device(r.rank), options("sgd"), fail);
+  });
+  EXPECT_THAT(errors,
+              Each(HasSubstr("this GPU is too old or too new for the PyTorch of this program")));
 }
 
 TEST_F(TrainerOnTheDevice, ReportNamesBackendAndDevice) {
