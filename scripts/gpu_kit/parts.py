@@ -13,6 +13,7 @@ import time
 from libraries import is_of_machine
 from machine import NCCL_FOR_SHARED_GPUS, nccl_text, nccl_version
 from runner import Step, kit_manifest
+from step_parts import ceilings, large_steps, launch_bound_steps, nvidia_smi
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -175,13 +176,6 @@ def shared_gpu(session):
     return {"GPU_TEST_NCCL_LIBRARY": str(file), **SHARES_A_GPU}, ""
 
 
-def nvidia_smi(title):
-    query = ("name,driver_version,memory.total,memory.used,clocks.sm,clocks.mem,temperature.gpu,power.draw,"
-             "compute_mode,mig.mode.current")
-    return Step(title, ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], of_kit=False, needs_gpu=True,
-                shown=".+")
-
-
 TORCH_FACTS = """
 import torch
 p = torch.cuda.get_device_properties(0)
@@ -339,12 +333,6 @@ def faults(session):
 
 # ---- speed
 
-def understand_ceilings(text):
-    values = json.loads(text[text.index("{"):])
-    medians = [f"{name} {entry['p50']:.4g}" for name, entry in values.items() if isinstance(entry, dict)]
-    return ", ".join(medians), values, True
-
-
 def understand_cost(text):
     values = json.loads(text[text.index("{"):])
     if "skipped" in values or "error" in values:
@@ -370,8 +358,7 @@ def speed(session):
     cost = test(session, "nccl_launch_cost")
     return [
         nvidia_smi("clocks before"),
-        Step("ceilings by PyTorch: GB/s and TFLOP/s", [sys.executable, HERE / "ceilings.py"], of_kit=False,
-             needs_gpu=True, limit=150, understand=understand_ceilings),
+        ceilings(),
         Step("launch cost of all-reduce, one rank", [cost, 1, 200], needs_gpu=True, limit=120, skip=unless_there(cost),
              understand=understand_cost),
         Step("launch cost of all-reduce, two ranks", [cost, 2, 200], needs_gpu=True, limit=150, environment=variables,
@@ -384,4 +371,5 @@ def speed(session):
     ]
 
 
-PARTS = {"cpu": cpu, "smoke": smoke, "correctness": correctness, "train": train, "faults": faults, "speed": speed}
+PARTS = {"cpu": cpu, "smoke": smoke, "correctness": correctness, "train": train, "faults": faults, "speed": speed,
+         "steps": launch_bound_steps, "large-steps": large_steps}

@@ -76,10 +76,10 @@ PYTHON
 @test "without a GPU the other parts skip each command, say why, and exit with 0" {
   need_kit
   no_gpu || skip "this machine has a GPU"
-  PATH=$PYTHON_DIRECTORY:$PATH run -0 "$gpu_day" run smoke correctness train faults speed --out "$BATS_TEST_TMPDIR/results"
+  PATH=$PYTHON_DIRECTORY:$PATH run -0 "$gpu_day" run smoke correctness train faults speed steps large-steps --out "$BATS_TEST_TMPDIR/results"
   python3 - "$BATS_TEST_TMPDIR/results" << 'PYTHON'
 import json, pathlib, sys
-for name in ("smoke", "correctness", "train", "faults", "speed"):
+for name in ("smoke", "correctness", "train", "faults", "speed", "steps", "large-steps"):
     part = json.loads((pathlib.Path(sys.argv[1]) / f"{name}.json").read_text())
     assert part["skipped"] and part["finished"] and part["machine"]["gpus"] == 0, part
     assert len(part["steps"]) >= 3
@@ -161,6 +161,87 @@ assert parts.understand_training("ddp-train: no GPU") == ("", {}, False)
 PYTHON
 }
 
+# Tiny steps on CPUs. The peer needs a Python that can import PyTorch, which that of the build cannot.
+@test "the parts with steps compare ours with a plain loop's and Python's, and say why they cannot" {
+  need_kit
+  /usr/bin/python3 -c 'import torch.distributed as d; exit(not d.is_gloo_available())' ||
+    skip "no PyTorch with Gloo for Python here (apt-get install python3-torch)"
+  PATH=$PYTHON_DIRECTORY:$PATH LD_LIBRARY_PATH=/inherited run -1 python3 - "$BATS_TEST_TMPDIR/results" << 'PYTHON'
+import json, pathlib, sys, types
+kit = pathlib.Path("gpu-kit").resolve()
+sys.path.insert(0, str(kit / "gpu_kit"))
+import parts, runner, step_cases
+few = {"steps": 4, "block": 2}
+small = [step_cases.gpt("tiny gpt", 2, {"eager": 1e-6}, width=16, layers=1, heads=2, context=8, vocabulary=50, **few)]
+def cases(session):
+    steps = parts.launch_bound_steps(session, small, "cpu", "/usr/bin/python3", ("eager", "graph"))
+    assert "LD_LIBRARY_PATH=/inherited" in (session.work / "python-for-peers").read_text()
+    return steps
+parts.PARTS["steps"] = cases
+out = pathlib.Path(sys.argv[1])
+code = runner.run(kit, types.SimpleNamespace(parts=["steps"], out=out, nccl=None, minutes=8))
+steps = {step["name"]: step for step in json.loads((out / "steps.json").read_text())["steps"]}
+plain, eager = steps["tiny gpt: ours and a plain loop"], steps["tiny gpt: ours and Python's eager"]
+assert plain["result"] == eager["result"] == "ok", steps
+for step in (plain, eager):
+    values = step["values"]
+    assert 0 < values["ratio"]["p10"] <= values["ratio"]["p50"] <= values["ratio"]["p90"], values
+    assert values["TFLOPps"] > 0 and values["our_ms"] > 0 and "of_ceiling" not in values, values
+assert plain["values"]["result"]["optimizer"] == "sgd" and plain["values"]["aim"] == 1.01, plain
+result = eager["values"]["result"]
+assert (result["optimizer"], result["precision"], result["device"]) == ("adamw", "bf16", "cpu"), result
+assert result["parameters"] == 50 * 16 + 8 * 16 + 12 * 16**2 + 13 * 16 + 2 * 16, result
+assert result["compared"]["python_ddp_gloo"]["step"] == "eager"
+# An aim that is missed is a finding, not a failure.
+assert eager["values"]["reached"] is False and "the aim of 1e-06 is missed" in eager["note"], eager
+graph = steps["tiny gpt: ours and Python's graph"]
+assert graph["result"] == "failed" and "not compared with python_ddp_gloo: " in graph["note"], graph
+assert "--python-step graph" in graph["note"], graph
+sys.exit(code)
+PYTHON
+}
+
+@test "rates of steps count the operations that are known for their models" {
+  python3 - "$here/scripts/gpu_kit" << 'PYTHON'
+import sys
+sys.path.insert(0, sys.argv[1])
+import step_cases as cases, step_parts
+def giga_products(image, classes, blocks, block):
+    return round(cases.resnet_operations(1, image, classes, blocks, block) / 6e9, 2)
+# Multiplications with additions in 1e9, as published.
+assert giga_products(224, 1000, (3, 4, 6, 3), cases.bottleneck) == 4.09
+assert giga_products(224, 1000, (2, 2, 2, 2), cases.basic) == 1.81
+assert giga_products(32, 10, (2, 2, 2, 2), cases.basic) == 0.56
+gpt = cases.gpt_operations(16, 1024, 768, 12, 50257)
+assert abs(gpt / (6 * 124e6 * 16384 + 12 * 12 * 768 * 1024 * 16384) - 1) < 0.01, gpt
+quantiles = {"p10": 0.5, "p50": 0.8, "p90": 0.9}
+result = {"precision": "bf16", "step_seconds": {name: 0.1 for name in quantiles},
+          "compared": {"peer": {"ratio_per_round": quantiles, "step_seconds": {"p50": 0.125}}}}
+case = cases.Case("case", [], 4e13)
+note, values, passed = step_parts.compare(case, result, "peer", 0.8, 800)
+assert passed and values["TFLOPps"] == 400 and values["of_ceiling"] == 0.5 and values["reached"], values
+assert note == "0.800 (0.500 to 0.900) of its time, ours 100.00 (100.00 to 100.00) ms, 400 TFLOP/s, 50 % of the ceiling; the aim of 0.8 is reached", note
+assert not step_parts.compare(case, result, "peer", 0.79, 800)[1]["reached"]
+assert "of_ceiling" not in step_parts.compare(case, {**result, "precision": "fp32"}, "peer", None, 800)[1]
+PYTHON
+}
+
+@test "a command that takes longer than its limit is ended, and the next one runs" {
+  mkdir -p "$BATS_TEST_TMPDIR/kit"
+  echo '{"torch": null}' > "$BATS_TEST_TMPDIR/kit/manifest.json"
+  python3 - "$here/scripts/gpu_kit" "$BATS_TEST_TMPDIR" << 'PYTHON'
+import json, pathlib, sys
+sys.path.insert(0, sys.argv[1])
+import machine, runner
+out = pathlib.Path(sys.argv[2])
+steps = [runner.Step("slow", ["sleep", 1000], limit=1.5), runner.Step("next", ["echo", "here"], shown=".+")]
+assert not runner.run_part(out / "kit", machine.Machine(out / "kit"), "part", lambda session: steps, out, 1)
+slow, following = json.loads((out / "part.json").read_text())["steps"]
+assert slow["result"] == "timeout" and slow["note"] == "not done after 2 s", slow
+assert following["result"] == "ok" and following["note"] == "here", following
+PYTHON
+}
+
 @test "a part that is cut off keeps its results, and a command that fails does not stop the next" {
   need_kit
   cp -r gpu-kit "$BATS_TEST_TMPDIR/broken"
@@ -198,7 +279,7 @@ PYTHON
 @test "usage errors are one sentence" {
   need_kit
   PATH=$PYTHON_DIRECTORY:$PATH run -2 "$gpu_day" run all
-  [ "$output" = "gpu_day: there is no part 'all'; the parts are cpu, smoke, correctness, train, faults, speed" ]
+  [ "$output" = "gpu_day: there is no part 'all'; the parts are cpu, smoke, correctness, train, faults, speed, steps, large-steps" ]
   run -2 "$here/scripts/gpu_day" run cpu
   [[ $output == "gpu_day: "*" is not an unpacked kit; make one with 'scripts/gpu_day pack'"* ]]
 }
@@ -217,5 +298,5 @@ PYTHON
 
 @test "help lists all parts" {
   run -0 "$here/scripts/gpu_day" --help
-  for part in cpu smoke correctness faults speed; do grep -qE "^  $part " <<< "$output"; done
+  for part in cpu smoke correctness train faults speed steps large-steps; do grep -qE "^  $part " <<< "$output"; done
 }
