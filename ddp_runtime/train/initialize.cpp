@@ -16,17 +16,17 @@ namespace {
 
 using ckpt::ArraySource;
 
-std::vector<NamedTensor> state_of(const torch::nn::Module& module) {
+std::vector<NamedTensor> whole_state(const torch::nn::Module& module) {
   auto state = named_parameters(module);
   for (auto& buffer : named_buffers(module)) state.push_back(std::move(buffer));
   return state;
 }
 
-// The names of shared tensors that state_of() leaves out, by the name that it lists.
+// The names of shared tensors that whole_state() leaves out, by the name that it lists.
 std::unordered_map<std::string, std::vector<std::string>> aliases_of(
     const torch::nn::Module& module) {
   std::unordered_map<const c10::TensorImpl*, std::string> first;
-  for (const auto& listed : state_of(module)) {
+  for (const auto& listed : whole_state(module)) {
     first.emplace(listed.tensor.unsafeGetTensorImpl(), listed.name);
   }
   std::unordered_map<std::string, std::vector<std::string>> aliases;
@@ -42,8 +42,8 @@ std::unordered_map<std::string, std::vector<std::string>> aliases_of(
   return aliases;
 }
 
-std::vector<ModelTensor> described(const torch::nn::Module& module,
-                                   const std::vector<NamedTensor>& tensors) {
+std::vector<ModelTensor> model_tensors_of(const torch::nn::Module& module,
+                                          const std::vector<NamedTensor>& tensors) {
   auto aliases = aliases_of(module);
   std::vector<ModelTensor> model;
   for (const auto& [name, tensor] : tensors) {
@@ -110,8 +110,8 @@ InitReport fill_from(const std::filesystem::path& source, const InitOptions& opt
   const torch::NoGradGuard no_grad;
   const auto file = ArraySource::open(source, options.prefix);
   InitReport report{file.path(), options.map.origin(), file.arrays(), {}};
-  report.plan =
-      plan_initialization(described(module, tensors), report.arrays, options, source.string());
+  report.plan = plan_initialization(model_tensors_of(module, tensors), report.arrays, options,
+                                    source.string());
   const auto values = read_all(file, report.plan);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (values[i].empty()) continue;
@@ -127,7 +127,7 @@ InitReport fill_from(const std::filesystem::path& source, const InitOptions& opt
 
 InitReport initialize_from(comm::Group& group, torch::nn::Module& module,
                            const std::filesystem::path& source, const InitOptions& options) {
-  const auto tensors = state_of(module);
+  const auto tensors = whole_state(module);
   require_same_model(group, tensors);
   InitReport report;
   if (group.rank() == 0) report = fill_from(source, options, module, tensors);
