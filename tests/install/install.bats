@@ -85,6 +85,27 @@ namespace at { std::string show_config() { return "TORCH_VERSION=9.9.0"; } }' > 
   awk '$1 == "epoch" && $2 == 3 { exit !($4 < 1.38 && $6 < 2) }' <<< "$straight"
 }
 
+@test "a fine-tune of GPT-2 resumes from its checkpoint with bitwise equal results" {
+  run -0 cmake -S "$here/examples/fine_tune" -B "$BATS_TEST_TMPDIR/own" -DCMAKE_PREFIX_PATH="$prefix"
+  run -0 cmake --build "$BATS_TEST_TMPDIR/own"
+  local run=(env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 ../own/fine-tune
+    "$here/tests/interop/weights/gpt2.safetensors" "$here/README.md")
+  mkdir "$BATS_TEST_TMPDIR/"{straight,resumed}
+  cd "$BATS_TEST_TMPDIR/straight"
+  run -0 "${run[@]}" 2
+  [[ $output == *"28 of 28 tensors start from"* ]]
+  cd ../resumed
+  run -0 "${run[@]}" 1
+  run -0 "${run[@]}" 2
+  [[ $output != *"tensors start from"* ]]
+  local steps=(fine-tune-checkpoints/step-*)
+  newest=$(basename "${steps[-1]}")
+  run -0 "$prefix/bin/ddp-ckpt" diff {.,../straight}/fine-tune-checkpoints/"$newest"
+  # The frozen embeddings are those of the file; the blocks are not.
+  run -0 "$prefix/bin/ddp-ckpt" show "fine-tune-checkpoints/$newest"
+  [[ $output != *optim/tokens* && $output == *optim/blocks.0.qkv.weight* ]]
+}
+
 @test "a project that adds this one as a subdirectory keeps its own settings" {
   cat > "$BATS_TEST_TMPDIR/CMakeLists.txt" << CMAKE
 cmake_minimum_required(VERSION 3.23)
