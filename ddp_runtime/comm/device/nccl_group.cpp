@@ -6,7 +6,6 @@
 #include <exception>
 #include <utility>
 
-#include "base/errors.h"
 #include "ddp_runtime/comm/call_record.h"
 #include "ddp_runtime/comm/device/buffer_checks.h"
 #include "ddp_runtime/comm/parts.h"
@@ -34,7 +33,9 @@ NcclGroup::Device NcclGroup::open(Group& host, FailureState& failures, const Ncc
   StartedNccl started = start_nccl(host, failures, options);
   const DeviceLibraries libraries = started.communicator->libraries();
   const int number = started.device;
-  Device device{.number = number};
+  Device device{.number = number, .failures = &failures, .options = options};
+  device.options.device = number;
+  device.options.prepare = nullptr;
   device.queue = std::make_shared<LaunchQueue>(
       std::move(started), host, failures,
       LaunchQueue::Settings{number, options.limits, options.watch_interval});
@@ -44,6 +45,7 @@ NcclGroup::Device NcclGroup::open(Group& host, FailureState& failures, const Ncc
 }
 
 NcclGroup::~NcclGroup() {
+  parts_.clear();
   if (is_channel_) return;
   channels_.clear();
   // Other ranks may wait on their GPUs for this one until the error is reported, so this one may
@@ -64,10 +66,14 @@ PointToPointChannel& NcclGroup::point_to_point_channel(const std::string& name) 
   return host_.point_to_point_channel(name);
 }
 
-Group* NcclGroup::split(int, int, const std::string&) {
-  throw UsageError(
-      "the NCCL backend does not divide its group; use --backend mpi, which sends GPU memory "
-      "through the host");
+// A communicator of NCCL for each part would have to share the stream, and each rank would have to
+// launch in an order that fits those of all parts that it shares with another rank.
+Group* NcclGroup::split(int color, int key, const std::string& name) {
+  Group* const part = host_.split(color, key, name);
+  if (part == nullptr) return nullptr;
+  return parts_
+      .emplace_back(std::make_unique<StagedGroup>(*part, *device_.failures, device_.options))
+      .get();
 }
 
 std::uint64_t NcclGroup::call_history() const {

@@ -7,10 +7,12 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ddp_runtime/comm/device/arena.h"
 #include "ddp_runtime/comm/device/launch_queue.h"
 #include "ddp_runtime/comm/device/nccl_start.h"
+#include "ddp_runtime/comm/device/staged_group.h"
 #include "ddp_runtime/comm/group.h"
 
 namespace ddp::comm {
@@ -22,6 +24,7 @@ namespace ddp::comm {
 //   with both orders.
 // - A message starts when a Work of a message is waited for or asked whether it is done.
 // - allocate() returns device memory, after all collectives before it are done.
+// - A part (split()) communicates device memory through the host; see StagedGroup.
 // barrier() waits on the host, until all ranks have called it and their GPUs have finished the
 // collectives before it.
 class NcclGroup final : public Group {
@@ -68,6 +71,8 @@ class NcclGroup final : public Group {
     std::shared_ptr<Arena> arena = {};  // outlives the launches that use it
     std::shared_ptr<LaunchQueue> queue = {};
     std::shared_ptr<std::byte> word = {};  // for barriers
+    FailureState* failures = nullptr;
+    NcclOptions options = {};  // for parts
   };
   // A channel of `parent`, or the group itself.
   NcclGroup(Group& host, Device device, std::string channel);
@@ -83,6 +88,7 @@ class NcclGroup final : public Group {
   bool is_channel_;
   int exceptions_ = std::uncaught_exceptions();  // when the group was created
   std::map<std::string, std::unique_ptr<NcclGroup>> channels_;
+  std::vector<std::unique_ptr<StagedGroup>> parts_;
 };
 
 }  // namespace ddp::comm
