@@ -33,7 +33,8 @@ WrappedParameters::WrappedParameters(const torch::nn::Module& module,
                                      std::vector<NamedTensor> parameters, bool may_freeze)
     : module_(module), parameters_(std::move(parameters)), may_freeze_(may_freeze) {
   for (const auto& [name, tensor] : parameters_) {
-    facts_.push_back({tensor.requires_grad(), tensor.scalar_type(), tensor.sizes().vec()});
+    facts_.push_back(
+        {tensor.requires_grad(), tensor.scalar_type(), tensor.device(), tensor.sizes().vec()});
   }
 }
 
@@ -44,6 +45,10 @@ void WrappedParameters::require_as_wrapped() const {
     if (tensor.scalar_type() != then.type) {
       throw_changed(name, fmt::format("was converted from {} to {}", c10::toString(then.type),
                                       c10::toString(tensor.scalar_type())));
+    }
+    if (tensor.device() != then.device) {
+      throw_changed(
+          name, fmt::format("was moved from {} to {}", then.device.str(), tensor.device().str()));
     }
     if (tensor.sizes() != torch::IntArrayRef(then.sizes)) {
       throw_changed(name, fmt::format("was reshaped from [{}] to [{}]", fmt::join(then.sizes, ", "),

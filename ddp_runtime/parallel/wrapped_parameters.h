@@ -22,8 +22,8 @@ class WrappedParameters {
 
   std::span<const NamedTensor> all() const noexcept { return parameters_; }
 
-  // Throws RuntimeError if a parameter was frozen, unfrozen, reshaped or converted. Cheap enough
-  // for every step.
+  // Throws RuntimeError if a parameter was frozen, unfrozen, reshaped, converted or moved to
+  // another device. Cheap enough for every step.
   void require_as_wrapped() const;
   // Throws RuntimeError if a parameter of the module was added, removed or exchanged. Walks through
   // the module.
@@ -33,6 +33,7 @@ class WrappedParameters {
   struct Facts {
     bool wants_gradient;
     torch::ScalarType type;
+    torch::Device device;
     std::vector<std::int64_t> sizes;
   };
 

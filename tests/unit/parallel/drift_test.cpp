@@ -208,6 +208,22 @@ INSTANTIATE_TEST_SUITE_P(
              std::to_string(std::get<1>(param_info.param));
     });
 
+TEST(ParameterMovedLater, IsNamed) {
+  if (!on_device()) GTEST_SKIP() << "there is no other device";
+  for (const int ranks : {1, 2}) {
+    EXPECT_THAT(error_of([&] {
+                  test::run_ranks(ranks, [&](comm::Group& group) {
+                    auto net = Branches();
+                    DistributedDataParallel replica(*net, group);
+                    move_to_test_device(*net);
+                    replica.begin_step();
+                  });
+                }),
+                AllOf(HasSubstr("parameter 'a.weight' was moved from cpu to "),
+                      HasSubstr("change the model first")));
+  }
+}
+
 TEST(ParameterAddedLater, IsFoundByALaterComparison) {
   EXPECT_THAT(error_of_three_ranks([](comm::Group& group) {
                 auto net = make_branches();
