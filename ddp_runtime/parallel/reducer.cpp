@@ -50,6 +50,19 @@ std::optional<torch::Device> device_of(const std::vector<NamedTensor>& parameter
   return device && !device->is_cpu() ? device : std::nullopt;
 }
 
+// Found when the replica is made rather than in a hook of its first backward.
+void require_types_that_can_be_summed(const std::vector<NamedTensor>& parameters) {
+  for (const auto& p : parameters) {
+    if (can_be_communicated(p.tensor.scalar_type())) continue;
+    throw UsageError(fmt::format(
+        "parameter '{}' is of type {}, whose gradients cannot be averaged over the ranks{}", p.name,
+        c10::toString(p.tensor.scalar_type()),
+        p.tensor.is_complex() ? "; make it a real parameter with a last dimension of 2, and use "
+                                "torch::view_as_complex() in forward"
+                              : ""));
+  }
+}
+
 }  // namespace
 
 Reducer::Reducer(comm::Group& group, std::vector<NamedTensor> parameters,
@@ -62,6 +75,7 @@ Reducer::Reducer(comm::Group& group, std::vector<NamedTensor> parameters,
       device_(device_of(parameters_)),
       used_(parameters_.size()) {
   if (group_.size() == 1) return;
+  require_types_that_can_be_summed(parameters_);
   if (device_) stream_ = torch_compat::current_stream(*device_);
   store_ = std::make_unique<BucketStore>(group_, tensors_of(parameters_), plan_);
   if (options_.hook) hook_.emplace(options_.hook);

@@ -3,13 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "base/errors.h"
 #include "ddp_runtime/torch_compat.h"
 
 namespace ddp {
 namespace {
 
-comm::ElementType element_type(torch::ScalarType type) {
+std::optional<comm::ElementType> element_type(torch::ScalarType type) {
   switch (type) {
     case torch::kFloat32:
       return comm::ElementType::f32;
@@ -27,8 +29,7 @@ comm::ElementType element_type(torch::ScalarType type) {
     case torch::kBool:
       return comm::ElementType::u8;
     default:
-      throw RuntimeError(
-          fmt::format("tensors of type {} cannot be communicated", c10::toString(type)));
+      return std::nullopt;
   }
 }
 
@@ -44,9 +45,17 @@ comm::Buffer memory_of(const torch::Tensor& tensor, std::size_t count, comm::Ele
 
 }  // namespace
 
+bool can_be_communicated(torch::ScalarType type) {
+  return element_type(type).has_value();
+}
+
 comm::Buffer buffer_of(const torch::Tensor& tensor) {
-  return memory_of(tensor, static_cast<std::size_t>(tensor.numel()),
-                   element_type(tensor.scalar_type()));
+  const auto type = element_type(tensor.scalar_type());
+  if (!type) {
+    throw RuntimeError(fmt::format("tensors of type {} cannot be communicated",
+                                   c10::toString(tensor.scalar_type())));
+  }
+  return memory_of(tensor, static_cast<std::size_t>(tensor.numel()), *type);
 }
 
 comm::Buffer bytes_of(const torch::Tensor& tensor) {

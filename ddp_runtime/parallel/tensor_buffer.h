@@ -8,6 +8,9 @@
 
 namespace ddp {
 
+// Whether the collectives support this element type.
+bool can_be_communicated(torch::ScalarType type);
+
 // The memory of a contiguous tensor. For a tensor on a device, a collective begins after the work
 // that is on this thread's current stream of that device now. Throws RuntimeError for an element
 // type that the collectives do not support.

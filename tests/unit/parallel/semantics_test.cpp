@@ -192,6 +192,23 @@ TEST(DataParallelSemantics, GradientsOfDifferentTypesHaveSeparateBuckets) {
   });
 }
 
+TEST(DataParallelSemantics, TypeThatCannotBeAveragedIsNamed) {
+  const auto error = [](int ranks, bool frozen) {
+    return error_of([&] {
+      test::run_ranks(ranks, [&](comm::Group& group) {
+        auto net = make_branches();
+        const auto complex = torch::ones({3}, torch::kComplexFloat);
+        net->register_parameter("phase", on_test_device(complex), !frozen);
+        const DistributedDataParallel replica(*net, group);
+      });
+    });
+  };
+  EXPECT_THAT(error(2, false), AllOf(HasSubstr("parameter 'phase' is of type ComplexFloat"),
+                                     HasSubstr("view_as_complex")));
+  EXPECT_EQ(error(2, true), "");
+  EXPECT_EQ(error(1, false), "");
+}
+
 TEST(DataParallelSemantics, FrozenParametersAreNotSent) {
   test::run_ranks(2, [&](comm::Group& group) {
     auto net = make_branches();
