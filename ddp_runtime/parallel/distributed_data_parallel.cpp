@@ -2,6 +2,7 @@
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -37,6 +38,23 @@ void require_one_evaluation(const torch::optim::Optimizer& optimizer) {
       "LBFGS computes the loss and its gradients several times in one step, but a step of "
       "DistributedDataParallel averages them once; use SGD, Adam, AdamW or another optimizer "
       "whose step() takes no closure");
+}
+
+// backward() of a tensor with several elements would add up their gradients, and the text of
+// libtorch for a loss without a graph does not name the cause.
+void require_scalar_loss(const torch::Tensor& loss) {
+  if (!loss.defined())
+    throw UsageError("the loss is undefined: backward() needs the result of forward()");
+  if (loss.numel() != 1) {
+    throw UsageError(fmt::format(
+        "the loss must be one number, the mean over the micro-batch, not a tensor of shape [{}]",
+        fmt::join(loss.sizes(), ", ")));
+  }
+  if (!loss.requires_grad()) {
+    throw UsageError(
+        "the loss does not depend on a parameter that requires gradients, or was computed under "
+        "torch::NoGradGuard or c10::InferenceMode: backward() has nothing to do");
+  }
 }
 
 // Splits the time since its construction into waits and updates, without a gap.
@@ -88,6 +106,7 @@ GradientStep DistributedDataParallel::begin_step(int micro_batches, std::int64_t
 GradientStep DistributedDataParallel::begin(int micro_batches, int ranks, std::int64_t tag,
                                             bool has_data) {
   if (micro_batches < 1) throw UsageError("a step needs at least one micro-batch");
+  require_whole_step();
   parameters_->require_as_wrapped();
   ++steps_;
   if (steps_ == 1 || compares_parameters()) parameters_->require_same_list();
@@ -103,7 +122,20 @@ bool DistributedDataParallel::compares_parameters() const noexcept {
   return every > 0 && steps_ % every == 0;
 }
 
+// A program that catches the exception of a backward pass, as to leave out a batch that is too
+// large, would write to buckets that are still being reduced, and no longer call the same
+// collectives as the others.
+void DistributedDataParallel::require_whole_step() const {
+  if (!reducing_) return;
+  throw RuntimeError(fmt::format(
+      "the backward pass of step {} ended with an error before all gradients were averaged, so "
+      "this rank cannot take part in another step; let the error end the program, and resume from "
+      "a checkpoint",
+      steps_));
+}
+
 void DistributedDataParallel::require_same_parameters() {
+  require_whole_step();
   if (options_.check_parameters_every == 0) return;
   parameters_->require_same_list();
   ddp::require_same_parameters(group_, parameters_->all(), fmt::format("after step {}", steps_));
@@ -124,11 +156,13 @@ void DistributedDataParallel::ask(const GradientStep& step) {
                   .loss_step = loss.step};
   if (compares_parameters() && group_.size() > 1)
     facts.parameters = checksum_of(parameters_->all());
+  reducing_ = group_.size() > 1;
   agreement_->ask(facts);
 }
 
 void DistributedDataParallel::finish() {
   reducer_->finish();
+  reducing_ = false;
   if (agreement_->check()) return;
   throw_different_parameters(group_, parameters_->all(), fmt::format("in step {}", steps_));
 }
@@ -193,6 +227,7 @@ const std::vector<profile::CommunicationSpan>& DistributedDataParallel::communic
 std::optional<GradientStep> DistributedDataParallel::begin_uneven_step(bool have_data,
                                                                        int micro_batches,
                                                                        DivideBy divide_by) {
+  require_whole_step();
   const int with_data =
       group_.all_reduce_value<std::int32_t>(have_data ? 1 : 0, comm::ReduceOp::sum);
   if (with_data == 0) return std::nullopt;
@@ -204,6 +239,24 @@ std::optional<GradientStep> DistributedDataParallel::begin_uneven_step(bool have
   }
   return begin(micro_batches, divide_by == DivideBy::all_ranks ? group_.size() : with_data, 0,
                have_data);
+}
+
+GradientStep::GradientStep(DistributedDataParallel& replica, int micro_batches, int ranks,
+                           std::int64_t tag, bool has_data)
+    : replica_(&replica),
+      micro_batches_(micro_batches),
+      ranks_(ranks),
+      tag_(tag),
+      has_data_(has_data),
+      number_(replica.steps_) {}
+
+// Its gradients are gone: the new step has discarded them.
+void GradientStep::require_newest() const {
+  if (number_ == replica_->steps_) return;
+  throw RuntimeError(
+      fmt::format("step {} is over, because begin_step() has begun step {}; call backward() and "
+                  "apply() of a step before the next one begins",
+                  number_, replica_->steps_));
 }
 
 void GradientStep::backward(const torch::Tensor& loss, const BackwardOptions& options) {
@@ -223,8 +276,9 @@ void GradientStep::finish_backward() {
   times.updates.clear();
 }
 
-// Returns the share of the loss in the mean.
-double GradientStep::begin_backward(const torch::Tensor& loss) {
+// Throws unless a backward of this loss is possible now. Nothing has been sent.
+void GradientStep::require_possible(const torch::Tensor& loss) const {
+  require_newest();
   if (complete()) {
     throw RuntimeError(
         fmt::format("backward() was called more than the {} time{} given to begin_step(); "
@@ -232,6 +286,11 @@ double GradientStep::begin_backward(const torch::Tensor& loss) {
                     micro_batches_, micro_batches_ == 1 ? "" : "s"));
   }
   if (!has_data_) throw RuntimeError("this rank has no data in this step; call without_data()");
+  require_scalar_loss(loss);
+}
+
+// Returns the share of the loss in the mean.
+double GradientStep::begin_backward(const torch::Tensor& loss) {
   ++done_;
   auto& replica = *replica_;
   if (replica.options_.check_loss) replica.losses_->add(loss);
@@ -250,6 +309,7 @@ void GradientStep::end_backward() {
 }
 
 void GradientStep::run_backward(const torch::Tensor& loss, const BackwardOptions& options) {
+  require_possible(loss);
   const double share = begin_backward(loss);
   loss.backward(torch::full_like(loss, share * options.weight), options.retain_graph);
   end_backward();
@@ -272,6 +332,7 @@ void backward(const torch::Tensor& loss, std::span<GradientStep* const> steps,
         "replica and over {} and {} for another; begin all steps alike",
         first.ranks_, first.micro_batches_, steps[i]->ranks_, steps[i]->micro_batches_));
   }
+  for (const auto* const step : steps) step->require_possible(loss);
   double share = 1;
   for (auto* const step : steps) share = step->begin_backward(loss);
   loss.backward(torch::full_like(loss, share * options.weight), options.retain_graph);
@@ -280,6 +341,12 @@ void backward(const torch::Tensor& loss, std::span<GradientStep* const> steps,
 }
 
 void GradientStep::without_data() {
+  require_newest();
+  if (complete()) {
+    throw RuntimeError(
+        "without_data() was called after the gradients of the step were averaged; call either "
+        "backward() or without_data()");
+  }
   auto& replica = *replica_;
   done_ = micro_batches_;
   replica.ask(*this);
@@ -288,6 +355,7 @@ void GradientStep::without_data() {
 }
 
 void GradientStep::apply(torch::optim::Optimizer& optimizer) {
+  require_newest();
   if (!complete()) {
     throw RuntimeError(
         fmt::format("the step has seen {} of its {} micro-batches, so its gradients are not "

@@ -50,20 +50,21 @@ struct BackwardOptions {
 };
 
 // One optimizer step, made of one or more micro-batches whose gradients are accumulated. Only the
-// last one communicates.
+// last one communicates. All calls throw RuntimeError once the replica has begun another step.
 class GradientStep {
  public:
   // Runs backward on a scalar loss that is a mean over this rank's micro-batch. After the last
   // micro-batch the gradients are those of the mean over all ranks and micro-batches. They have no
   // graph of their own: for a penalty on gradients, put those of torch::autograd::grad() with
-  // create_graph into the loss.
+  // create_graph into the loss. Throws UsageError, before anything is sent, if the loss has several
+  // elements or no graph.
   void backward(const torch::Tensor& loss, const BackwardOptions& options = {});
   bool complete() const noexcept { return done_ == micro_batches_; }
   // False in an uneven step on a rank that has run out of data: call without_data() instead of
   // backward().
   bool has_data() const noexcept { return has_data_; }
   // Contributes zeros and receives the other ranks' averaged gradients, so that this rank can apply
-  // the same update.
+  // the same update. Throws RuntimeError if the gradients have been averaged already.
   void without_data();
   // Calls optimizer.step(). Throws RuntimeError while micro-batches are missing, because the
   // gradients would differ from rank to rank, and UsageError for LBFGS, which needs a closure.
@@ -87,27 +88,25 @@ class GradientStep {
   void backward_and_apply(const torch::Tensor& loss, torch::optim::Optimizer& optimizer);
 
  private:
+  void require_possible(const torch::Tensor& loss) const;
   double begin_backward(const torch::Tensor& loss);
   void end_backward();
   void run_backward(const torch::Tensor& loss, const BackwardOptions& options);
   void finish_backward();
+  void require_newest() const;
 
   friend class DistributedDataParallel;
   friend void backward(const torch::Tensor& loss, std::span<GradientStep* const> steps,
                        const BackwardOptions& options);
   GradientStep(DistributedDataParallel& replica, int micro_batches, int ranks, std::int64_t tag,
-               bool has_data)
-      : replica_(&replica),
-        micro_batches_(micro_batches),
-        ranks_(ranks),
-        tag_(tag),
-        has_data_(has_data) {}
+               bool has_data);
 
   DistributedDataParallel* replica_;
   int micro_batches_;
   int ranks_;  // number of ranks over which gradients are averaged
   std::int64_t tag_;
   bool has_data_;
+  std::int64_t number_;  // as counted by the replica
   int done_ = 0;
 };
 
@@ -132,7 +131,9 @@ class DistributedDataParallel {
   // Collective if the module has buffers to broadcast. `tag` is any number that must be the same on
   // all ranks in this step, such as the position in the data: if it is not, backward() throws.
   // Throws RuntimeError naming the parameter if one was added, frozen, unfrozen or converted since
-  // this object was created.
+  // this object was created. Throws RuntimeError on several ranks if the last backward() of the
+  // previous step ended with an exception before all gradients were averaged: its collectives may
+  // still be under way, so the program must let that exception end it.
   GradientStep begin_step(int micro_batches = 1, std::int64_t tag = 0);
 
   // For data that ends earlier on some ranks than on others:
@@ -161,7 +162,7 @@ class DistributedDataParallel {
 
   // Collective, between two steps. Throws RuntimeError, the same on all ranks, if they no longer
   // have the same parameters; does nothing if options.check_parameters_every is 0. Called when a
-  // checkpoint is saved.
+  // checkpoint is saved. Throws RuntimeError after an exception as in begin_step().
   void require_same_parameters();
 
   // On a device, marks where backward, communication and the updates of the next steps end. The
@@ -214,6 +215,7 @@ class DistributedDataParallel {
   void finish_and_apply(torch::optim::Optimizer& optimizer);
   std::unique_ptr<optim::PartialStep> begin_partial_step(torch::optim::Optimizer& optimizer);
   bool compares_parameters() const noexcept;
+  void require_whole_step() const;
 
   torch::nn::Module& module_;
   comm::Group& group_;
@@ -225,6 +227,7 @@ class DistributedDataParallel {
   std::unique_ptr<StepAgreement> agreement_;
   StepMarks* marks_ = nullptr;
   std::int64_t steps_ = 0;  // steps begun
+  bool reducing_ = false;   // collectives of the newest step may be under way
   StepTimes times_;
 };
 

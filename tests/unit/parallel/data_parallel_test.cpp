@@ -5,10 +5,14 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <array>
+#include <barrier>
+#include <cmath>
 #include <mutex>
 
 #include "base/errors.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
+#include "tests/unit/error_of.h"
 #include "tests/unit/test_device.h"
 
 namespace ddp {
@@ -208,6 +212,137 @@ TEST_F(DataParallel, ExceptionInForwardOnOneRankStopsAll) {
         }
       });
   EXPECT_EQ(text, "bad sample 17");
+}
+
+TEST_F(DataParallel, LossMustBeOneNumberWithAGraph) {
+  using Loss = std::function<torch::Tensor(torch::nn::Sequential&)>;
+  const auto error = [&](int ranks, const Loss& loss) {
+    return error_of([&] {
+      test::run_ranks(ranks, [&](comm::Group& group) {
+        auto net = make_seeded_net();
+        DistributedDataParallel replica(*net, group, {.check_loss = false});
+        auto optimizer = make_optimizer(net);
+        replica.begin_step().backward_and_apply(loss(net), optimizer);
+      });
+    });
+  };
+  for (const int ranks : {1, 2}) {
+    EXPECT_THAT(error(ranks,
+                      [&](auto& net) {
+                        return loss_of(net, data_).expand({2, 3});
+                      }),
+                HasSubstr("must be one number, the mean over the micro-batch, not a tensor of "
+                          "shape [2, 3]"));
+    EXPECT_THAT(error(ranks, [](auto&) { return torch::Tensor(); }),
+                HasSubstr("the loss is undefined"));
+    EXPECT_THAT(error(ranks,
+                      [&](auto& net) {
+                        const torch::NoGradGuard no_grad;
+                        return loss_of(net, data_);
+                      }),
+                HasSubstr("was computed under torch::NoGradGuard"));
+    EXPECT_EQ(error(ranks, [&](auto& net) { return loss_of(net, data_).reshape({1, 1}); }), "");
+  }
+}
+
+// The first layer's hook fails when other gradients are on their way.
+void fail_in_backward(torch::nn::Sequential& net) {
+  net->ptr<torch::nn::LinearImpl>(0)->weight.register_hook(
+      [](const torch::Tensor&) -> torch::Tensor { throw std::runtime_error("out of memory"); });
+}
+
+TEST_F(DataParallel, NoStepFollowsAnErrorInBackward) {
+  using Call = std::function<void(DistributedDataParallel&)>;
+  const std::vector<Call> calls = {
+      [](DistributedDataParallel& replica) { replica.begin_step(); },
+      [](DistributedDataParallel& replica) { replica.begin_uneven_step(true); },
+      [](DistributedDataParallel& replica) { replica.require_same_parameters(); }};
+  test::allow_device_problems();  // tensors of collectives that have not ended are dropped
+  for (const auto& call : calls) {
+    std::array<std::string, 2> caught;
+    std::barrier both(2);
+    const auto text = error_of([&] {
+      test::run_ranks(2, [&](comm::Group& group) {
+        auto net = make_seeded_net();
+        DistributedDataParallel replica(*net, group, {.buckets = limits_});
+        replica.begin_step().backward(loss_of(net, data_));
+        fail_in_backward(net);
+        auto step = replica.begin_step();
+        auto& error = caught.at(static_cast<std::size_t>(group.rank()));
+        error = error_of([&] { step.backward(loss_of(net, data_)); });
+        both.arrive_and_wait();
+        call(replica);
+      });
+    });
+    for (const auto& error : caught) EXPECT_EQ(error, "out of memory");
+    EXPECT_THAT(text, HasSubstr("the backward pass of step 2 ended with an error before all "
+                                "gradients were averaged"));
+  }
+}
+
+// Nothing is on its way: the program may leave the step out.
+TEST_F(DataParallel, StepMayFollowAnErrorThatAllRanksReport) {
+  if (test::on_device()) GTEST_SKIP() << "a device finds the loss in the next step";
+  test::run_ranks(2, [&](comm::Group& group) {
+    auto net = make_seeded_net();
+    DistributedDataParallel replica(*net, group, {.buckets = limits_});
+    auto optimizer = make_optimizer(net);
+    for (int s = 0; s < 4; ++s) {
+      const double scale = s == 1 && group.rank() == 1 ? std::nan("") : 1;
+      const auto text = error_of([&] {
+        auto step = replica.begin_step();
+        step.backward(loss_of(net, data_.part(group.rank(), 2)) * scale);
+        step.apply(optimizer);
+      });
+      EXPECT_EQ(text.empty(), s != 1) << text;
+    }
+    replica.require_same_parameters();
+  });
+}
+
+TEST_F(DataParallel, SingleRankMayContinueAfterAnErrorInBackward) {
+  test::run_ranks(1, [&](comm::Group& group) {
+    auto net = make_seeded_net();
+    DistributedDataParallel replica(*net, group, {.buckets = limits_});
+    auto& weight = net->ptr<torch::nn::LinearImpl>(0)->weight;
+    const auto hook = weight.register_hook(
+        [](const torch::Tensor&) -> torch::Tensor { throw std::runtime_error("out of memory"); });
+    EXPECT_THROW(replica.begin_step().backward(loss_of(net, data_)), std::runtime_error);
+    weight.remove_hook(hook);
+    replica.begin_step().backward(loss_of(net, data_));
+    EXPECT_TRUE(weight.grad().defined());
+  });
+}
+
+TEST_F(DataParallel, StepIsOverWhenAnotherOneBegins) {
+  const auto use_old = [&](const std::function<void(GradientStep&, torch::nn::Sequential&)>& use) {
+    return error_of_step([&](DistributedDataParallel& replica, torch::nn::Sequential& net) {
+      auto old = replica.begin_step();
+      replica.begin_step();
+      use(old, net);
+    });
+  };
+  const auto over = HasSubstr("step 1 is over, because begin_step() has begun step 2");
+  EXPECT_THAT(use_old([&](GradientStep& old, auto& net) { old.backward(loss_of(net, data_)); }),
+              over);
+  EXPECT_THAT(use_old([](GradientStep& old, auto&) { old.without_data(); }), over);
+  EXPECT_THAT(error_of_step([&](DistributedDataParallel& replica, torch::nn::Sequential& net) {
+                auto optimizer = make_optimizer(net);
+                auto old = replica.begin_step();
+                old.backward(loss_of(net, data_));
+                replica.begin_step();
+                old.apply(optimizer);
+              }),
+              over);
+}
+
+TEST_F(DataParallel, AveragedGradientsAreNotSummedAgain) {
+  EXPECT_THAT(error_of_step([&](DistributedDataParallel& replica, torch::nn::Sequential& net) {
+                auto step = replica.begin_step();
+                step.backward(loss_of(net, data_));
+                step.without_data();
+              }),
+              HasSubstr("without_data() was called after the gradients of the step were averaged"));
 }
 
 }  // namespace
