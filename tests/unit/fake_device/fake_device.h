@@ -25,7 +25,11 @@
 // allocator of a GPU gives it to the next request on that stream. Thus a tensor that another stream
 // still uses when it is freed is reported, unless record_stream() was called.
 //
-// Not simulated: the values that a program reads too early, kernels that fail by themselves (see
+// A copy to pinned memory for which nobody waits is different: it arrives when its stream comes to
+// it, which fake::hold() delays, and the memory has other values before. So a host that reads it
+// too early reads nonsense.
+//
+// Not simulated: other values that a program reads too early, kernels that fail by themselves (see
 // fake::break_device), time, reuse of memory, and graphs. A stream that stands still for a minute
 // (fake::hold) is an error of the next operator.
 #pragma once

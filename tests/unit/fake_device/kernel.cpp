@@ -128,13 +128,13 @@ void Kernel::resize_like_host(const Written& written) {
   impl->set_sizes_and_strides(host.sizes(), host.strides(), host.storage_offset());
 }
 
-void Kernel::launch() {
+void Kernel::launch(const std::function<void()>& run) {
   for (const auto& written : written_) {
     resize_like_host(written);
     const auto ranges = ranges_of(written.device);
     writes_.insert(writes_.end(), ranges.begin(), ranges.end());
   }
-  fake_device::launch(stream_, name_, reads_, writes_);
+  fake_device::launch(stream_, name_, reads_, writes_, run);
 }
 
 void Kernel::wait_on_host() {

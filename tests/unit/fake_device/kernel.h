@@ -7,6 +7,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Stream.h>
 
+#include <functional>
 #include <list>
 #include <string>
 #include <vector>
@@ -27,8 +28,8 @@ class Kernel {
   // A tensor of the device with the values of a result, undefined if `result` is.
   at::Tensor keep(const at::Tensor& result);
   // Puts the kernel on the stream. Tensors of writes() that the operator has resized get their new
-  // size and memory first.
-  void launch();
+  // size and memory first. `run` is called when the stream comes to the kernel.
+  void launch(const std::function<void()>& run = {});
   // After launch(), if the program needs a value on the host.
   void wait_on_host();
 

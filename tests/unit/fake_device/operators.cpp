@@ -14,6 +14,8 @@
 #include <c10/core/Event.h>
 #include <torch/library.h>
 
+#include <cstring>
+
 #include "tests/unit/fake_device/kernel.h"
 #include "tests/unit/fake_device/memory.h"
 #include "tests/unit/fake_device/streams.h"
@@ -123,6 +125,15 @@ void copy_between_devices(const at::Tensor& from, const at::Tensor& to) {
   after.block(target);
 }
 
+// A copy to pinned memory for which the program does not wait: the memory has other values until
+// the stream has come to the copy, and is not freed before.
+void copy_later(Kernel& kernel, const at::Tensor& values, const at::Tensor& to) {
+  constexpr int kOther = 0xee;
+  const auto source = values.clone();
+  std::memset(to.data_ptr(), kOther, to.nbytes());
+  kernel.launch([source, to] { std::memcpy(to.data_ptr(), source.data_ptr(), to.nbytes()); });
+}
+
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_blocking) {
   if (self.device().type() == kType && to.device().type() == kType &&
       self.device() != to.device()) {
@@ -135,6 +146,12 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_bloc
                                 : "a copy",
                 to_host ? self.device() : to.device());
   const auto values = kernel.reads(self);
+  const bool is_plain = to.is_contiguous() && values.is_contiguous() &&
+                        to.scalar_type() == values.scalar_type() && to.sizes() == values.sizes();
+  if (to_host && is_plain && !copy_waits(to, non_blocking)) {
+    copy_later(kernel, values, to);
+    return to;
+  }
   kernel.writes(to).copy_(values);
   kernel.launch();
   if (to_host && copy_waits(to, non_blocking)) kernel.wait_on_host();

@@ -125,9 +125,10 @@ void wait_on_host(const c10::Stream& stream, const std::string& name) {
 }
 
 void launch(const c10::Stream& stream, const std::string& name,
-            const std::vector<fake::Range>& reads, const std::vector<fake::Range>& writes) {
+            const std::vector<fake::Range>& reads, const std::vector<fake::Range>& writes,
+            const std::function<void()>& run) {
   const comm::DeviceScope scope(calls(), stream.device_index());
-  fake::launch(handle_of(stream), name, reads, writes, {});
+  fake::launch(handle_of(stream), name, reads, writes, run);
 }
 
 bool in_use(const fake::Range& range) {

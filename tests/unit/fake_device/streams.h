@@ -4,6 +4,7 @@
 
 #include <c10/core/Stream.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,10 @@ void drain(const c10::Stream& stream);
 // thread has seen what the stream has seen.
 void wait_on_host(const c10::Stream& stream, const std::string& name);
 void count_host_wait(const std::string& name);
-// A kernel on a stream that does nothing but access memory.
+// A kernel on a stream that accesses memory; `run` is what it does, and must not call the fake.
 void launch(const c10::Stream& stream, const std::string& name,
-            const std::vector<fake::Range>& reads, const std::vector<fake::Range>& writes);
+            const std::vector<fake::Range>& reads, const std::vector<fake::Range>& writes,
+            const std::function<void()>& run = {});
 // Whether work that has not run yet uses the memory.
 bool in_use(const fake::Range& range);
 
