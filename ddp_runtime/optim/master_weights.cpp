@@ -46,7 +46,6 @@ torch::Tensor MasterWeights::values_of(const torch::Tensor& parameter) {
   const torch::NoGradGuard no_grad;
   if (may_have_changed(masters_.at(parameter.unsafeGetTensorImpl()))) {
     take_changes(parameter.detach(), values);
-    note_rounded(parameter);
   }
   return values;
 }

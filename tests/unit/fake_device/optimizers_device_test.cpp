@@ -293,7 +293,6 @@ TEST_P(FusedOptimizers, StepInPartsWithoutAHostWait) {
   }
 }
 
-// Steps without a flag wait for the flags before them, and settle_step() still follows.
 // One conversion of all gradients, one update of all masters, one rounding of all weights.
 TEST_P(FusedOptimizers, UpdateMastersOfShortWeightsWithoutAHostWait) {
   Tensors host;
@@ -327,6 +326,51 @@ TEST_P(FusedOptimizers, UpdateMastersOfShortWeightsWithoutAHostWait) {
   }
 }
 
+// On a device, masters notice a new version and other memory. A write through `.data()` leaves no
+// trace, and the next step undoes it.
+TEST_P(FusedOptimizers, MastersTakeWritesThatLeaveATrace) {
+  auto weights = torch::randn({50}).to(torch::kBFloat16).to(device()).requires_grad_(true);
+  const auto reference = weights.detach().cpu().to(torch::kFloat32).requires_grad_(true);
+  const auto ours = GetParam().ours({weights});
+  const auto theirs = GetParam().theirs({reference});
+  dynamic_cast<optim::KeepsMasters&>(*ours).keep_masters();
+  const auto step = [&] {
+    const auto gradient = (torch::randn({50}) * 1e-2).to(torch::kBFloat16);
+    weights.mutable_grad() = gradient.to(device());
+    reference.mutable_grad() = gradient.to(torch::kFloat32);
+    ours->step();
+    theirs->step();
+    const auto expected = reference.detach().to(torch::kBFloat16);
+    EXPECT_TRUE(torch::allclose(weights.detach().cpu(), expected, 1e-2, 1e-3));
+  };
+  step();
+  const torch::NoGradGuard no_grad;
+  weights.data().fill_(100);
+  step();
+  weights.clamp_(-0.5, 0.5);
+  reference.clamp_(-0.5, 0.5);
+  step();
+  const auto loaded = torch::randn({50}).to(torch::kBFloat16);
+  weights.set_data(loaded.to(device()));
+  reference.copy_(loaded);
+  step();
+}
+
+TEST_F(FakeDeviceTest, MastersFollowTheirWeightsToADevice) {
+  const auto weights = torch::ones({4}, torch::kBFloat16).requires_grad_(true);
+  Fusing<optim::SGD> optimizer({weights}, SGDOptions(0.5));
+  optimizer.keep_masters();
+  weights.mutable_grad() = torch::ones_like(weights);
+  optimizer.step();
+  weights.mutable_grad().reset();
+  const auto moved = weights.detach().to(device());
+  weights.unsafeGetTensorImpl()->shallow_copy_from(moved.getIntrusivePtr());
+  weights.mutable_grad() = torch::ones_like(weights);
+  optimizer.step();
+  EXPECT_TRUE(torch::equal(weights.detach().cpu(), torch::zeros({4}, torch::kBFloat16)));
+}
+
+// Steps without a flag wait for the flags before them, and settle_step() still follows.
 TEST_P(FusedOptimizers, UsualStepMayFollowBeforeTheFlagIsKnown) {
   for (const bool in_parts : {false, true}) {
     Twins twins({{3}, {4, 5}});

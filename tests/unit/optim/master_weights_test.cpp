@@ -285,6 +285,20 @@ TEST_P(MasterWeightsOf, TakeWritesThatLeaveNoTrace) {
   pair.expect_same();
 }
 
+// SGD without momentum has no state whose shape would have to fit.
+TEST(MasterWeights, TakeWeightsOfAnotherShape) {
+  auto p = torch::ones({4}, torch::kBFloat16).requires_grad_(true);
+  SGD optimizer({p}, torch::optim::SGDOptions(0.5));
+  optimizer.keep_masters();
+  for (const std::int64_t size : {4, 6}) {
+    p.mutable_grad().reset();
+    p.set_data(torch::full({size}, 3, torch::kBFloat16));
+    p.mutable_grad() = torch::ones_like(p);
+    optimizer.step();
+    EXPECT_TRUE(torch::equal(p, torch::full({size}, 2.5, torch::kBFloat16))) << size;
+  }
+}
+
 TEST(MasterWeights, StateOfTheShortTypeIsRefused) {
   const auto p = torch::ones({4}, torch::kBFloat16).requires_grad_(true);
   AdamW optimizer({p}, torch::optim::AdamWOptions(0.1));
