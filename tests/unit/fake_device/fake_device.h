@@ -30,16 +30,31 @@
 // too early reads nonsense.
 //
 // Not simulated: other values that a program reads too early, kernels that fail by themselves (see
-// fake::break_device), time, reuse of memory, and graphs. A stream that stands still for a minute
+// fake::break_device), time, and reuse of memory. A stream that stands still for a minute
 // (fake::hold) is an error of the next operator.
+//
+// Note [Graphs of the fake device]
+// An operator on a stream that is captured computes, too, because it has to give its result a
+// shape. But it does not change memory that was there before the capture: it writes to a copy,
+// which is dropped at the end. The memory of its results belongs to the graph, and contains NaN
+// until the first replay. A replay runs the operators again, on the real memory, in the order of
+// the capture, and each puts its accesses on the stream as if it had been called. So a program that
+// forgets to copy a batch to where the graph reads it computes with the old batch, as on a GPU.
+//
+// A capture refuses what CUDA refuses in the mode "thread local", with its words: waits of the host
+// and values for it, copies with pageable memory, allocations other than those of libtorch, and
+// questions about events of the capture. Not simulated: captures of several streams, of copies
+// between devices and of collectives, and operators that give a tensor another size.
 #pragma once
 
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/parallel/device_graph.h"
 #include "tests/unit/comm/fake_gpu/fake_gpu.h"
 
 namespace ddp::fake_device {
@@ -61,10 +76,15 @@ void release();
 std::vector<std::string> host_wait_names();
 int host_waits();
 void forget_host_waits();
+// The operators, copies and replays that the program has put on streams since reset(), on all
+// devices and threads.
+int launches();
 
 inline c10::Device device(int index = 0) {
   return {kType, static_cast<c10::DeviceIndex>(index)};
 }
+// A graph for work of a device, for tests: see MakeGraph.
+std::unique_ptr<DeviceGraph> make_graph(torch::Device of);
 // The handle of a stream for comm::Buffer: nullptr for the default stream.
 void* handle_of(const c10::Stream& stream);
 // The current stream of this thread.

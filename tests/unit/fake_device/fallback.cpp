@@ -2,15 +2,18 @@
 // All other operators: the CPU's operator on the same memory. Like at::native::cpu_fallback, which
 // copies the tensors instead.
 #include <ATen/core/Generator.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 #include <torch/library.h>
 
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/fake_device/generator.h"
@@ -82,29 +85,67 @@ class Call {
       needs_host = needs_host || !has_tensors;
       stack_.push_back(has_tensors ? to_device(i, results[i]) : results[i]);
     }
-    kernel_.launch();
+    kernel_.launch([this] { return again(); });
     if (needs_host) kernel_.wait_on_host();
   }
 
  private:
+  // The operator on the real memory, for replays. Values that are on the host are captured.
+  Kernel::Again again() {
+    std::vector<c10::IValue> arguments;
+    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+      arguments.push_back(for_host(i, [](const at::Tensor& tensor, bool) {
+        if (!tensor.defined()) return tensor;
+        return is_device_tensor(tensor) ? Kernel::real_memory(tensor) : tensor.clone();
+      }));
+    }
+    // The results that are not arguments, by their number.
+    std::vector<std::vector<at::Tensor>> outputs(schema_.returns().size());
+    const auto* const results = &stack_[stack_.size() - outputs.size()];
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (schema_.returns()[i].alias_info() != nullptr) continue;
+      for (const auto& tensor : tensors_of(results[i])) {
+        outputs[i].push_back(tensor.defined() ? Kernel::real_memory(tensor) : tensor);
+      }
+    }
+    return [op = op_, arguments = std::move(arguments), outputs = std::move(outputs)] {
+      const at::AutoDispatchBelowAutograd below;
+      torch::jit::Stack stack = arguments;
+      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+      const auto results = torch::jit::pop(stack, outputs.size());
+      for (std::size_t i = 0; i < outputs.size(); ++i) {
+        const auto values = tensors_of(results[i]);
+        for (std::size_t k = 0; k < outputs[i].size(); ++k) {
+          if (outputs[i][k].defined()) outputs[i][k].copy_(values.at(k));
+        }
+      }
+    };
+  }
+
   at::Tensor host_tensor(const at::Tensor& tensor, bool written) {
     return written ? kernel_.writes(tensor) : kernel_.reads(tensor);
   }
 
   c10::IValue to_host(std::size_t i) {
+    return for_host(
+        i, [this](const at::Tensor& tensor, bool written) { return host_tensor(tensor, written); });
+  }
+
+  // An argument for the CPU's operator, whose tensors are those that `host` makes of its own.
+  template <class Host>
+  c10::IValue for_host(std::size_t i, const Host& host) const {
     const auto& value = arguments_[i];
     const bool written = is_written(schema_, i);
-    if (value.isTensor()) return host_tensor(value.toTensor(), written);
+    if (value.isTensor()) return host(value.toTensor(), written);
     if (value.isTensorList()) {
       c10::List<at::Tensor> list;
-      for (const auto& tensor : value.toTensorVector())
-        list.push_back(host_tensor(tensor, written));
+      for (const auto& tensor : value.toTensorVector()) list.push_back(host(tensor, written));
       return list;
     }
     if (value.isOptionalTensorList()) {
       c10::List<std::optional<at::Tensor>> list;
       for (const std::optional<at::Tensor> tensor : value.toOptionalTensorList()) {
-        list.push_back(tensor ? std::optional(host_tensor(*tensor, written)) : std::nullopt);
+        list.push_back(tensor ? std::optional(host(*tensor, written)) : std::nullopt);
       }
       return list;
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/unit/fake_device/fake_device.h"
+#include "tests/unit/fake_device/recording.h"
 
 namespace ddp::fake_device {
 namespace {
@@ -25,13 +26,20 @@ class DeviceGenerator final : public c10::GeneratorImpl {
   std::uint64_t current_seed() const override { return host_.current_seed(); }
   std::uint64_t seed() override { return host_.seed(); }
   void set_state(const c10::TensorImpl& state) override {
+    require_no_capture();
     host_.unsafeGetGeneratorImpl()->set_state(state);
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    require_no_capture();
     return host_.unsafeGetGeneratorImpl()->get_state();
   }
 
  private:
+  // During a capture, a generator has no state that the host knows.
+  void require_no_capture() const {
+    const auto captured = recording_on(device().index());
+    if (captured) captured->refuse("read or write the state of its random numbers");
+  }
   DeviceGenerator* clone_impl() const override {
     return new DeviceGenerator(device().index(), host_.clone());
   }

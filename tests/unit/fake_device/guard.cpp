@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tests/unit/fake_device/memory.h"
+#include "tests/unit/fake_device/recording.h"
 #include "tests/unit/fake_device/streams.h"
 
 namespace ddp::fake_device {
@@ -26,6 +27,9 @@ bool is_ready(int code) {
   check(code, "finish its work");
   return true;
 }
+
+constexpr const char* kEventOfCapture =
+    "operation not permitted on an event last recorded in a capturing stream";
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kType; }
@@ -62,14 +66,19 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   void* getStreamNativeHandle(const c10::Stream stream) const override { return handle_of(stream); }
   bool queryStream(const c10::Stream& stream) const override {
+    if (const auto captured = recording_of(stream)) captured->refuse("ask for a stream");
     require_working(stream.device_index());
     const comm::DeviceScope scope(calls(), stream.device_index());
     return is_ready(calls().stream_query(handle_of(stream)));
   }
   void synchronizeStream(const c10::Stream& stream) const override {
+    if (const auto captured = recording_of(stream)) captured->refuse("synchronize a stream");
     wait_on_host(stream, "synchronize a stream");
   }
   void synchronizeDevice(const c10::DeviceIndex index) const override {
+    if (const auto captured = recording_on(index_or_current({kType, index}))) {
+      captured->refuse("synchronize a device");
+    }
     count_host_wait("synchronize a device");
     for (const auto& stream : streams_in_use(index_or_current({kType, index}))) {
       drain(stream);
@@ -87,14 +96,22 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
                 event, timed ? comm::cuda::kEventWithTiming : comm::cuda::kEventWithoutTiming),
             "create an event");
     }
+    const bool captured = recording_of(stream) != nullptr;
+    note_event(*event, captured);
+    if (captured) return;  // a place between recorded kernels
     check(calls().event_record(*event, handle_of(stream)), "record an event");
   }
   void block(void* event, const c10::Stream& stream) const override {
     if (event == nullptr) return;
+    const auto recording = recording_of(stream);
+    if (recording && is_captured(event)) return;  // its own stream
+    TORCH_CHECK(!is_captured(event), "the fake device cannot capture a second stream");
+    if (recording) recording->refuse("wait for an event that is not of the capture");
     const comm::DeviceScope scope(calls(), stream.device_index());
     check(calls().stream_wait_event(handle_of(stream), event, 0), "wait for an event");
   }
   bool queryEvent(void* event) const override {
+    TORCH_CHECK(!is_captured(event), kEventOfCapture);
     return event == nullptr || is_ready(calls().event_query(event));
   }
   void synchronizeEvent(void* event) const override {
@@ -102,12 +119,15 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     while (!queryEvent(event)) std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
   double elapsedTime(void* from, void* to, const c10::DeviceIndex) const override {
+    TORCH_CHECK(!is_captured(from) && !is_captured(to), kEventOfCapture);
     float milliseconds = 0;
     check(calls().event_elapsed(&milliseconds, from, to), "tell the time between two events");
     return milliseconds;
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
-    if (event != nullptr) calls().event_destroy(event);
+    if (event == nullptr) return;
+    note_event(event, false);
+    calls().event_destroy(event);
   }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
     record_use(data, stream);

@@ -54,11 +54,12 @@ std::vector<fake::Range> ranges_of(const at::Tensor& tensor) {
   return ranges;
 }
 
-at::Tensor host_view(const at::Tensor& tensor) {
+// `place`: the memory, or a copy of it.
+at::Tensor host_view(const at::Tensor& tensor, void* place) {
   const c10::Storage& storage = tensor.storage();
   c10::Storage same(c10::Storage::use_byte_size_t(), storage.nbytes(),
-                    c10::DataPtr(const_cast<void*>(storage.data()), c10::Device(c10::kCPU)),
-                    c10::GetAllocator(c10::kCPU), /*resizable=*/true);
+                    c10::DataPtr(place, c10::Device(c10::kCPU)), c10::GetAllocator(c10::kCPU),
+                    /*resizable=*/true);
   auto view = at::detail::make_tensor<c10::TensorImpl>(
       std::move(same), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
   view.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(),
@@ -83,9 +84,21 @@ std::size_t extent(const at::Tensor& tensor) {
 Kernel::Kernel(std::string name, const c10::Device& device)
     : name_(std::move(name)),
       guard_(device),
-      stream_(current_stream(guard_.current_device().index())) {
+      stream_(current_stream(guard_.current_device().index())),
+      recording_(recording_of(stream_)) {
   require_working(stream_.device_index());
-  drain(stream_);
+  if (!recording_) drain(stream_);
+}
+
+at::Tensor Kernel::host_view_of(const at::Tensor& tensor, bool writes) {
+  const auto& storage = tensor.storage();
+  return host_view(tensor, recording_ ? recording_->place_of(storage, writes)
+                                      : const_cast<void*>(storage.data()));
+}
+
+at::Tensor Kernel::real_memory(const at::Tensor& tensor) {
+  if (!is_on_device(tensor)) return tensor;
+  return host_view(tensor, const_cast<void*>(tensor.storage().data()));
 }
 
 at::Tensor Kernel::reads(const at::Tensor& tensor) {
@@ -94,14 +107,14 @@ at::Tensor Kernel::reads(const at::Tensor& tensor) {
               tensor.device(), " and ", stream_.device());
   const auto ranges = ranges_of(tensor);
   reads_.insert(reads_.end(), ranges.begin(), ranges.end());
-  return host_view(tensor);
+  return host_view_of(tensor, false);
 }
 
 at::Tensor Kernel::writes(const at::Tensor& tensor) {
   if (!is_on_device(tensor)) return tensor;
   TORCH_CHECK(tensor.device() == stream_.device(), name_, " uses tensors of two devices, ",
               tensor.device(), " and ", stream_.device());
-  return written_.emplace_back(Written{tensor, host_view(tensor)}).host;
+  return written_.emplace_back(Written{tensor, host_view_of(tensor, true)}).host;
 }
 
 at::Tensor Kernel::keep(const at::Tensor& result) {
@@ -118,7 +131,11 @@ at::Tensor Kernel::keep(const at::Tensor& result) {
 void Kernel::resize_like_host(const Written& written) {
   const auto& [device, host] = written;
   auto* impl = device.unsafeGetTensorImpl();
-  if (host.storage().data() != device.storage().data()) {
+  const void* const place =
+      recording_ ? recording_->place_of(device.storage(), true) : device.storage().data();
+  if (host.storage().data() != place) {
+    TORCH_CHECK(!recording_ || place == device.storage().data(), name_,
+                " resizes memory that is older than the capture");
     auto storage = device.storage();
     auto memory = device_allocator()->allocate(host.storage().nbytes());
     std::memcpy(memory.get(), host.storage().data(), host.storage().nbytes());
@@ -128,16 +145,22 @@ void Kernel::resize_like_host(const Written& written) {
   impl->set_sizes_and_strides(host.sizes(), host.strides(), host.storage_offset());
 }
 
-void Kernel::launch(const std::function<void()>& run) {
+void Kernel::launch(const std::function<Again()>& make_again, const std::function<void()>& run) {
   for (const auto& written : written_) {
     resize_like_host(written);
     const auto ranges = ranges_of(written.device);
     writes_.insert(writes_.end(), ranges.begin(), ranges.end());
   }
+  if (recording_) {
+    TORCH_CHECK(make_again, name_, " cannot be captured by the fake device");
+    return recording_->add({name_, reads_, writes_, make_again()});
+  }
+  count_launch();
   fake_device::launch(stream_, name_, reads_, writes_, run);
 }
 
 void Kernel::wait_on_host() {
+  if (recording_) recording_->refuse("wait for " + name_);
   fake_device::wait_on_host(stream_, name_);
 }
 

@@ -10,9 +10,11 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/comm/fake_gpu/machine.h"
+#include "tests/unit/fake_device/recording.h"
 #include "tests/unit/fake_device/streams.h"
 
 namespace ddp::fake_device {
@@ -36,7 +38,21 @@ Freed& freed() {
   return all;
 }
 
+// libtorch's allocator calls CUDA in the mode "relaxed", so that it may allocate while a program
+// captures.
+class RelaxedMode {
+ public:
+  RelaxedMode() { calls().exchange_capture_mode(&mode_); }
+  ~RelaxedMode() { calls().exchange_capture_mode(&mode_); }
+  RelaxedMode(const RelaxedMode&) = delete;
+  RelaxedMode& operator=(const RelaxedMode&) = delete;
+
+ private:
+  int mode_ = 2;
+};
+
 void free_unused() {
+  const RelaxedMode relaxed;
   const std::lock_guard lock(freed().mutex);
   std::erase_if(freed().ranges, [](const fake::Range& range) {
     if (in_use(range)) return false;
@@ -58,6 +74,20 @@ void free_block(void* context) {
   free_unused();
 }
 
+// Memory of a graph, which lives as long as the graph or a tensor needs it.
+void drop_owner(void* context) {
+  delete static_cast<std::shared_ptr<c10::DataPtr>*>(context);
+}
+
+c10::DataPtr shared_with(Recording& graph, c10::DataPtr memory, std::size_t bytes) {
+  auto shared = std::make_shared<c10::DataPtr>(std::move(memory));
+  graph.own(shared, bytes);
+  void* const data = shared->get();
+  const auto device = shared->device();
+  auto owner = std::make_unique<std::shared_ptr<c10::DataPtr>>(std::move(shared));
+  return {data, owner.release(), &drop_owner, device};
+}
+
 struct DeviceAllocator final : c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     int index = 0;
@@ -65,6 +95,7 @@ struct DeviceAllocator final : c10::Allocator {
     if (bytes == 0) return {nullptr, device(index)};
     require_working(index);
     free_unused();
+    const RelaxedMode relaxed;
     void* memory = nullptr;
     const int code = calls().allocate(&memory, bytes);
     TORCH_CHECK_WITH(OutOfMemoryError, code != comm::cuda::kOutOfMemory,
@@ -72,7 +103,9 @@ struct DeviceAllocator final : c10::Allocator {
     check(code, "allocate memory");
     auto block =
         std::make_unique<Block>(Block{{memory, bytes}, current_stream(index), generation(), false});
-    return {memory, block.release(), &free_block, device(index)};
+    c10::DataPtr owned(memory, block.release(), &free_block, device(index));
+    const auto graph = recording_of(current_stream(index));
+    return graph ? shared_with(*graph, std::move(owned), bytes) : std::move(owned);
   }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     default_copy_data(to, from, bytes);
@@ -133,6 +166,12 @@ bool is_pinned(const void* data) {
   const auto* at = static_cast<const char*>(data);
   const auto after = pinned().blocks.upper_bound(at);
   return after != pinned().blocks.begin() && at < std::prev(after)->second;
+}
+
+bool is_of_device(const void* data) {
+  auto& machine = fake::Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  return machine.find(reinterpret_cast<std::uintptr_t>(data), 1) != nullptr;
 }
 
 int device_of(const void* data) {

@@ -11,6 +11,8 @@ namespace ddp::fake_device {
 c10::Allocator* device_allocator();
 c10::Allocator* pinned_allocator();
 bool is_pinned(const void* data);
+// Whether memory of a device begins here or contains this.
+bool is_of_device(const void* data);
 // The device that owns the memory. Throws c10::Error if there is none.
 int device_of(const void* data);
 // The memory may be used again only when the stream has done what is on it when the memory is

@@ -14,7 +14,9 @@
 #include <c10/core/Event.h>
 #include <torch/library.h>
 
+#include <array>
 #include <cstring>
+#include <vector>
 
 #include "tests/unit/fake_device/kernel.h"
 #include "tests/unit/fake_device/memory.h"
@@ -107,6 +109,10 @@ bool copy_waits(const at::Tensor& host, bool non_blocking) {
 
 // On the stream of the source, in the order of both streams.
 void copy_between_devices(const at::Tensor& from, const at::Tensor& to) {
+  for (const auto& tensor : {from, to}) {
+    TORCH_CHECK(!recording_on(tensor.device().index()),
+                "the fake device cannot capture a copy between devices");
+  }
   const auto source = current_stream(from.device().index());
   const auto target = current_stream(to.device().index());
   c10::Event before(kType);
@@ -131,7 +137,14 @@ void copy_later(Kernel& kernel, const at::Tensor& values, const at::Tensor& to) 
   constexpr int kOther = 0xee;
   const auto source = values.clone();
   std::memset(to.data_ptr(), kOther, to.nbytes());
-  kernel.launch([source, to] { std::memcpy(to.data_ptr(), source.data_ptr(), to.nbytes()); });
+  kernel.launch({}, [source, to] { std::memcpy(to.data_ptr(), source.data_ptr(), to.nbytes()); });
+}
+
+// A replay uses the memory of the host that the program gave to the captured copy.
+void require_page_locked(const at::Tensor& memory) {
+  const auto* data = memory.const_data_ptr();
+  TORCH_CHECK(is_pinned(data) || is_of_device(data),
+              "the replay of a copy uses page-locked memory that has been freed");
 }
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_blocking) {
@@ -148,12 +161,18 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& to, bool non_bloc
   const auto values = kernel.reads(self);
   const bool is_plain = to.is_contiguous() && values.is_contiguous() &&
                         to.scalar_type() == values.scalar_type() && to.sizes() == values.sizes();
-  if (to_host && is_plain && !copy_waits(to, non_blocking)) {
+  if (to_host && is_plain && !copy_waits(to, non_blocking) && !kernel.is_captured()) {
     copy_later(kernel, values, to);
     return to;
   }
   kernel.writes(to).copy_(values);
-  kernel.launch();
+  kernel.launch([&] {
+    return [from = Kernel::real_memory(self), target = Kernel::real_memory(to)] {
+      require_page_locked(from);
+      require_page_locked(target);
+      target.copy_(from);
+    };
+  });
   if (to_host && copy_waits(to, non_blocking)) kernel.wait_on_host();
   if (self.is_cpu() && copy_waits(self, non_blocking)) kernel.wait_on_host();
   return to;
@@ -166,16 +185,34 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& to) {
 
 // ---- operators with names of their own
 
+// What a convolution needs besides its tensors.
+struct Geometry {
+  std::vector<int64_t> stride;
+  std::vector<int64_t> padding;
+  std::vector<int64_t> dilation;
+  bool transposed;
+  std::vector<int64_t> output_padding;
+  int64_t groups;
+};
+
 at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const MaybeTensor& bias,
                        Sizes stride, Sizes padding, Sizes dilation, bool transposed,
                        Sizes output_padding, int64_t groups) {
+  const Geometry geometry{stride.vec(), padding.vec(),        dilation.vec(),
+                          transposed,   output_padding.vec(), groups};
+  const auto compute = [g = geometry](const at::Tensor& x, const at::Tensor& w,
+                                      const MaybeTensor& b) {
+    return at::convolution(x, w, b, g.stride, g.padding, g.dilation, g.transposed, g.output_padding,
+                           g.groups);
+  };
   Kernel kernel("aten::convolution", input.device());
-  const auto x = kernel.reads(input);
-  const auto w = kernel.reads(weight);
-  const MaybeTensor b = bias ? MaybeTensor(kernel.reads(*bias)) : std::nullopt;
-  auto result = kernel.keep(
-      at::convolution(x, w, b, stride, padding, dilation, transposed, output_padding, groups));
-  kernel.launch();
+  const auto result = kernel.keep(compute(kernel.reads(input), kernel.reads(weight),
+                                          bias ? MaybeTensor(kernel.reads(*bias)) : std::nullopt));
+  kernel.launch([&] {
+    return [compute, x = Kernel::real_memory(input), w = Kernel::real_memory(weight),
+            b = bias ? MaybeTensor(Kernel::real_memory(*bias)) : std::nullopt,
+            out = Kernel::real_memory(result)] { out.copy_(compute(x, w, b)); };
+  });
   return result;
 }
 
@@ -183,17 +220,31 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
     const at::Tensor& gradient, const at::Tensor& input, const at::Tensor& weight, Sizes stride,
     Sizes padding, Sizes dilation, bool transposed, Sizes output_padding, int64_t groups,
     std::array<bool, 3> wanted) {
-  Kernel kernel("aten::convolution_backward", input.device());
-  const auto g = kernel.reads(gradient);
-  const auto x = kernel.reads(input);
-  const auto w = kernel.reads(weight);
+  const Geometry geometry{stride.vec(), padding.vec(),        dilation.vec(),
+                          transposed,   output_padding.vec(), groups};
   const int64_t outputs = transposed ? weight.size(1) * groups : weight.size(0);
-  const auto [dx, dw, db] =
-      at::convolution_backward(g, x, w, at::OptionalIntArrayRef({outputs}), stride, padding,
-                               dilation, transposed, output_padding, groups, wanted);
-  auto results = std::tuple(kernel.keep(dx), kernel.keep(dw), kernel.keep(db));
-  kernel.launch();
-  return results;
+  const auto compute = [g = geometry, outputs, wanted](const at::Tensor& dy, const at::Tensor& x,
+                                                       const at::Tensor& w) {
+    const auto [dx, dw, db] =
+        at::convolution_backward(dy, x, w, at::OptionalIntArrayRef({outputs}), g.stride, g.padding,
+                                 g.dilation, g.transposed, g.output_padding, g.groups, wanted);
+    return std::array{dx, dw, db};
+  };
+  Kernel kernel("aten::convolution_backward", input.device());
+  auto results = compute(kernel.reads(gradient), kernel.reads(input), kernel.reads(weight));
+  for (auto& result : results) result = kernel.keep(result);
+  kernel.launch([&] {
+    std::array<at::Tensor, 3> places;
+    for (std::size_t i = 0; i < places.size(); ++i) places[i] = Kernel::real_memory(results[i]);
+    return [compute, dy = Kernel::real_memory(gradient), x = Kernel::real_memory(input),
+            w = Kernel::real_memory(weight), places] {
+      const auto values = compute(dy, x, w);
+      for (std::size_t i = 0; i < places.size(); ++i) {
+        if (places[i].defined()) places[i].copy_(values[i]);
+      }
+    };
+  });
+  return {results[0], results[1], results[2]};
 }
 
 // A tensor of the CPU that differs from `tensor` in its values.

@@ -46,6 +46,7 @@ HostWaits& waits() {
 }
 
 std::atomic<int> generations{0};
+std::atomic<int> launches_so_far{0};
 
 std::size_t index_of(const c10::Device& device) {
   return static_cast<std::size_t>(device.index());
@@ -117,6 +118,10 @@ void count_host_wait(const std::string& name) {
   waits().names.push_back(name);
 }
 
+void count_launch() {
+  ++launches_so_far;
+}
+
 void wait_on_host(const c10::Stream& stream, const std::string& name) {
   count_host_wait(name);
   drain(stream);
@@ -174,6 +179,11 @@ void reset(const fake::Knobs& knobs) {
   ++generations;
   fake::reset(knobs);
   forget_host_waits();
+  launches_so_far = 0;
+}
+
+int launches() {
+  return launches_so_far;
 }
 
 void release() {

@@ -28,6 +28,7 @@ void drain(const c10::Stream& stream);
 // thread has seen what the stream has seen.
 void wait_on_host(const c10::Stream& stream, const std::string& name);
 void count_host_wait(const std::string& name);
+void count_launch();
 // A kernel on a stream that accesses memory; `run` is what it does, and must not call the fake.
 void launch(const c10::Stream& stream, const std::string& name,
             const std::vector<fake::Range>& reads, const std::vector<fake::Range>& writes,

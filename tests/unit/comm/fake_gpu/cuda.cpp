@@ -18,11 +18,20 @@ constexpr int kNoDevice = 100;
 constexpr int kInvalidDevice = 101;
 constexpr int kNotReady = 600;
 constexpr int kInvalidHandle = 400;
+constexpr int kUnsupportedInCapture = 900;
+constexpr int kRelaxed = 2;
 constexpr unsigned kDisableTiming = 2;
 
 thread_local int current_device = 0;
 // Keeps errors until the program asks for them, also the answer "not ready".
 thread_local int last_error = 0;
+
+struct Capture {
+  int mode = 0;  // of the calls of this thread
+  bool captures = false;
+  bool valid = true;
+};
+thread_local Capture capture;
 
 int remember(int code) {
   if (code != kCudaSuccess) last_error = code;
@@ -39,6 +48,23 @@ int error_of_device(const Machine& machine, int device) {
 
 int device_of_this_thread() {
   return current_device;
+}
+
+void begin_capture() {
+  capture.captures = true;
+  capture.valid = true;
+}
+
+bool end_capture() {
+  capture.captures = false;
+  return capture.valid;
+}
+
+bool refused_in_capture() {
+  if (!capture.captures || capture.mode == kRelaxed) return false;
+  capture.valid = false;
+  remember(kUnsupportedInCapture);
+  return true;
 }
 
 Stream& Machine::stream_of(void* handle) {
@@ -143,6 +169,7 @@ const char* cudaGetErrorString(int code) {
   if (code == 35) return "CUDA driver version is insufficient for CUDA runtime version";
   if (code == 700) return "an illegal memory access was encountered";
   if (code == 100) return "no CUDA-capable device is detected";
+  if (code == 900) return "operation not permitted when stream is capturing";
   return "fake trouble";
 }
 int cudaRuntimeGetVersion(int* version) {
@@ -176,8 +203,7 @@ int cudaDeviceGetPCIBusId(char* text, int length, int device) {
   return 0;
 }
 int cudaThreadExchangeStreamCaptureMode(int* mode) {
-  thread_local int current = 0;
-  std::swap(current, *mode);
+  std::swap(ddp::fake::capture.mode, *mode);
   return 0;
 }
 int cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
@@ -208,6 +234,7 @@ int cudaStreamDestroy(void* handle) {
   return 0;
 }
 int cudaStreamQuery(void* handle) {
+  if (ddp::fake::refused_in_capture()) return ddp::fake::kUnsupportedInCapture;
   auto& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
   machine.advance();
@@ -274,6 +301,7 @@ int cudaEventRecord(void* handle, void* on) {
   return 0;
 }
 int cudaEventQuery(void* handle) {
+  if (ddp::fake::refused_in_capture()) return ddp::fake::kUnsupportedInCapture;
   auto& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
   machine.advance();
@@ -291,6 +319,7 @@ int cudaEventQuery(void* handle) {
 }
 // Not ready unless both were found reached, although a GPU may know it by now.
 int cudaEventElapsedTime(float* milliseconds, void* begin, void* end) {
+  if (ddp::fake::refused_in_capture()) return ddp::fake::kUnsupportedInCapture;
   auto& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
   if (!machine.events.contains(begin) || !machine.events.contains(end)) {
@@ -320,21 +349,25 @@ int cudaMemsetAsync(void* memory, int value, std::size_t bytes, void* stream) {
   return 0;
 }
 int cudaMalloc(void** memory, std::size_t bytes) {
+  if (ddp::fake::refused_in_capture()) return ddp::fake::kUnsupportedInCapture;
   auto& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
   return ddp::fake::allocate(machine, memory, bytes, ddp::fake::Owner::cuda);
 }
 int cudaFree(void* memory) {
+  if (ddp::fake::refused_in_capture()) return ddp::fake::kUnsupportedInCapture;
   auto& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
   return ddp::fake::release(machine, memory, ddp::fake::Owner::cuda);
 }
 int cudaMallocHost(void** memory, std::size_t bytes) {
+  if (ddp::fake::refused_in_capture()) return ddp::fake::kUnsupportedInCapture;
   auto& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
   return ddp::fake::allocate(machine, memory, bytes, ddp::fake::Owner::page_locked);
 }
 int cudaFreeHost(void* memory) {
+  if (ddp::fake::refused_in_capture()) return ddp::fake::kUnsupportedInCapture;
   auto& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
   return ddp::fake::release(machine, memory, ddp::fake::Owner::page_locked);

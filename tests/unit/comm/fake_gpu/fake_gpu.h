@@ -85,4 +85,11 @@ void launch(void* stream, const std::string& name, const std::vector<Range>& rea
 // This thread reads or writes device memory itself.
 void touch(const std::string& who, Range range, bool writes);
 
+// This thread captures a graph in CUDA's mode "thread local", until end_capture(): of its calls,
+// those that allocate or free memory, or ask whether work has run, return the error of a capture
+// and invalidate it, except in the mode "relaxed".
+void begin_capture();
+// Returns whether the capture is valid.
+bool end_capture();
+
 }  // namespace ddp::fake

@@ -199,6 +199,8 @@ class Machine {
 };
 
 int device_of_this_thread();
+// Whether a call is forbidden because this thread captures, which invalidates the capture.
+bool refused_in_capture();
 std::string describe(const Operation& operation);
 std::size_t size_of_type(int type);
 

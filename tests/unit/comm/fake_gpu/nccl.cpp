@@ -363,6 +363,7 @@ int ncclGroupEnd() {
 }
 
 int ncclMemAlloc(void** memory, std::size_t bytes) {
+  if (ddp::fake::refused_in_capture()) return ddp::fake::kUnhandledCudaError;
   auto& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
   return ddp::fake::allocate(machine, memory, bytes, ddp::fake::Owner::nccl) == 0
@@ -370,6 +371,7 @@ int ncclMemAlloc(void** memory, std::size_t bytes) {
              : ddp::fake::kUnhandledCudaError;
 }
 int ncclMemFree(void* memory) {
+  if (ddp::fake::refused_in_capture()) return ddp::fake::kUnhandledCudaError;
   auto& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
   return ddp::fake::release(machine, memory, ddp::fake::Owner::nccl) == 0
