@@ -27,6 +27,7 @@ namespace {
 // each parameter. All parameters share one tensor, which a kernel fills, so
 // that the host does not wait.
 std::vector<torch::Tensor> steps_on_device(const FusedLists& lists, std::int64_t step) {
+  if (lists.step_number.defined()) return {lists.parameters.size(), lists.step_number};
   const auto options =
       torch::TensorOptions(torch::kFloat32).device(lists.parameters.front().device());
   auto number = torch::full({}, static_cast<double>(step), options);
@@ -38,30 +39,42 @@ std::optional<torch::Tensor> skip_of(const FusedLists& lists) {
   return lists.skip.defined() ? std::optional(lists.skip) : std::nullopt;
 }
 
+// Calls `update` with the learning rate where it is: on the device, or in the options.
+template <class Options, class Update>
+void with_learning_rate(const FusedLists& lists, const Options& options, const Update& update) {
+  lists.learning_rate.defined() ? update(lists.learning_rate) : update(options.lr());
+}
+
 }  // namespace
 
 void fused_sgd(const FusedLists& lists, const torch::optim::SGDOptions& options, bool first) {
-  at::_fused_sgd_(lists.parameters, lists.gradients, lists.averages, options.weight_decay(),
-                  options.momentum(), options.lr(), options.dampening(), options.nesterov(),
-                  /*maximize=*/false, first, /*grad_scale=*/{}, skip_of(lists));
+  with_learning_rate(lists, options, [&](const auto& rate) {
+    at::_fused_sgd_(lists.parameters, lists.gradients, lists.averages, options.weight_decay(),
+                    options.momentum(), rate, options.dampening(), options.nesterov(),
+                    /*maximize=*/false, first, /*grad_scale=*/{}, skip_of(lists));
+  });
 }
 
 void fused_adam(const FusedLists& lists, const torch::optim::AdamOptions& options,
                 std::int64_t step) {
-  const auto [beta1, beta2] = options.betas();
-  at::_fused_adam_(lists.parameters, lists.gradients, lists.averages, lists.square_averages,
-                   lists.max_square_averages, steps_on_device(lists, step), options.lr(), beta1,
-                   beta2, options.weight_decay(), options.eps(), options.amsgrad(),
-                   /*maximize=*/false, /*grad_scale=*/{}, skip_of(lists));
+  const auto betas = options.betas();
+  with_learning_rate(lists, options, [&](const auto& rate) {
+    at::_fused_adam_(lists.parameters, lists.gradients, lists.averages, lists.square_averages,
+                     lists.max_square_averages, steps_on_device(lists, step), rate,
+                     std::get<0>(betas), std::get<1>(betas), options.weight_decay(), options.eps(),
+                     options.amsgrad(), /*maximize=*/false, /*grad_scale=*/{}, skip_of(lists));
+  });
 }
 
 void fused_adam(const FusedLists& lists, const torch::optim::AdamWOptions& options,
                 std::int64_t step) {
-  const auto [beta1, beta2] = options.betas();
-  at::_fused_adamw_(lists.parameters, lists.gradients, lists.averages, lists.square_averages,
-                    lists.max_square_averages, steps_on_device(lists, step), options.lr(), beta1,
-                    beta2, options.weight_decay(), options.eps(), options.amsgrad(),
-                    /*maximize=*/false, /*grad_scale=*/{}, skip_of(lists));
+  const auto betas = options.betas();
+  with_learning_rate(lists, options, [&](const auto& rate) {
+    at::_fused_adamw_(lists.parameters, lists.gradients, lists.averages, lists.square_averages,
+                      lists.max_square_averages, steps_on_device(lists, step), rate,
+                      std::get<0>(betas), std::get<1>(betas), options.weight_decay(), options.eps(),
+                      options.amsgrad(), /*maximize=*/false, /*grad_scale=*/{}, skip_of(lists));
+  });
 }
 
 #else

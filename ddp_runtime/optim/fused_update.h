@@ -36,6 +36,10 @@ struct FusedLists {
   // See Note [Skipped steps]. Float32 scalars on the same device, 1 for a step that is skipped.
   torch::Tensor skip;                        // this step; undefined for a step that is not flagged
   std::vector<torch::Tensor> earlier_skips;  // steps that `step` counts, whatever they turn out
+
+  // See Note [Steps in graphs]. Instead of the options' learning rate, and of `step`; or undefined.
+  torch::Tensor learning_rate;
+  torch::Tensor step_number;
 };
 
 // `first`: the momentum buffers have no values yet.

@@ -65,6 +65,7 @@ struct SgdMethod {
     return {state.momentum_buffer()};
   }
   static bool fits(const Options&) { return true; }
+  static bool has_state(const Options& options) { return options.momentum() != 0; }
   // Parameters with the same number can be updated by one operator.
   static std::int64_t number_of_step(const State* state) { return state == nullptr ? 1 : 2; }
   // The state of a parameter, of the type and order of `values`: see Note [Master weights].
@@ -121,6 +122,7 @@ struct AdamMethod {
     return {state.exp_avg(), state.exp_avg_sq()};
   }
   static bool fits(const Options& options) { return !options.amsgrad(); }
+  static bool has_state(const Options&) { return true; }
   static std::int64_t number_of_step(const State* state) {
     return (state == nullptr ? 0 : state->step()) + 1;
   }

@@ -165,6 +165,41 @@ std::unique_ptr<PartialStep> partial_step_of(typename Method::Optimizer& optimiz
   return step;
 }
 
+template <class Method>
+std::vector<torch::Tensor> capture_step_of(typename Method::Optimizer& optimizer,
+                                           MasterWeights* masters, const torch::Tensor& flag,
+                                           const DeviceNumbers& numbers) {
+  const torch::NoGradGuard no_grad;
+  const auto fuses = [&](torch::DeviceType type) {
+    return kHasFusedUpdates && type == numbers.steps.device().type();
+  };
+  return Step<Method>(optimizer, {.fuses = fuses, .masters = masters}).capture(flag, numbers);
+}
+
+template <class Method>
+void note_replay_of(typename Method::Optimizer& optimizer, MasterWeights* masters,
+                    const std::vector<torch::Tensor>& parameters, const torch::Tensor& flag,
+                    std::deque<FlaggedStep>& unsettled) {
+  FlaggedStep step{flag, {}};
+  for (const auto& parameter : parameters) {
+    Step<Method>::note_replay(optimizer, masters, parameter);
+    step.parts[parameter.unsafeGetTensorImpl()] = {parameter, false};
+  }
+  if (flag.defined()) unsettled.push_back(std::move(step));
+}
+
+// SGD does not count its steps, and the operators do not ask for their number.
+template <class Method>
+std::int64_t steps_made_by(typename Method::Optimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      const auto* const state = find_state<typename Method::State>(optimizer, parameter);
+      if (state != nullptr) return Method::number_of_step(state) - 1;
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 torch::Tensor SGD::step(LossClosure closure) {
@@ -175,6 +210,16 @@ void SGD::settle_step(bool skipped) {
 }
 std::unique_ptr<PartialStep> SGD::begin_partial_step() {
   return partial_step_of<SgdMethod>(*this, means(), next_flag_, unsettled_);
+}
+void SGD::capture_step(const DeviceNumbers& numbers) {
+  captured_.flag = std::exchange(next_flag_, {});
+  captured_.parameters = capture_step_of<SgdMethod>(*this, masters(), captured_.flag, numbers);
+}
+void SGD::note_replay() {
+  note_replay_of<SgdMethod>(*this, masters(), captured_.parameters, captured_.flag, unsettled_);
+}
+std::int64_t SGD::steps_made() {
+  return steps_made_by<SgdMethod>(*this);
 }
 Means SGD::means() const {
   return {rules(), [this](torch::DeviceType type) { return fuses(type); }, masters()};
@@ -188,6 +233,16 @@ void Adam::settle_step(bool skipped) {
 std::unique_ptr<PartialStep> Adam::begin_partial_step() {
   return partial_step_of<AdamCase>(*this, means(), next_flag_, unsettled_);
 }
+void Adam::capture_step(const DeviceNumbers& numbers) {
+  captured_.flag = std::exchange(next_flag_, {});
+  captured_.parameters = capture_step_of<AdamCase>(*this, masters(), captured_.flag, numbers);
+}
+void Adam::note_replay() {
+  note_replay_of<AdamCase>(*this, masters(), captured_.parameters, captured_.flag, unsettled_);
+}
+std::int64_t Adam::steps_made() {
+  return steps_made_by<AdamCase>(*this);
+}
 Means Adam::means() const {
   return {rules(), [this](torch::DeviceType type) { return fuses(type); }, masters()};
 }
@@ -199,6 +254,16 @@ void AdamW::settle_step(bool skipped) {
 }
 std::unique_ptr<PartialStep> AdamW::begin_partial_step() {
   return partial_step_of<AdamWCase>(*this, means(), next_flag_, unsettled_);
+}
+void AdamW::capture_step(const DeviceNumbers& numbers) {
+  captured_.flag = std::exchange(next_flag_, {});
+  captured_.parameters = capture_step_of<AdamWCase>(*this, masters(), captured_.flag, numbers);
+}
+void AdamW::note_replay() {
+  note_replay_of<AdamWCase>(*this, masters(), captured_.parameters, captured_.flag, unsettled_);
+}
+std::int64_t AdamW::steps_made() {
+  return steps_made_by<AdamWCase>(*this);
 }
 Means AdamW::means() const {
   return {rules(), [this](torch::DeviceType type) { return fuses(type); }, masters()};

@@ -19,7 +19,8 @@
 // from those of libtorch's step in the last bits.
 //
 // There, a flag on the GPU can also decide whether a step is skipped, so that the host need not
-// wait for it; see skipped_steps.h.
+// wait for it; see skipped_steps.h. The kernels of a step can be a part of a graph; see
+// captured_step.h.
 //
 // keep_masters() trains parameters in bfloat16 or float16 in float32, see master_weights.h. Those
 // in bfloat16 are then updated in one pass, too.
@@ -35,8 +36,10 @@
 
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <memory>
 
+#include "ddp_runtime/optim/captured_step.h"
 #include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/optim/partial_step.h"
 #include "ddp_runtime/optim/self_check.h"
@@ -46,13 +49,20 @@ namespace ddp::optim {
 
 struct Means;  // how a step may update parameters: see step.h
 
-class SGD : public torch::optim::SGD, public SkipsSteps, public StepsInParts, public KeepsMasters {
+class SGD : public torch::optim::SGD,
+            public SkipsSteps,
+            public StepsInParts,
+            public StepsInGraphs,
+            public KeepsMasters {
  public:
   using torch::optim::SGD::SGD;
 
   torch::Tensor step(LossClosure closure = nullptr) override;
   void settle_step(bool skipped) override;
   std::unique_ptr<PartialStep> begin_partial_step() override;
+  void capture_step(const DeviceNumbers& numbers) override;
+  void note_replay() override;
+  std::int64_t steps_made() override;
 
  protected:
   // The rules of the one pass; null leaves every parameter to libtorch's step.
@@ -68,6 +78,7 @@ class SGD : public torch::optim::SGD, public SkipsSteps, public StepsInParts, pu
 class Adam : public torch::optim::Adam,
              public SkipsSteps,
              public StepsInParts,
+             public StepsInGraphs,
              public KeepsMasters {
  public:
   using torch::optim::Adam::Adam;
@@ -75,6 +86,9 @@ class Adam : public torch::optim::Adam,
   torch::Tensor step(LossClosure closure = nullptr) override;
   void settle_step(bool skipped) override;
   std::unique_ptr<PartialStep> begin_partial_step() override;
+  void capture_step(const DeviceNumbers& numbers) override;
+  void note_replay() override;
+  std::int64_t steps_made() override;
 
  protected:
   virtual const UpdateRules* rules() const { return rules_in_use(Rule::adam); }
@@ -87,6 +101,7 @@ class Adam : public torch::optim::Adam,
 class AdamW : public torch::optim::AdamW,
               public SkipsSteps,
               public StepsInParts,
+              public StepsInGraphs,
               public KeepsMasters {
  public:
   using torch::optim::AdamW::AdamW;
@@ -94,6 +109,9 @@ class AdamW : public torch::optim::AdamW,
   torch::Tensor step(LossClosure closure = nullptr) override;
   void settle_step(bool skipped) override;
   std::unique_ptr<PartialStep> begin_partial_step() override;
+  void capture_step(const DeviceNumbers& numbers) override;
+  void note_replay() override;
+  std::int64_t steps_made() override;
 
  protected:
   virtual const UpdateRules* rules() const { return rules_in_use(Rule::adamw); }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "ddp_runtime/optim/captured_step.h"
 #include "ddp_runtime/optim/fused_update.h"
 #include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/optim/methods.h"
@@ -114,6 +115,35 @@ class Step {
     return step;
   }
 
+  // The kernels of a step for a graph, without what the host notes. Returns the parameters. See
+  // Note [Steps in graphs].
+  std::vector<torch::Tensor> capture(const torch::Tensor& flag, const DeviceNumbers& numbers) {
+    if (shares_memory() || has_rest() || !one_pass_.empty()) {
+      throw RuntimeError(
+          "the optimizer cannot update all parameters by ATen's fused operators: some share memory "
+          "or have gradients or state of another type or layout");
+    }
+    std::vector<torch::Tensor> parameters;
+    for (const auto& part : fused_) {
+      if (!can_be_captured(part) || part.number_of_step != fused_.front().number_of_step) {
+        throw RuntimeError("the optimizer has not updated all parameters equally often");
+      }
+      parameters.push_back(part.parameter);
+    }
+    flag_ = flag;
+    numbers_ = numbers;
+    numbers_.steps.add_(1);
+    if (flag.defined()) numbers_.steps.sub_(flag);
+    update_by_fused_operators(std::exchange(fused_, {}));
+    return parameters;
+  }
+  // Notes what the parts of capture() have left out.
+  static void note_replay(torch::optim::Optimizer& optimizer, MasterWeights* masters,
+                          const torch::Tensor& parameter) {
+    Method::finish(parameter, find_state<typename Method::State>(optimizer, parameter));
+    if (masters != nullptr) masters->note_rounded(parameter);
+  }
+
  private:
   struct Part {
     torch::Tensor parameter;
@@ -129,6 +159,11 @@ class Step {
 
     bool has_master() const { return !values.is_same(parameter); }
   };
+
+  // A first step has no state, or begins it.
+  static bool can_be_captured(const Part& part) {
+    return part.state != nullptr || !Method::has_state(*part.options);
+  }
 
   // Whether the order of libtorch's updates and ours could matter.
   bool rest_shares_storage() const {
@@ -211,6 +246,8 @@ class Step {
     FusedLists lists;
     lists.skip = flag_;
     lists.earlier_skips = parts.front().earlier_flags;
+    lists.learning_rate = numbers_.learning_rate;
+    lists.step_number = numbers_.steps;
     const auto& options = *parts.front().options;
     for (const auto& part : parts) {
       lists.parameters.push_back(part.values);
@@ -221,6 +258,7 @@ class Step {
     if (parts.front().has_master()) lists.gradients = in_float32(lists);
     Method::run_fused(lists, options, parts.front().number_of_step);
     if (parts.front().has_master()) round_masters(parts);
+    if (numbers_.steps.defined()) return;  // the host notes nothing
     for (const auto& part : parts) finish(part);
   }
 
@@ -370,6 +408,7 @@ class Step {
   bool has_rest_ = false;
   bool has_sparse_gradient_ = false;  // among the rest
   torch::Tensor flag_;
+  DeviceNumbers numbers_;  // undefined, except in capture()
 };
 
 }  // namespace ddp::optim
