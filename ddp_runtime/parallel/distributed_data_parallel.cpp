@@ -160,9 +160,20 @@ void DistributedDataParallel::ask(const GradientStep& step) {
   agreement_->ask(facts);
 }
 
+void DistributedDataParallel::capture_backward(const torch::Tensor& loss) {
+  if (group_.size() > 1) {
+    throw UsageError("a step with collectives cannot be captured; capture steps of one rank only");
+  }
+  loss.backward(torch::ones_like(loss));
+}
+
 void DistributedDataParallel::finish() {
   reducer_->finish();
   reducing_ = false;
+  require_agreement();
+}
+
+void DistributedDataParallel::require_agreement() {
   if (agreement_->check()) return;
   throw_different_parameters(group_, parameters_->all(), fmt::format("in step {}", steps_));
 }
@@ -338,6 +349,14 @@ void backward(const torch::Tensor& loss, std::span<GradientStep* const> steps,
   loss.backward(torch::full_like(loss, share * options.weight), options.retain_graph);
   for (auto* const step : steps) step->end_backward();
   for (auto* const step : steps) step->finish_backward();
+}
+
+void GradientStep::replayed(const torch::Tensor& loss) {
+  ++done_;
+  auto& replica = *replica_;
+  if (replica.options_.check_loss) replica.losses_->add(loss);
+  replica.ask(*this);
+  replica.require_agreement();
 }
 
 void GradientStep::without_data() {

@@ -87,6 +87,11 @@ class GradientStep {
   // used, and training resumes from a checkpoint.
   void backward_and_apply(const torch::Tensor& loss, torch::optim::Optimizer& optimizer);
 
+  // Replaces backward() and apply() in a step of one micro-batch that a graph has replayed; see
+  // capture_backward(). `loss` is the tensor of the graph that has this step's loss. Throws what
+  // backward() throws.
+  void replayed(const torch::Tensor& loss);
+
  private:
   void require_possible(const torch::Tensor& loss) const;
   double begin_backward(const torch::Tensor& loss);
@@ -155,6 +160,11 @@ class DistributedDataParallel {
   std::optional<GradientStep> begin_uneven_step(bool have_data, int micro_batches = 1,
                                                 DivideBy divide_by = DivideBy::ranks_with_data);
 
+  // While a graph is captured (Note [Graphs] in device_graph.h): the device's part of backward() in
+  // a step of one micro-batch. The parameters must not have gradients; those that they get belong
+  // to the graph. Throws UsageError with more than one rank, whose collectives cannot be captured.
+  void capture_backward(const torch::Tensor& loss);
+
   // The factor by which the losses of the next steps are multiplied, such as GradScaler::scale().
   // It does not change how gradients are averaged; communication hooks that carry part of a
   // gradient over to a later step need it.
@@ -211,6 +221,7 @@ class DistributedDataParallel {
   GradientStep begin(int micro_batches, int ranks, std::int64_t tag, bool has_data);
   void ask(const GradientStep& step);
   void finish();
+  void require_agreement();
   void mark(profile::Phase phase) noexcept;
   void finish_and_apply(torch::optim::Optimizer& optimizer);
   std::unique_ptr<optim::PartialStep> begin_partial_step(torch::optim::Optimizer& optimizer);

@@ -155,6 +155,7 @@ std::vector<std::string> unlike(const Scaling& scaling) {
       {"deterministic", "deterministic sums"},
       {"checkpoint_activations", "activation checkpointing"},
       {"channels_last", "channels-last memory"},
+      {"graph", "graphs"},
       {"augment", "augmentation"},
       {"heads", "attention heads"}};
   for (const auto& [key, name] : kWork) {

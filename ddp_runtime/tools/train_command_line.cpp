@@ -17,6 +17,7 @@
 #include "ddp_runtime/parallel/cuda.h"
 #include "ddp_runtime/parallel/hooks/compression.h"
 #include "ddp_runtime/tools/validators.h"
+#include "ddp_runtime/train/graph_hindrance.h"
 #include "ddp_runtime/train/option_limits.h"
 #include "slurm_ddp/version.h"
 
@@ -99,6 +100,11 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
       ->capture_default_str();
   app.add_option("--on-nan", c.on_nan,
                  "Action if a loss or gradient is not finite: stop, or skip the update")
+      ->capture_default_str();
+  app.add_option("--graph", c.graph,
+                 "Replay whole steps as a CUDA graph, which saves the launches of their kernels: "
+                 "off; auto, if nothing hinders it (one rank, --accumulate 1); or on, to make a "
+                 "hindrance an error. No GPU has run it yet, hence off")
       ->capture_default_str();
   app.add_flag("--channels-last", t.channels_last,
                "Keep images and weights of convolutions with the channels of a pixel beside each "
@@ -325,6 +331,7 @@ void interpret(TrainCommandLine& c) {
   t.param_type = param_type_of(c.param_type);
   t.schedule = train::parse_schedule(c.schedule);
   t.on_nan = train::parse_on_nan(c.on_nan);
+  t.graph.mode = train::parse_graph_mode(c.graph);
   t.parallel.hook = hooks::by_name(c.comm_hook);
   if (t.param_type != amp::Precision::fp32 && c.comm_hook.starts_with("powersgd")) {
     throw UsageError(

@@ -32,6 +32,7 @@ struct TrainCommandLine {
   std::string backend = "auto";
   std::string schedule = "constant";
   std::string on_nan = "stop";
+  std::string graph = "off";
   std::string augment = "none";
   std::string checkpoint_every = "epoch";
   std::string comm_hook = "off";

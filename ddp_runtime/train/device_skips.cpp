@@ -47,6 +47,10 @@ torch::Tensor DeviceSkips::scaled(const torch::Tensor& loss) const {
 
 void DeviceSkips::ask() {
   if (!watch_losses_) return;
+  if (group_.size() == 1) {
+    bad_ranks_ = bad_loss_.reshape({1});
+    return;
+  }
   bad_ranks_ = torch::zeros({group_.size()}, floats_);
   bad_ranks_.select(0, group_.rank()).copy_(bad_loss_);
   asked_ =
@@ -56,7 +60,7 @@ void DeviceSkips::ask() {
 
 void DeviceSkips::decide(const std::vector<torch::Tensor>& parameters) {
   const torch::NoGradGuard no_grad;
-  if (watch_losses_) asked_.wait();
+  if (watch_losses_ && group_.size() > 1) asked_.wait();
   skip_ = watch_losses_ ? bad_ranks_.max() : torch::zeros({}, floats_);
   if (device_scaler_) {
     device_scaler_->unscale(parameters, skip_);
@@ -76,7 +80,7 @@ void DeviceSkips::put_back(const std::vector<torch::Tensor>& buffers,
   }
 }
 
-std::optional<DeviceSkips::Result> DeviceSkips::end_step(std::int64_t step) {
+torch::Tensor DeviceSkips::facts() const {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> facts{skip_};
   if (device_scaler_) {
@@ -85,9 +89,13 @@ std::optional<DeviceSkips::Result> DeviceSkips::end_step(std::int64_t step) {
   } else {
     facts.insert(facts.end(), 2, torch::zeros({}, floats_));
   }
-  auto all = torch::stack(facts);
-  if (watch_losses_) all = torch::cat({all, bad_ranks_});
-  auto previous = std::exchange(newest_, Step{step, LateTensor(all)});
+  const auto all = torch::stack(facts);
+  return watch_losses_ ? torch::cat({all, bad_ranks_}) : all;
+}
+
+std::optional<DeviceSkips::Result> DeviceSkips::end_step(std::int64_t step,
+                                                         const torch::Tensor& facts) {
+  auto previous = std::exchange(newest_, Step{step, LateTensor(facts)});
   if (!previous) return std::nullopt;
   return result_of(*previous);
 }

@@ -48,9 +48,11 @@ class DeviceSkips {
     std::int64_t step;
     std::string why;  // the reason for a skipped update, the same on all ranks; otherwise empty
   };
-  // After the update of step number `step`. Returns the result of the previous step, unless it is
-  // known already.
-  std::optional<Result> end_step(std::int64_t step);
+  // After the update: what the host has to know about the step, as one tensor.
+  torch::Tensor facts() const;
+  // After the update of step number `step`, with its facts(). Returns the result of the previous
+  // step, unless it is known already.
+  std::optional<Result> end_step(std::int64_t step, const torch::Tensor& facts);
   // Waits for the result of the last step, unless it is known already.
   std::optional<Result> settle();
 

@@ -10,6 +10,12 @@ data::Batch next_batch(data::Prefetcher& batches, profile::StepRecorder& recorde
   return batches.next();
 }
 
+torch::Tensor loss_on_device(const data::Batch& batch, const Objective& objective,
+                             torch::Device device, amp::Precision precision) {
+  const amp::AutocastGuard autocast(device.type(), precision);
+  return loss_of(objective, batch);
+}
+
 torch::Tensor forward_loss(const data::Batch& batch, const Objective& objective,
                            torch::Device device, amp::Precision precision,
                            profile::StepRecorder& recorder) {
@@ -19,8 +25,7 @@ torch::Tensor forward_loss(const data::Batch& batch, const Objective& objective,
     there = to_device(device, batch);
   }
   const auto span = recorder.measure(profile::Phase::forward);
-  const amp::AutocastGuard autocast(device.type(), precision);
-  return loss_of(objective, there);
+  return loss_on_device(there, objective, device, precision);
 }
 
 std::vector<torch::Tensor> copy_buffers(const torch::nn::Module& module) {

@@ -16,9 +16,12 @@ namespace ddp::train {
 // Takes the next micro-batch, and records the time as that of data.
 data::Batch next_batch(data::Prefetcher& batches, profile::StepRecorder& recorder);
 
-// Brings a micro-batch to `device`, runs forward and the loss, and records the time of both. Does
-// not wait for a device if the batch is in pinned memory. Throws UsageError if the loss is not one
-// number.
+// The loss of a batch on `device`. Throws UsageError if it is not one number.
+torch::Tensor loss_on_device(const data::Batch& batch, const Objective& objective,
+                             torch::Device device, amp::Precision precision);
+
+// The same for a micro-batch on the host, which it brings to `device`. Records the time of both.
+// Does not wait for a device if the batch is in pinned memory.
 torch::Tensor forward_loss(const data::Batch& batch, const Objective& objective,
                            torch::Device device, amp::Precision precision,
                            profile::StepRecorder& recorder);

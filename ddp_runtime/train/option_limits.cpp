@@ -27,6 +27,7 @@ void require_within_limits(const TrainOptions& options) {
                          {"decay_epochs", options.decay_epochs,
                           options.schedule == Schedule::step ? 1 : 0, kMaxEpochs},
                          {"staleness", options.staleness.value_or(0), 0, kMaxStaleness},
+                         {"graph.warm_up", options.graph.warm_up, kMinGraphWarmUp, kMaxSteps},
                          {"loader_threads", options.loader_threads, 0, kMaxLoaderThreads}};
   for (const auto& [name, value, least, most] : all) {
     if (value >= least && value <= most) continue;

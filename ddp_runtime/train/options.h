@@ -8,6 +8,7 @@
 #include <string>
 
 #include "ddp_runtime/amp/autocast.h"
+#include "ddp_runtime/parallel/cuda_graph.h"
 #include "ddp_runtime/parallel/options.h"
 #include "ddp_runtime/train/learning_rate.h"
 
@@ -42,6 +43,19 @@ enum class OnNan : std::uint8_t { stop, skip };
 // Throws UsageError listing the valid values.
 OnNan parse_on_nan(const std::string& name);
 
+// Whether a step is captured as a graph, which later steps replay: see docs/gpu.md.
+enum class GraphMode : std::uint8_t {
+  off,
+  automatic,  // if nothing hinders it; otherwise steps run eagerly, and one line says why
+  on,         // what hinders it is an error
+};
+
+struct GraphOptions {
+  GraphMode mode = GraphMode::off;
+  std::int64_t warm_up = 3;  // steps that run eagerly first, at least 3
+  MakeGraph make = make_cuda_graph;
+};
+
 struct TrainOptions {
   // Asynchronous training: the maximum number of steps that a rank may be ahead of the slowest
   // rank. nullopt: synchronous training. See docs/async.md.
@@ -67,6 +81,7 @@ struct TrainOptions {
   // Initial scale of dynamic loss scaling; 0: 65536 with fp16, no scaling otherwise.
   double loss_scale = 0;
   OnNan on_nan = OnNan::stop;
+  GraphOptions graph;
   // Keep images and the weights of convolutions in channels-last memory.
   bool channels_last = false;
   // Decay of an average of the weights, which evaluations use and checkpoints hold; 0: no average.

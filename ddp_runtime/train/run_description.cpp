@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "ddp_runtime/train/graph_hindrance.h"
 #include "ddp_runtime/train/run_difference.h"
 #include "hdf5_ckpt/crc32c.h"
 
@@ -55,7 +56,8 @@ nlohmann::json describe_settings(const TrainTask& task, const TrainOptions& opti
   settings.update({{"batch", options.batch},
                    {"bucket_bytes", options.parallel.buckets.bytes},
                    {"comm_hook", options.parallel.hook ? "set" : "off"},
-                   {"channels_last", options.channels_last ? "yes" : "no"}});
+                   {"channels_last", options.channels_last ? "yes" : "no"},
+                   {"graph", graph_mode_name(options.graph.mode)}});
   // 0 is asynchronous, too.
   if (!options.staleness) settings["staleness"] = "off";
   settings.update(nlohmann::json(task.settings));

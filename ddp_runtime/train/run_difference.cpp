@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/errors.h"
+#include "ddp_runtime/train/graph_hindrance.h"
 
 namespace ddp::train {
 namespace {
@@ -75,6 +76,7 @@ nlohmann::json shared_settings(const TrainOptions& options) {
                    {"loss_scale", options.loss_scale},
                    {"on_nan", options.on_nan == OnNan::stop ? "stop" : "skip"},
                    {"channels_last", options.channels_last},
+                   {"graph", graph_mode_name(options.graph.mode)},
                    {"patience", options.patience},
                    {"dry_run", options.dry_run},
                    {"log_every", options.log_every_steps},

@@ -80,6 +80,11 @@ std::string precision(const TrainOptions& o) {
   return text;
 }
 
+std::string graph_text(const GraphOptions& o) {
+  return fmt::format("one launch per step after {} eager ones{}", o.warm_up,
+                     o.mode == GraphMode::automatic ? ", if nothing hinders it" : "");
+}
+
 std::string checkpoints(const CheckpointOptions& o) {
   const auto when = o.every_epoch ? "epoch" : plural(o.every_steps, "step");
   return fmt::format("{}, every {}, the last {}{}", o.directory.string(), when, o.keep_last,
@@ -123,6 +128,7 @@ std::string run_table(const RunHeader& header, const TrainOptions& o) {
   if (o.ema_decay > 0) {
     row("weights", fmt::format("evaluated and saved as averages, too, with decay {}", o.ema_decay));
   }
+  if (o.graph.mode != GraphMode::off) row("graph", graph_text(o.graph));
   row("seed", std::to_string(o.seed));
   if (!o.checkpoint.directory.empty()) row("checkpoints", checkpoints(o.checkpoint));
   if (!o.report_directory.empty()) row("report", o.report_directory.string());

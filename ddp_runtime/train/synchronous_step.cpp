@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/optim/skipped_steps.h"
 #include "ddp_runtime/parallel/replica.h"
@@ -21,6 +22,8 @@ namespace ddp::train {
 namespace {
 
 using profile::Phase;
+
+constexpr std::size_t kMaxCharacters = 300;  // of an error of the device in a note
 
 DataParallelOptions parallel_options(const TrainOptions& options) {
   auto parallel = options.parallel;
@@ -75,8 +78,7 @@ std::int64_t with_scale(std::int64_t tag, const std::optional<amp::GradScaler>& 
 
 SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
                                  const Objective& objective, const TrainOptions& options,
-                                 profile::StepRecorder& recorder,
-                                 const OptimizerFactory& own_optimizer)
+                                 profile::StepRecorder& recorder, StepParts parts)
     : group_(group),
       module_(module),
       objective_(objective),
@@ -84,7 +86,7 @@ SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
       device_(device_of(module)),
       recorder_(recorder),
       replica_(module, group, parallel_options(options)),
-      optimizer_(make_optimizer(module, options, device_, own_optimizer)),
+      optimizer_(make_optimizer(module, options, device_, parts.optimizer)),
       rates_(*optimizer_),
       scaler_(make_scaler(options)) {
   amp::require_precision(device_.type(), options_.precision);
@@ -93,6 +95,11 @@ SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
   if (objective_.weight) weights_.emplace(group_, objective_);
   if (skips() && device_.is_cpu()) watch_.emplace(group_);
   if (device_.is_cpu()) return;
+  if (parts.graph) {
+    graphed_ = true;
+    graph_.emplace(device_, std::move(parts.graph), options_.graph.warm_up);
+    never_ = torch::zeros({}, torch::TensorOptions(torch::kFloat32).device(device_));
+  }
   marks_.emplace(device_);
   recorder_.time_on(&*marks_);
   replica_.mark_on(&*marks_);
@@ -119,23 +126,40 @@ void SynchronousStep::begin_on_device() {
 
 StepOutcome SynchronousStep::run(data::Prefetcher& batches, double learning_rate,
                                  std::int64_t tag) {
+  if (graphed_) learning_rate = static_cast<float>(learning_rate);
   rates_.set(*optimizer_, learning_rate);
-  const auto micro_batches = static_cast<int>(options_.micro_batches);
+  if (!graph_ || !graph_->warmed_up()) return run_eagerly(batches, std::nullopt, tag);
+  auto batch = next_batch(batches, recorder_);
+  if (prepare_replay(batch, learning_rate)) return replay(tag);
+  return run_eagerly(batches, std::move(batch), tag);
+}
+
+GradientStep SynchronousStep::begin(int micro_batches, std::int64_t tag) {
   ++steps_;
-  begin_on_device();
   if (scaler_) replica_.set_loss_scale(scaler_->scale());
-  auto step = replica_.begin_step(micro_batches, with_scale(tag, scaler_));
+  return replica_.begin_step(micro_batches, with_scale(tag, scaler_));
+}
+
+// `first`: the first micro-batch, if it has been taken.
+StepOutcome SynchronousStep::run_eagerly(data::Prefetcher& batches,
+                                         std::optional<data::Batch> first, std::int64_t tag) {
+  const auto micro_batches = static_cast<int>(options_.micro_batches);
+  begin_on_device();
+  auto step = begin(micro_batches, tag);
   finite_ = true;
   if (skips()) buffers_before_ = copy_buffers(module_);
   StepOutcome outcome;
   auto weighed = weighed_batches(batches);
   for (int micro = 0; micro < micro_batches; ++micro) {
     const auto i = static_cast<std::size_t>(micro);
-    const auto batch = weights_ ? std::move(weighed[i]) : next_batch(batches, recorder_);
+    const auto batch = weights_ ? std::move(weighed[i])
+                       : first  ? *std::exchange(first, std::nullopt)
+                                : next_batch(batches, recorder_);
     auto loss = forward_loss(batch, objective_, device_, options_.precision, recorder_);
     if (weights_) loss = weights_->weighted(loss, i);
     outcome.loss.add(run_micro_batch(step, std::move(loss), micro + 1 == micro_batches));
   }
+  if (graph_) graph_->note_eager_step();
   const auto& times = replica_.times();
   recorder_.add_communication(replica_.communication(), times.backward, times.updates);
   if (updates_in_backward()) return outcome;
@@ -146,7 +170,7 @@ StepOutcome SynchronousStep::run(data::Prefetcher& batches, double learning_rate
 
 // Whether nothing needs all gradients before the first parameter changes.
 bool SynchronousStep::updates_in_backward() const noexcept {
-  return !scaler_ && !skips() && options_.clip_norm <= 0;
+  return !scaler_ && !skips() && options_.clip_norm <= 0 && !graphed_;
 }
 
 // Parameters are the same on all ranks. BatchNorm statistics are not, because each rank's forward
@@ -231,12 +255,97 @@ void SynchronousStep::finish_on_device(GradientStep& step) {
   device_skips_->decide(module_.parameters());
   update(step);
   device_skips_->put_back(module_.buffers(), buffers_before_);
-  note(device_skips_->end_step(steps_));
+  note(device_skips_->end_step(steps_, device_skips_->facts()));
 }
 
 void SynchronousStep::update(GradientStep& step) {
   if (options_.clip_norm > 0) clip_gradients(module_.parameters(), options_.clip_norm);
+  if (graphed_ && !device_skips_) return update_like_the_graph(step);
   step.apply(*optimizer_);
+}
+
+// By the operators that a flag makes the optimizer use on every kind of device.
+void SynchronousStep::update_like_the_graph(GradientStep& step) {
+  skips_steps().skip_next_step_if(never_);
+  step.apply(*optimizer_);
+  skips_steps().settle_step(false);
+}
+
+// Returns whether the step of this batch can be a replay, for which everything is on the device
+// then.
+bool SynchronousStep::prepare_replay(const data::Batch& batch, double learning_rate) {
+  if (graph_->captured() && !graph_->fits(batch)) {
+    if (!std::exchange(noted_other_shape_, true)) {
+      notes_.push_back("graph: steps with batches of another shape run eagerly");
+    }
+    return false;
+  }
+  // An eager step in between has counted on the host, which must know its result.
+  if (!graph_->counts_on_device() && device_skips_) note(device_skips_->settle());
+  {
+    const auto span = recorder_.measure(Phase::data);
+    graph_->load(batch, learning_rate, steps_in_graphs().steps_made());
+  }
+  return graph_->captured() || capture();
+}
+
+// Returns false if it is not possible. The step then runs eagerly, like all later ones.
+bool SynchronousStep::capture() {
+  for (auto& parameter : module_.parameters()) parameter.mutable_grad().reset();
+  try {
+    graph_->capture(
+        [this](const auto& batch, const auto& numbers) { return enqueue(batch, numbers); });
+    return true;
+  } catch (const std::exception& error) {
+    const auto why = fmt::format("the step cannot be captured: {}",
+                                 sanitize_first_line(error.what(), kMaxCharacters));
+    if (options_.graph.mode == GraphMode::on) {
+      throw UsageError(fmt::format("--graph on: {}; use --graph auto or off", why));
+    }
+    notes_.push_back(fmt::format("graph: steps run eagerly, because {}", why));
+  }
+  skips_steps().skip_next_step_if({});
+  graph_.reset();
+  return false;
+}
+
+// The device's part of a step. Runs once, in a capture.
+GraphedStep::Results SynchronousStep::enqueue(const data::Batch& batch,
+                                              const optim::DeviceNumbers& numbers) {
+  if (skips()) buffers_before_ = copy_buffers(module_);
+  if (device_skips_) device_skips_->begin_step();
+  const auto loss = loss_on_device(batch, objective_, device_, options_.precision);
+  if (device_skips_) device_skips_->add_loss(loss);
+  if (device_skips_) device_skips_->ask();
+  replica_.capture_backward(scaled(loss));
+  if (device_skips_) device_skips_->decide(module_.parameters());
+  if (options_.clip_norm > 0) clip_gradients(module_.parameters(), options_.clip_norm);
+  steps_in_graphs().capture_step(numbers);
+  if (!device_skips_) return {loss.detach(), {}};
+  device_skips_->put_back(module_.buffers(), buffers_before_);
+  return {loss.detach(), device_skips_->facts()};
+}
+
+// The host's part of a step.
+StepOutcome SynchronousStep::replay(std::int64_t tag) {
+  auto step = begin(1, tag);
+  StepOutcome outcome;
+  const auto span = recorder_.measure(Phase::backward);
+  const auto& results = graph_->replay();
+  ++replays_;
+  outcome.loss.add(LateValue(results.loss));
+  step.replayed(results.loss);
+  steps_in_graphs().note_replay();
+  if (device_skips_) note(device_skips_->end_step(steps_, results.facts));
+  return outcome;
+}
+
+optim::StepsInGraphs& SynchronousStep::steps_in_graphs() {
+  return dynamic_cast<optim::StepsInGraphs&>(*optimizer_);
+}
+
+optim::SkipsSteps& SynchronousStep::skips_steps() {
+  return dynamic_cast<optim::SkipsSteps&>(*optimizer_);
 }
 
 void SynchronousStep::note(const std::optional<DeviceSkips::Result>& settled) {
@@ -255,6 +364,10 @@ void SynchronousStep::note_skipped(SkippedUpdate update) {
       "the updates of {} steps in a row were skipped, most recently because {}; check the data, "
       "or lower the learning rate",
       left_out_in_a_row_, skipped_.back().why));
+}
+
+std::vector<std::string> SynchronousStep::take_notes() {
+  return std::exchange(notes_, {});
 }
 
 std::vector<SkippedUpdate> SynchronousStep::take_skipped() {

@@ -10,7 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/optim/captured_step.h"
+#include "ddp_runtime/optim/skipped_steps.h"
 #include "ddp_runtime/train/device_skips.h"
+#include "ddp_runtime/train/graphed_step.h"
 #include "ddp_runtime/train/loss_watch.h"
 #include "ddp_runtime/train/loss_weights.h"
 #include "ddp_runtime/train/training_step.h"
@@ -21,14 +24,15 @@ class SynchronousStep final : public TrainingStep {
  public:
   // See make_training_step().
   SynchronousStep(comm::Group& group, torch::nn::Module& module, const Objective& objective,
-                  const TrainOptions& options, profile::StepRecorder& recorder,
-                  const OptimizerFactory& own_optimizer);
+                  const TrainOptions& options, profile::StepRecorder& recorder, StepParts parts);
   SynchronousStep(const SynchronousStep&) = delete;
   SynchronousStep& operator=(const SynchronousStep&) = delete;
   ~SynchronousStep() override;
 
   StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) override;
   std::vector<SkippedUpdate> take_skipped() override;
+  std::vector<std::string> take_notes() override;
+  std::int64_t replays() const noexcept override { return replays_; }
   std::int64_t max_lead() const noexcept override { return 0; }
   void settle() override;
   nlohmann::json finish() override { return nullptr; }
@@ -39,6 +43,9 @@ class SynchronousStep final : public TrainingStep {
 
  private:
   std::vector<data::Batch> weighed_batches(data::Prefetcher& batches);
+  GradientStep begin(int micro_batches, std::int64_t tag);
+  StepOutcome run_eagerly(data::Prefetcher& batches, std::optional<data::Batch> first,
+                          std::int64_t tag);
   LateValue run_micro_batch(GradientStep& step, torch::Tensor loss, bool last);
   bool skips() const noexcept;
   void begin_on_device();
@@ -47,6 +54,16 @@ class SynchronousStep final : public TrainingStep {
   void finish(GradientStep& step);
   void finish_on_device(GradientStep& step);
   void update(GradientStep& step);
+  void update_like_the_graph(GradientStep& step);
+
+  // See Note [Graphs of steps].
+  bool prepare_replay(const data::Batch& batch, double learning_rate);
+  bool capture();
+  GraphedStep::Results enqueue(const data::Batch& batch, const optim::DeviceNumbers& numbers);
+  StepOutcome replay(std::int64_t tag);
+  optim::StepsInGraphs& steps_in_graphs();
+  optim::SkipsSteps& skips_steps();
+
   void note(const std::optional<DeviceSkips::Result>& settled);
   void note_skipped(SkippedUpdate update);
   torch::Tensor scaled(const torch::Tensor& loss) const;
@@ -65,6 +82,12 @@ class SynchronousStep final : public TrainingStep {
   std::optional<amp::GradScaler> scaler_;
   std::optional<LossWatch> watch_;  // set if steps whose loss is not finite are skipped, on CPUs
   std::optional<DeviceSkips> device_skips_;  // for the same and for the scaler, on a device
+  std::optional<GraphedStep> graph_;         // set if steps are captured, or will be
+  bool graphed_ = false;  // whether steps take what a graph would take, even if it failed
+  torch::Tensor never_;   // the flag of a step that is not skipped
+  std::int64_t replays_ = 0;
+  std::vector<std::string> notes_;  // for take_notes()
+  bool noted_other_shape_ = false;
 
   std::int64_t steps_ = 0;
   bool finite_ = true;  // whether this rank's losses of this step are finite

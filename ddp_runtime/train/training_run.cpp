@@ -102,6 +102,10 @@ std::uint64_t generator_seed(std::uint64_t seed, int rank) {
   return seed * 1000003U + static_cast<std::uint64_t>(rank) + 1;
 }
 
+std::unique_ptr<TrainingStream> stream_for(const GraphPlan& plan, torch::Device device) {
+  return plan.graph ? std::make_unique<TrainingStream>(device) : nullptr;
+}
+
 // Checked at the start, because hours of training would be lost later.
 void require_report_directory(comm::Group& group, const std::filesystem::path& directory) {
   if (directory.empty()) return;
@@ -156,9 +160,11 @@ TrainingRun::TrainingRun(comm::Group& group, TrainTask task, TrainOptions option
       task_(std::move(task)),
       subject_(describe_subject(task_)),
       options_(same_on_all_ranks(group, subject_, std::move(options))),
+      graph_(plan_graph(device_of(task_.module), group.size(), options_)),
       objective_(objective_of(task_, options_)),
+      stream_(stream_for(graph_, device_of(task_.module))),
       step_(make_training_step(group, task_.module, objective_, options_, recorder_,
-                               task_.optimizer)),
+                               {task_.optimizer, std::move(graph_.graph)})),
       learning_rate_(
           learning_rate_of(options_, group.size(), GroupRates(step_->optimizer()).base())),
       sampler_(task_.data.train->size(), options_.seed, layout_of(group, options_)),
@@ -270,6 +276,9 @@ RunResult TrainingRun::fit() {
   learning_rate_.total_steps = planned_steps();
   progress_ = std::make_unique<Progress>(group_.rank() == 0, first_step_, task_.log);
   reporter_ = make_reporter();
+  if (!graph_.hindrance.empty()) {
+    progress_->log(fmt::format("graph: steps run eagerly, because {}", graph_.hindrance));
+  }
   try {
     return run_epochs();
   } catch (const std::exception& error) {
@@ -371,6 +380,7 @@ void TrainingRun::run_step(data::Prefetcher& batches, double learning_rate) {
   losses_.add({.step = position_.step, .epoch = position_.epoch, .learning_rate = learning_rate},
               std::move(outcome.loss));
   note_skipped_updates();
+  for (const auto& note : step_->take_notes()) progress_->log(note);
 }
 
 void TrainingRun::note_skipped_updates() {
@@ -550,6 +560,12 @@ void TrainingRun::add_report(RunResult& result, const nlohmann::json& report) co
   }
 }
 
+// Null without a graph.
+nlohmann::json TrainingRun::more_of_report() const {
+  if (options_.graph.mode == GraphMode::off) return nullptr;
+  return {{"graph", step_->replays() > 0}, {"graph_steps", step_->replays()}};
+}
+
 // The next process evaluates and reports; this one may have little time left.
 RunResult TrainingRun::finish_interrupted() {
   checkpointer_.leave();
@@ -561,8 +577,8 @@ RunResult TrainingRun::finish_interrupted() {
   auto interrupted = result_so_far();
   interrupted.interrupted = interrupted_;
   interrupted.evaluation = {};  // could be from an earlier step
-  add_report(interrupted,
-             reporter_->finish(outcome_so_far(), RunReporter::Ending::interrupted, interrupted_));
+  add_report(interrupted, reporter_->finish(outcome_so_far(), RunReporter::Ending::interrupted,
+                                            interrupted_, more_of_report()));
   return interrupted;
 }
 
@@ -638,9 +654,9 @@ RunResult TrainingRun::finish() {
   auto outcome = outcome_so_far();
   if (evaluates()) outcome.evaluation = evaluation_;
   outcome.parameters_crc32c = ended.parameters_crc32c;
-  nlohmann::json more;
+  auto more = more_of_report();
   const auto asynchronous = step_->finish();
-  if (!asynchronous.is_null()) more = {{"asynchronous", asynchronous}};
+  if (!asynchronous.is_null()) more["asynchronous"] = asynchronous;
   reporter_->add_rows(losses_.take_averaged());
   add_report(ended, reporter_->finish(outcome, RunReporter::Ending::finished, "", more));
   return ended;

@@ -15,6 +15,7 @@
 #include "ddp_runtime/data/sampler.h"
 #include "ddp_runtime/profile/step_recorder.h"
 #include "ddp_runtime/train/checkpointer.h"
+#include "ddp_runtime/train/graph_hindrance.h"
 #include "ddp_runtime/train/learning_rate.h"
 #include "ddp_runtime/train/loss_history.h"
 #include "ddp_runtime/train/progress.h"
@@ -25,6 +26,7 @@
 #include "ddp_runtime/train/trainer.h"
 #include "ddp_runtime/train/training_state.h"
 #include "ddp_runtime/train/training_step.h"
+#include "ddp_runtime/train/training_stream.h"
 #include "ddp_runtime/train/weight_average.h"
 
 namespace ddp::train {
@@ -48,6 +50,7 @@ class TrainingRun {
   void note_saved();
   bool any_rank_stops(Next mine);
   void note_skipped_updates();
+  nlohmann::json more_of_report() const;
   void settle();
   void finish_step();
   void average_losses();
@@ -83,7 +86,11 @@ class TrainingRun {
   nlohmann::json subject_;  // model and data, by name
   TrainOptions options_;
   profile::StepRecorder recorder_;
+  GraphPlan graph_;
   Objective objective_;
+  // Null unless steps are captured. After the weights were converted: what is freed then belongs to
+  // the stream on which it was allocated.
+  std::unique_ptr<TrainingStream> stream_;
   std::unique_ptr<TrainingStep> step_;
   LearningRate learning_rate_;
   data::DistributedSampler sampler_;

@@ -18,10 +18,9 @@ OnNan parse_on_nan(const std::string& name) {
 std::unique_ptr<TrainingStep> make_training_step(comm::Group& group, torch::nn::Module& module,
                                                  const Objective& objective,
                                                  const TrainOptions& options,
-                                                 profile::StepRecorder& recorder,
-                                                 const OptimizerFactory& own_optimizer) {
+                                                 profile::StepRecorder& recorder, StepParts parts) {
   if (options.staleness) {
-    if (own_optimizer) {
+    if (parts.optimizer) {
       throw UsageError(
           "asynchronous training updates the parameters on its servers, which know sgd only; leave "
           "out the optimizer of the task, or train without staleness");
@@ -34,7 +33,7 @@ std::unique_ptr<TrainingStep> make_training_step(comm::Group& group, torch::nn::
     return std::make_unique<AsynchronousStep>(group, module, objective, options, recorder);
   }
   return std::make_unique<SynchronousStep>(group, module, objective, options, recorder,
-                                           own_optimizer);
+                                           std::move(parts));
 }
 
 }  // namespace ddp::train

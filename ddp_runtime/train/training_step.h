@@ -14,6 +14,7 @@
 #include "ddp_runtime/amp/grad_scaler.h"
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/data/prefetch.h"
+#include "ddp_runtime/parallel/device_graph.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/profile/step_recorder.h"
 #include "ddp_runtime/train/evaluation.h"
@@ -47,6 +48,10 @@ class TrainingStep {
   // The updates that run() and settle() have found to be skipped since the last call. On a device a
   // step's is found in the next step, or by settle(); see Note [Late values].
   virtual std::vector<SkippedUpdate> take_skipped() { return {}; }
+  // Lines for the user about the way in which steps run, since the last call.
+  virtual std::vector<std::string> take_notes() { return {}; }
+  // Number of steps that were replays of a graph.
+  virtual std::int64_t replays() const noexcept { return 0; }
   // Maximum number of steps by which one rank may be ahead of another. If 0, run() leaves the same
   // model on all ranks, which may then communicate in any step.
   virtual std::int64_t max_lead() const noexcept = 0;
@@ -68,12 +73,20 @@ class TrainingStep {
 };
 
 // Collective. Throws UsageError or RuntimeError on all ranks if the options or models do not match.
-// All arguments except the options and `own_optimizer` must outlive the step. `own_optimizer` makes
-// the optimizer instead of options.optimizer; null for that one.
+// What a step may be given besides its options.
+struct StepParts {
+  // Makes the optimizer instead of options.optimizer; empty: that one.
+  OptimizerFactory optimizer = {};
+  // For synchronous steps, which are captured in it, on this thread's current stream; null: no step
+  // is.
+  std::unique_ptr<DeviceGraph> graph = nullptr;
+};
+
+// All arguments except the options and `parts` must outlive the step.
 std::unique_ptr<TrainingStep> make_training_step(comm::Group& group, torch::nn::Module& module,
                                                  const Objective& objective,
                                                  const TrainOptions& options,
                                                  profile::StepRecorder& recorder,
-                                                 const OptimizerFactory& own_optimizer = {});
+                                                 StepParts parts = {});
 
 }  // namespace ddp::train

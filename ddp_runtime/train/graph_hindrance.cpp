@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/train/graph_hindrance.h"
+
+#include <fmt/format.h>
+
+#include "base/errors.h"
+
+namespace ddp::train {
+
+std::string graph_hindrance(const GraphFacts& facts) {
+  if (facts.on_cpu) return "the model is on the CPU, which has no graphs";
+  if (facts.asynchronous) return "the ranks train asynchronously";
+  if (facts.ranks > 1) {
+    return fmt::format("{} ranks communicate in each step, and collectives are not captured yet",
+                       facts.ranks);
+  }
+  if (facts.comm_hook) return "a communication hook runs on the host in each step";
+  if (facts.allow_unused) return "unused parameters are allowed, so steps may differ";
+  if (facts.micro_batches > 1) {
+    return fmt::format("a step has {} micro-batches, and only steps of one are captured",
+                       facts.micro_batches);
+  }
+  return facts.no_graphs;
+}
+
+GraphMode parse_graph_mode(const std::string& name) {
+  if (name == "off") return GraphMode::off;
+  if (name == "auto") return GraphMode::automatic;
+  if (name == "on") return GraphMode::on;
+  throw UsageError(fmt::format("--graph must be auto, on or off, not '{}'", name));
+}
+
+std::string graph_mode_name(GraphMode mode) {
+  switch (mode) {
+    case GraphMode::off:
+      return "off";
+    case GraphMode::automatic:
+      return "auto";
+    case GraphMode::on:
+      return "on";
+  }
+  return "";
+}
+
+GraphPlan plan_graph(torch::Device device, int ranks, const TrainOptions& options) {
+  if (options.graph.mode == GraphMode::off) return {};
+  GraphFacts facts{.on_cpu = device.is_cpu(),
+                   .asynchronous = options.staleness.has_value(),
+                   .ranks = ranks,
+                   .micro_batches = options.micro_batches,
+                   .comm_hook = static_cast<bool>(options.parallel.hook),
+                   .allow_unused = options.parallel.allow_unused,
+                   .no_graphs = {}};
+  GraphPlan plan;
+  plan.hindrance = graph_hindrance(facts);
+  if (plan.hindrance.empty()) {
+    try {
+      plan.graph = options.graph.make(device);
+    } catch (const UsageError& error) {
+      facts.no_graphs = error.what();
+      plan.hindrance = graph_hindrance(facts);
+    }
+  }
+  if (!plan.hindrance.empty() && options.graph.mode == GraphMode::on) {
+    throw UsageError(fmt::format(
+        "--graph on: steps cannot be captured as a graph, because {}; use --graph auto or off",
+        plan.hindrance));
+  }
+  return plan;
+}
+
+}  // namespace ddp::train

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether the steps of a run can be captured as a graph: see Note [Graphs] in
+// parallel/device_graph.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "ddp_runtime/parallel/device_graph.h"
+#include "ddp_runtime/train/options.h"
+
+namespace ddp::train {
+
+// What is known about a run before its first step.
+struct GraphFacts {
+  bool on_cpu = false;
+  bool asynchronous = false;
+  int ranks = 1;
+  std::int64_t micro_batches = 1;
+  bool comm_hook = false;
+  bool allow_unused = false;
+  std::string no_graphs;  // why the device has no graphs; empty if it has
+};
+
+// Why the steps of such a run cannot be captured, as the end of a sentence; empty if they can. The
+// model itself may hinder it, too, which is found when a step is captured.
+std::string graph_hindrance(const GraphFacts& facts);
+
+// Throws UsageError listing the valid values.
+GraphMode parse_graph_mode(const std::string& name);
+std::string graph_mode_name(GraphMode mode);
+
+struct GraphPlan {
+  std::unique_ptr<DeviceGraph> graph;  // null: all steps run eagerly
+  std::string hindrance;               // why, if a graph is wanted
+};
+
+// Throws UsageError with the hindrance if the options insist on a graph.
+GraphPlan plan_graph(torch::Device device, int ranks, const TrainOptions& options);
+
+}  // namespace ddp::train

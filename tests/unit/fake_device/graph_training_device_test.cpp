@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training whose steps are replays of a graph, on the fake device: see Note [Graphs of steps].
+#include <ATen/Context.h>
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/data/open_data.h"
+#include "ddp_runtime/models/model.h"
+#include "ddp_runtime/train/trainer.h"
+#include "tests/unit/comm/device/gpu_ranks.h"
+#include "tests/unit/fake_device/fake_device_fixture.h"
+#include "tests/unit/temporary_directory.h"
+
+namespace ddp::fake_device {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Contains;
+using testing::Each;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr std::int64_t kGraphSteps = 12;
+constexpr std::int64_t kNeverCaptured = 1000;  // steps of warm-up
+
+data::DataPair text_data(const fs::path& directory) {
+  const auto file = directory / "text.txt";
+  std::ofstream text(file);
+  for (int i = 0; i < 400; ++i) text << "line " << i * i << " of this text\n";
+  text.close();
+  data::DataOptions options;
+  options.context = 16;
+  return data::open_data("text:" + file.string(), options);
+}
+
+data::DataPair images() {
+  data::DataOptions options;
+  options.synthetic = {{1, 28, 28}, 10, 200};
+  return data::open_data("synthetic", options);
+}
+
+// Some batches have one sample less.
+class UnevenBatches final : public data::Dataset {
+ public:
+  UnevenBatches(std::shared_ptr<const data::Dataset> all, std::set<int> shorter)
+      : all_(std::move(all)), shorter_(std::move(shorter)) {}
+  std::int64_t size() const override { return all_->size(); }
+  data::SampleShape shape() const override { return all_->shape(); }
+  data::Batch get(std::span<const std::int64_t> indices) const override {
+    return all_->get(indices);
+  }
+  data::Batch draw(std::span<const std::int64_t> indices, std::int64_t epoch) const override {
+    auto batch = all_->draw(indices, epoch);
+    if (!shorter_.contains(++drawn_)) return batch;
+    const auto count = batch.inputs.size(0) - 1;
+    return {batch.inputs.narrow(0, 0, count).clone(), batch.targets.narrow(0, 0, count).clone()};
+  }
+
+ private:
+  std::shared_ptr<const data::Dataset> all_;
+  std::set<int> shorter_;
+  mutable std::atomic<int> drawn_{0};
+};
+
+class GraphTraining : public FakeDeviceTest {
+ protected:
+  static train::TrainOptions options(const std::string& optimizer) {
+    train::TrainOptions o;
+    o.steps = kGraphSteps;
+    o.batch = 16;
+    o.optimizer.name = optimizer;
+    o.optimizer.learning_rate = optimizer == "sgd" ? 0.05 : 0.002;
+    o.graph = {train::GraphMode::on, 3, make_graph};
+    return o;
+  }
+
+  struct Ended {
+    train::RunResult result;
+    std::vector<torch::Tensor> state;  // parameters and buffers
+    std::string output;
+  };
+  // Called in each forward pass.
+  using Watch = std::function<void(const torch::Tensor& inputs)>;
+
+  Ended fit(const train::TrainOptions& o, const Watch& watch = {},
+            const train::LossFunction& loss = {}) {
+    Ended ended;
+    testing::internal::CaptureStdout();
+    const auto errors = comm::test::run_gpu_ranks(1, [&](const comm::test::GpuRank& r) {
+      torch::manual_seed(1);
+      auto generator = at::globalContext().defaultGenerator(device());
+      generator.set_current_seed(1);
+      const auto model = models::make_model(model_);
+      move_to(*model, device());
+      train::Trainer trainer(r.group,
+                             {"test",
+                              "test",
+                              model_.name,
+                              *model,
+                              [&](const torch::Tensor& x) {
+                                if (watch) watch(x);
+                                return model->forward(x);
+                              },
+                              data_,
+                              {},
+                              loss},
+                             o);
+      ended.result = trainer.fit();
+      for (const auto& p : model->parameters()) ended.state.push_back(p.detach().cpu().clone());
+      for (const auto& b : model->buffers()) ended.state.push_back(b.detach().cpu().clone());
+    });
+    ended.output = testing::internal::GetCapturedStdout();
+    error_ = errors.front();
+    return ended;
+  }
+
+  // The same run, whose steps are not captured.
+  Ended fit_eagerly(train::TrainOptions o, const train::LossFunction& loss = {}) {
+    o.graph.warm_up = kNeverCaptured;
+    return fit(o, {}, loss);
+  }
+
+  void expect_same(const Ended& replayed, const Ended& eager, const std::string& what) {
+    EXPECT_EQ(error_, "") << what;
+    ASSERT_EQ(replayed.state.size(), eager.state.size()) << what << replayed.output;
+    for (std::size_t i = 0; i < eager.state.size(); ++i) {
+      EXPECT_TRUE(same_bits(replayed.state[i], eager.state[i])) << what << ", tensor " << i;
+    }
+    EXPECT_EQ(replayed.result.evaluation.loss, eager.result.evaluation.loss) << what;
+    EXPECT_EQ(replayed.result.train_loss, eager.result.train_loss) << what;
+  }
+
+  nlohmann::json report() const {
+    return nlohmann::json::parse(std::ifstream(temporary_.path() / "report" / "run.json"));
+  }
+
+  test::TemporaryDirectory temporary_;
+  models::ModelOptions model_{"mlp", {1, 8, 8}, 10, 0, 0};
+  data::DataPair data_ = data::open_data("digits");
+  std::string error_;  // of the last run
+};
+
+TEST_F(GraphTraining, LeavesTheBitsOfEagerSteps) {
+  struct Case {
+    const char* name;
+    std::function<void(train::TrainOptions&)> change;
+  };
+  const std::vector<Case> cases = {
+      {"plain", [](auto&) {}},
+      {"clipped", [](auto& o) { o.clip_norm = 0.1; }},
+      {"bf16", [](auto& o) { o.precision = amp::Precision::bf16; }},
+      {"bf16 weights", [](auto& o) { o.precision = o.param_type = amp::Precision::bf16; }},
+      {"scaled", [](auto& o) { o.loss_scale = 1024; }},
+      {"skipping", [](auto& o) { o.on_nan = train::OnNan::skip; }},
+      {"scheduled",
+       [](auto& o) {
+         o.warmup_steps = 6;
+         o.schedule = train::Schedule::cosine;
+       }},
+      {"decayed", [](auto& o) { o.optimizer.weight_decay = 0.1; }},
+  };
+  for (const auto& c : cases) {
+    for (const char* optimizer : {"sgd", "adam", "adamw"}) {
+      auto o = options(optimizer);
+      c.change(o);
+      const auto eager = fit_eagerly(o);
+      ASSERT_EQ(error_, "") << c.name;
+      expect_same(fit(o), eager, std::string(c.name) + " " + optimizer);
+    }
+  }
+}
+
+TEST_F(GraphTraining, LeavesTheBitsOfEagerStepsForEveryKindOfModel) {
+  for (const char* name : {"mnist-cnn", "gpt", "resnet18"}) {
+    const bool text = std::string(name) == "gpt";
+    data_ = text ? text_data(temporary_.path()) : images();
+    const auto shape = data_.train->shape();
+    model_ = {name, shape.input, shape.classes, text ? 16 : 8, text ? 2 : 0, text ? 2 : 0, text};
+    auto o = options("adamw");
+    o.steps = 6;
+    o.batch = 4;
+    const auto eager = fit_eagerly(o);
+    ASSERT_EQ(error_, "") << name;
+    expect_same(fit(o), eager, name);
+  }
+}
+
+// Overflows while the scale is found, in a step of the warm-up, and in replays. The loss function
+// reads its factor from the device, as the graph does.
+TEST_F(GraphTraining, SkipsTheStepsThatEagerStepsSkip) {
+  for (const char* optimizer : {"sgd", "adamw"}) {
+    for (const bool scaled : {true, false}) {
+      auto o = options(optimizer);
+      o.on_nan = train::OnNan::skip;
+      o.loss_scale = scaled ? 1024 : 0;
+      const auto run = [&](std::int64_t warm_up) {
+        auto mine = o;
+        mine.graph.warm_up = warm_up;
+        // Counts the steps on the device.
+        const auto step = torch::zeros({}).to(device());
+        const auto loss = [step](const torch::Tensor& scores, const torch::Tensor& targets) {
+          const auto mean = torch::nn::functional::cross_entropy(scores, targets);
+          if (!scores.requires_grad()) return mean;
+          step.add_(1);
+          const auto bad = step.eq(2).logical_or(step.eq(6)).logical_or(step.eq(7));
+          return mean * torch::where(bad, torch::full_like(mean, NAN), torch::ones_like(mean));
+        };
+        return fit(mine, {}, loss);
+      };
+      const auto skips_in = [](const std::string& output) {
+        std::vector<std::string> lines;
+        std::stringstream text(output);
+        for (std::string line; std::getline(text, line);) {
+          if (line.find("update skipped") != std::string::npos) lines.push_back(line);
+        }
+        return lines;
+      };
+      const auto eager = run(kNeverCaptured);
+      EXPECT_EQ(skips_in(eager.output).size(), 3U) << eager.output << error_;
+      const auto replayed = run(3);
+      EXPECT_EQ(skips_in(replayed.output), skips_in(eager.output));
+      expect_same(replayed, eager, optimizer);
+    }
+  }
+}
+
+TEST_F(GraphTraining, StopsAtALossThatIsNotFinite) {
+  auto o = options("sgd");
+  const auto step = torch::zeros({}).to(device());
+  fit(o, {}, [step](const torch::Tensor& scores, const torch::Tensor& targets) {
+    const auto mean = torch::nn::functional::cross_entropy(scores, targets);
+    step.add_(1);
+    return mean / step.ne(7).to(torch::kFloat32);
+  });
+  EXPECT_THAT(error_, HasSubstr("the loss is not finite on rank 0 in step 7"));
+}
+
+TEST_F(GraphTraining, BatchOfAnotherShapeRunsEagerly) {
+  const auto all = data_.train;
+  for (const bool skips : {false, true}) {
+    auto o = options("adamw");
+    if (skips) o.on_nan = train::OnNan::skip;
+    const auto run = [&](std::int64_t warm_up) {
+      auto mine = o;
+      mine.graph.warm_up = warm_up;
+      data_.train = std::make_shared<UnevenBatches>(all, std::set<int>{7, 8, 10});
+      return fit(mine);
+    };
+    const auto eager = run(kNeverCaptured);
+    const auto replayed = run(3);
+    expect_same(replayed, eager, "uneven");
+    EXPECT_THAT(replayed.output, HasSubstr("batches of another shape run eagerly"));
+  }
+}
+
+TEST_F(GraphTraining, ResumesInTheMiddle) {
+  for (const char* optimizer : {"sgd", "adamw"}) {
+    for (const bool scaled : {false, true}) {
+      auto o = options(optimizer);
+      if (scaled) o.loss_scale = 1024;
+      const auto expected = fit_eagerly(o);
+      o.checkpoint.directory =
+          temporary_.path() / (optimizer + std::to_string(static_cast<int>(scaled)));
+      o.checkpoint.every_steps = 5;
+      expect_same(fit(o), expected, "with checkpoints");
+      for (const auto& entry : fs::directory_iterator(o.checkpoint.directory)) {
+        const auto name = entry.path().filename().string();
+        if (name.starts_with("step-") && name != "step-00000005") fs::remove_all(entry.path());
+      }
+      auto resumed = fit(o);
+      EXPECT_EQ(resumed.result.taken, kGraphSteps - 5);
+      resumed.result.train_loss = expected.result.train_loss;
+      expect_same(resumed, expected, "resumed");
+    }
+  }
+}
+
+// Each draws numbers in the same order, also for the evaluation in the middle.
+TEST_F(GraphTraining, DrawsTheRandomNumbersOfEagerSteps) {
+  auto o = options("sgd");
+  o.epochs = 2;
+  o.steps = 0;
+  o.batch = 256;
+  const auto loss = [](const torch::Tensor& scores, const torch::Tensor& targets) {
+    return torch::nn::functional::cross_entropy(torch::dropout(scores, 0.2, true), targets);
+  };
+  const auto eager = fit_eagerly(o, loss);
+  expect_same(fit(o, {}, loss), eager, "dropout");
+}
+
+TEST_F(GraphTraining, ReplayMakesNoHostWaitAndFewLaunches) {
+  data_.evaluation = nullptr;
+  struct Case {
+    const char* name;
+    std::function<void(train::TrainOptions&)> change;
+    int launches;  // batch: 2, replay: 1, loss: 1, its check: 1 if it stops the run, facts: 1
+  };
+  for (const auto& c :
+       {Case{"plain", [](auto&) {}, 5}, Case{"scaled", [](auto& o) { o.loss_scale = 1024; }, 6},
+        Case{"skipping", [](auto& o) { o.on_nan = train::OnNan::skip; }, 5}}) {
+    const auto launches_of = [&](std::int64_t steps) {
+      auto o = options("adamw");
+      o.clip_norm = 1;
+      o.parallel.check_parameters_every = 0;
+      o.steps = steps;
+      c.change(o);
+      reset();
+      fit(o);
+      EXPECT_EQ(error_, "");
+      return std::pair(launches(), host_wait_names());
+    };
+    const auto few = launches_of(20);
+    const auto many = launches_of(30);
+    EXPECT_EQ(many.first - few.first, 10 * c.launches) << c.name;
+    EXPECT_EQ(many.second, few.second) << c.name;
+  }
+}
+
+TEST_F(GraphTraining, RunsTheForwardFunctionOnlyUntilTheCapture) {
+  data_.evaluation = nullptr;
+  int calls = 0;
+  fit(options("sgd"), [&](const torch::Tensor&) { ++calls; });
+  EXPECT_EQ(calls, 4);
+}
+
+TEST_F(GraphTraining, ReportSaysHowManyStepsWereReplays) {
+  auto o = options("sgd");
+  o.report_directory = temporary_.path() / "report";
+  fit(o);
+  EXPECT_EQ(report().at("graph"), true);
+  EXPECT_EQ(report().at("graph_steps"), kGraphSteps - 3);
+  EXPECT_EQ(report().at("settings").at("graph"), "on");
+  fs::remove_all(o.report_directory);
+  fit_eagerly(o);
+  EXPECT_EQ(report().at("graph"), false);
+  EXPECT_EQ(report().at("graph_steps"), 0);
+}
+
+// What a graph cannot repeat.
+TEST_F(GraphTraining, FallsBackToEagerStepsIfTheModelHindersIt) {
+  struct Case {
+    const char* name;
+    std::function<void(const torch::Tensor&)> watch;
+  };
+  const std::vector<Case> cases = {
+      {"value", [](const torch::Tensor& x) { x.sum().item<float>(); }},
+      {"memory", [](const torch::Tensor& x) { torch::zeros_like(x, torch::kCPU).to(device()); }},
+      {"synchronize", [](const torch::Tensor&) { current_stream().synchronize(); }},
+  };
+  for (const auto& c : cases) {
+    auto o = options("adamw");
+    const auto expected = fit_eagerly(o);
+    o.graph.mode = train::GraphMode::automatic;
+    const auto fallen_back = fit(o, c.watch);
+    expect_same(fallen_back, expected, c.name);
+    EXPECT_THAT(fallen_back.output,
+                HasSubstr("graph: steps run eagerly, because the step cannot be captured: the fake "
+                          "GPU cannot "))
+        << c.name;
+    o.graph.mode = train::GraphMode::on;
+    fit(o, c.watch);
+    EXPECT_THAT(error_, HasSubstr("--graph on: the step cannot be captured")) << c.name;
+  }
+}
+
+TEST_F(GraphTraining, RecomputedActivationsHinderIt) {
+  data_ = text_data(temporary_.path());
+  const auto shape = data_.train->shape();
+  model_ = {"gpt", shape.input, shape.classes, 16, 2, 2, true, /*checkpoint_activations=*/true};
+  auto o = options("adamw");
+  o.batch = 4;
+  o.steps = 6;
+  const auto expected = fit_eagerly(o);
+  o.graph.mode = train::GraphMode::automatic;
+  const auto ended = fit(o);
+  expect_same(ended, expected, "checkpointed");
+  EXPECT_THAT(ended.output, HasSubstr("read or write the state of its random numbers"));
+}
+
+TEST_F(GraphTraining, WhatTheOptionsHinderIsOneLine) {
+  auto o = options("sgd");
+  o.micro_batches = 2;
+  o.graph.mode = train::GraphMode::automatic;
+  const auto ended = fit(o);
+  EXPECT_EQ(error_, "");
+  EXPECT_THAT(ended.output, HasSubstr("graph: steps run eagerly, because a step has 2"));
+  o.graph.mode = train::GraphMode::on;
+  fit(o);
+  EXPECT_THAT(error_, HasSubstr("--graph on: steps cannot be captured as a graph, because a step"));
+  o.micro_batches = 1;
+  o.graph.make = make_cuda_graph;
+  fit(o);
+  EXPECT_THAT(error_, HasSubstr("there are no graphs for fakegpu"));
+}
+
+}  // namespace
+}  // namespace ddp::fake_device
