@@ -3,6 +3,9 @@
 
 import re
 
+# Loaded by programs that make graphs, if it is in lib beside bin.
+GRAPH_LIBRARY = "libslurm_ddp_cuda_graph.so"
+
 # The C and C++ libraries, which one process must have once. Those of CUDA belong to the driver or to PyTorch.
 OF_MACHINE = re.compile(
     r"(ld-linux.*|linux-vdso|lib(c|m|dl|rt|pthread|resolv|util|anl|nsl|BrokenLocale|stdc\+\+|gcc_s))\.so(\.|$)"

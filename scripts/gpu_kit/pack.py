@@ -11,6 +11,7 @@ import tarfile
 import tempfile
 import time
 
+from libraries import GRAPH_LIBRARY
 from usage_error import UsageError
 
 PROGRAMS = ["ddp-train", "ddp-check", "ddp-report", "ddp-bench", "ddp-ckpt"]
@@ -215,6 +216,9 @@ def pack(source, options):
         for name, path in programs.items():
             kit.copy(path, name, strip=True)
         files = list(programs.values()) + copy_mpi(kit)
+        # Not one of `files`: what it needs is PyTorch's CUDA half, which the machine that packs may lack.
+        for build in [build for build in builds if (build / "lib" / GRAPH_LIBRARY).exists()][:1]:
+            kit.copy(build / "lib" / GRAPH_LIBRARY, f"lib/{GRAPH_LIBRARY}", strip=True)
         carried = libraries_to_carry(files, machine_has(torch_root))
         for name, path in sorted(carried.items()):
             kit.copy(path, f"lib/{name}")

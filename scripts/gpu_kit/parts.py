@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from libraries import is_of_machine
+from libraries import GRAPH_LIBRARY, is_of_machine
 from machine import NCCL_FOR_SHARED_GPUS, nccl_text, nccl_version
 from runner import Step, kit_manifest
 from step_parts import ceilings, large_steps, launch_bound_steps, nvidia_smi
@@ -42,7 +42,8 @@ def where_libraries_come_from(session):
     linker = next(path for path in linkers if os.path.exists(path))
     variables = {**os.environ, **session.machine.environment()}
     patterns = ("bin/*", "tests/*", "lib/*", "mpi/bin/*", "mpi/lib/*/*")
-    files = [path for pattern in patterns for path in session.kit.glob(pattern)]
+    # The library of graphs needs PyTorch's CUDA half, and is loaded only on a GPU.
+    files = [path for pattern in patterns for path in session.kit.glob(pattern) if path.name != GRAPH_LIBRARY]
     # Beside PyTorch are the libraries of CUDA. Some installers make links to files elsewhere.
     beside_torch = (f"{session.machine.torch.parent}/", f"{session.machine.torch.resolve().parent}/")
     origins, foreign = {}, set()
@@ -260,14 +261,23 @@ def understand_training(text):
     return done[0], {**numbers, "parameters": done[1]}, True
 
 
-def compare_with_cpus(session):
-    """The two runs differ in the order of their sums only, so they learn about the same."""
+def compare_losses(session, names, other):
     steps = {step["name"]: step["values"] for step in session.result["steps"]}
-    losses = [steps[name].get("train loss") for name in (ON_DEVICE, ON_CPUS)]
+    losses = [steps[name].get("train loss") for name in names]
     if None in losses:
         return False, "one of the two runs did not end", {}
     apart = abs(losses[0] - losses[1]) / losses[1]
-    return apart < 0.05, f"train loss {losses[0]} and {losses[1]} on CPUs, {100 * apart:.1f} % apart", {"apart": apart}
+    return apart < 0.05, f"train loss {losses[0]} and {losses[1]} {other}, {100 * apart:.1f} % apart", {"apart": apart}
+
+
+def compare_with_cpus(session):
+    """The two runs differ in the order of their sums only, so they learn about the same."""
+    return compare_losses(session, (ON_DEVICE, ON_CPUS), "on CPUs")
+
+
+def compare_graph(session):
+    """Replays differ from eager steps in the last bits of the optimizer at most."""
+    return compare_losses(session, (AS_GRAPH, ON_DEVICE), "in eager steps")
 
 
 def compare_interrupted(session):
@@ -279,6 +289,7 @@ def compare_interrupted(session):
 
 
 ON_DEVICE, ON_CPUS = "digits on the GPU", "digits on CPUs"
+AS_GRAPH = "digits as a graph"
 IN_ONE_PIECE, IN_TWO_PIECES = "without interruption", "resumed on the GPU"
 
 
@@ -290,12 +301,17 @@ def train(session, device="cuda"):
     def saved(directory, epochs):
         return ["--optimizer", "adamw", "--epochs", epochs, "--checkpoint-dir", directory]
 
+    graph = ["--graph", "auto" if device == "cpu" else "on"]
     gpt = ["--model", "gpt", "--data", f"text:{HERE / 'parts.py'}", "--batch", 8, "--steps", 50]
     resnet = ["--model", "resnet18", "--data", "synthetic", "--batch", 64, "--steps", 50]
     return [
         run(ON_DEVICE, "--epochs", 3, "--report-dir", "gpu"),
         run(ON_CPUS, "--epochs", 3, "--report-dir", "cpus", where="cpu"),
         Step("compare the loss with CPUs", function=compare_with_cpus, needs_gpu=device != "cpu"),
+        run(AS_GRAPH, "--epochs", 3, *graph),
+        Step("compare the loss with eager steps", function=compare_graph, needs_gpu=device != "cpu"),
+        run("a graph that clips, scales and skips", "--epochs", 1, "--clip", 1, "--loss-scale", 1024, "--on-nan",
+            "skip", "--optimizer", "adamw", *graph),
         run(IN_ONE_PIECE, *saved("whole", 2)),
         run("the first half", *saved("halves", 1)),
         run(IN_TWO_PIECES, *saved("halves", 2), expected="resumed from"),
@@ -306,7 +322,9 @@ def train(session, device="cuda"):
         run("clipping and accumulation", "--clip", 1, "--accumulate", 2, "--epochs", 1),
         run("fp16 with loss scaling", "--precision", "fp16", "--epochs", 1),
         run("gpt in bf16", *gpt, "--precision", "bf16", limit=90),
+        run("gpt in bf16 as a graph", *gpt, "--precision", "bf16", *graph, limit=90),
         run("resnet18", *resnet, limit=90),
+        run("resnet18 as a graph", *resnet, *graph, limit=90),
         Step("report of a run", [program(session, "ddp-report"), "run", "gpu"], expected="step",
              needs_gpu=device != "cpu"),
     ]
@@ -353,6 +371,29 @@ def understand_rates(text):
     return ", ".join(f"{name} {entry['p50']:.4g}" for name, entry in values["GBps"].items()) + " GB/s", values, True
 
 
+def training_speeds(session):
+    """Pairs of runs that differ in --graph only: launch-bound steps, where a graph should win."""
+    models = {"resnet18 batch 64": ["--model", "resnet18", "--data", "synthetic", "--batch", 64],
+              "gpt batch 1": ["--model", "gpt", "--data", f"text:{HERE / 'parts.py'}", "--batch", 1]}
+    for name, options in models.items():
+        for mode, repetition in (("off", ""), ("on", ""), ("off", " again"), ("on", " again")):
+            yield Step(f"{name}, --graph {mode}{repetition}",
+                       [program(session, "ddp-train"), "--device", "cuda", "--precision", "bf16", "--optimizer", "adamw",
+                        "--steps", 200, "--graph", mode, "--report-dir", "speed", *options],
+                       needs_gpu=True, limit=60, understand=lambda text: understand_step_time(text, session))
+
+
+def understand_step_time(text, session):
+    """Reads the report that the run has just written."""
+    if not DONE.search(text):
+        return "", {}, False
+    report = json.loads((session.work / "speed" / "run.json").read_text())
+    seconds = report["step_seconds"]
+    values = {name: seconds[name] for name in ("p50", "p95", "mean")}
+    values["graph"] = report.get("graph", False)
+    return f"{1e3 * seconds['p50']:.3f} ms a step (p95 {1e3 * seconds['p95']:.3f})", values, True
+
+
 def speed(session):
     variables, impossible = shared_gpu(session)
     cost = test(session, "nccl_launch_cost")
@@ -367,6 +408,7 @@ def speed(session):
              skip=unless_there(test(session, "kernels_speed")), understand=understand_rates),
         Step("the same by PyTorch's operators: GB/s", [sys.executable, HERE / "kernel_peers.py"], of_kit=False,
              needs_gpu=True, limit=120, understand=understand_rates),
+        *training_speeds(session),
         nvidia_smi("clocks after"),
     ]
 

@@ -146,16 +146,18 @@ import json, pathlib, sys, types
 kit = pathlib.Path("gpu-kit").resolve()
 sys.path.insert(0, str(kit / "gpu_kit"))
 import parts, runner
-slow = ("gpt in bf16", "resnet18")
+slow = ("gpt in bf16", "gpt in bf16 as a graph", "resnet18", "resnet18 as a graph")
 parts.PARTS["train"] = lambda session: [step for step in parts.train(session, "cpu") if step.name not in slow]
 out = pathlib.Path(sys.argv[1])
 assert runner.run(kit, types.SimpleNamespace(parts=["train"], out=out, nccl=None, minutes=8)) == 0
 steps = {step["name"]: step for step in json.loads((out / "train.json").read_text())["steps"]}
-assert len(steps) == 13 and {step["result"] for step in steps.values()} == {"ok"}, steps
+assert len(steps) == 16 and {step["result"] for step in steps.values()} == {"ok"}, steps
 assert steps["compare the loss with CPUs"]["values"]["apart"] == 0, steps
+assert steps["compare the loss with eager steps"]["values"]["apart"] == 0, steps
 values = {parts.ON_DEVICE: {"train loss": 0.6}, parts.ON_CPUS: {"train loss": 0.5},
-          parts.IN_ONE_PIECE: {"parameters": "0x1"}, parts.IN_TWO_PIECES: {"parameters": "0x2"}}
+          parts.AS_GRAPH: {"train loss": 0.7}, parts.IN_ONE_PIECE: {"parameters": "0x1"}, parts.IN_TWO_PIECES: {"parameters": "0x2"}}
 session = types.SimpleNamespace(result={"steps": [{"name": name, "values": v} for name, v in values.items()]})
+assert not parts.compare_graph(session)[0]
 assert not parts.compare_with_cpus(session)[0] and not parts.compare_interrupted(session)[0]
 assert parts.understand_training("ddp-train: no GPU") == ("", {}, False)
 PYTHON
