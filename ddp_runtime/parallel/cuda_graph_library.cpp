@@ -5,7 +5,9 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "ddp_runtime/parallel/device_graph.h"
 
@@ -16,26 +18,39 @@ class CudaGraph final : public DeviceGraph {
  public:
   explicit CudaGraph(c10::DeviceIndex device) : device_(device) {}
 
-  // Blocks that the program has freed would stay beside those of the graph. Calls of other threads
-  // that CUDA forbids in a capture, such as an allocation of the loader, do not concern it. Random
-  // numbers continue in each replay: CUDAGraph knows the default generator of the device.
+  // Blocks that the program has freed would stay beside those of the graph.
   void begin_capture() override {
     const c10::cuda::CUDAGuard guard(device_);
     c10::cuda::CUDACachingAllocator::emptyCache();
-    graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+    begin_part();
+  }
+  void cut() override {
+    const c10::cuda::CUDAGuard guard(device_);
+    parts_.back()->capture_end();
+    begin_part();
   }
   void end_capture() override {
     const c10::cuda::CUDAGuard guard(device_);
-    graph_.capture_end();
+    parts_.back()->capture_end();
   }
-  void replay() override {
+  void replay(std::size_t part) override {
     const c10::cuda::CUDAGuard guard(device_);
-    graph_.replay();
+    parts_.at(part)->replay();
   }
 
  private:
+  // All parts use the memory of the first one, since they are replayed in their order. In the mode
+  // "relaxed", a part may end on another thread than the one on which it began, and calls that
+  // CUDA otherwise forbids, such as an allocation of the loader, do not concern the capture. Random
+  // numbers continue in each replay: CUDAGraph knows the default generator of the device.
+  void begin_part() {
+    const auto pool = parts_.empty() ? c10::MempoolId_t{0, 0} : parts_.front()->pool();
+    parts_.push_back(std::make_unique<at::cuda::CUDAGraph>());
+    parts_.back()->capture_begin(pool, cudaStreamCaptureModeRelaxed);
+  }
+
   c10::DeviceIndex device_;
-  at::cuda::CUDAGraph graph_;
+  std::vector<std::unique_ptr<at::cuda::CUDAGraph>> parts_;
 };
 
 }  // namespace

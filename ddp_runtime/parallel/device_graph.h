@@ -9,12 +9,17 @@
 // learning rate and the number of the step are numbers in the memory of the device. The code of the
 // host does not run again: nothing in the recorded work may depend on a value that the host reads.
 //
+// Collectives stay outside: the recorded work is cut into parts, and between two parts the program
+// starts a collective, or waits for one, as in an eager step. So overlap, watchdog and the
+// diagnosis of hangs remain, for one more launch per collective.
+//
 // While it captures, a device refuses what a graph cannot repeat: waits of the host, values for the
 // host, copies from memory that is not page-locked, and times of events.
 #pragma once
 
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 
@@ -33,14 +38,21 @@ class DeviceGraph {
   // other threads enqueue it. The stream must not be the default one. Memory that is allocated on
   // the stream meanwhile belongs to the graph. Call once.
   virtual void begin_capture() = 0;
+  // Ends a part of the recorded work, and begins the next one. Any thread whose current stream is
+  // the captured one may call it.
+  virtual void cut() = 0;
   // Throws if something was refused since begin_capture(), even if that error was caught.
   virtual void end_capture() = 0;
-  // Enqueues the recorded work on this thread's current stream.
-  virtual void replay() = 0;
+  // Enqueues a part of the recorded work on this thread's current stream, numbered from 0. All parts
+  // must be replayed, in their order.
+  virtual void replay(std::size_t part) = 0;
 
  protected:
   DeviceGraph() = default;
 };
+
+// In a capture: ends a part. When the work is replayed, `between` runs after that part.
+using CutGraph = std::function<void(std::function<void()> between)>;
 
 // Makes a graph for work of a device. Throws UsageError with one sentence if that kind of device
 // has no graphs in this program.

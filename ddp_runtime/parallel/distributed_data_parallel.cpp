@@ -160,20 +160,23 @@ void DistributedDataParallel::ask(const GradientStep& step) {
   agreement_->ask(facts);
 }
 
-void DistributedDataParallel::capture_backward(const torch::Tensor& loss) {
-  if (group_.size() > 1) {
-    throw UsageError("a step with collectives cannot be captured; capture steps of one rank only");
-  }
-  loss.backward(torch::ones_like(loss));
+void DistributedDataParallel::capture_backward(const torch::Tensor& loss, const CutGraph& cut) {
+  // Also after an error, so that the next step sends its buckets itself.
+  const std::unique_ptr<Reducer, void (*)(Reducer*)> capture(
+      reducer_.get(), [](Reducer* reducer) { reducer->leave_capture(); });
+  reducer_->begin_capture(loss, cut);
+  loss.backward(torch::full_like(loss, 1.0 / group_.size()));
+  reducer_->end_capture();
 }
 
 void DistributedDataParallel::finish() {
   reducer_->finish();
-  reducing_ = false;
   require_agreement();
 }
 
+// After all gradients have been averaged.
 void DistributedDataParallel::require_agreement() {
+  reducing_ = false;
   if (agreement_->check()) return;
   throw_different_parameters(group_, parameters_->all(), fmt::format("in step {}", steps_));
 }
@@ -351,12 +354,20 @@ void backward(const torch::Tensor& loss, std::span<GradientStep* const> steps,
   for (auto* const step : steps) step->finish_backward();
 }
 
-void GradientStep::replayed(const torch::Tensor& loss) {
+void GradientStep::begin_replay(const torch::Tensor& loss) {
   ++done_;
   auto& replica = *replica_;
   if (replica.options_.check_loss) replica.losses_->add(loss);
   replica.ask(*this);
+  replica.reducer_->begin_replay();
+}
+
+void GradientStep::finish_replay() {
+  auto& replica = *replica_;
+  if (replica.group_.size() > 1) replica.mark(profile::Phase::backward);
+  replica.reducer_->finish_replay();
   replica.require_agreement();
+  if (replica.group_.size() > 1) replica.mark(profile::Phase::exposed_comm);
 }
 
 void GradientStep::without_data() {

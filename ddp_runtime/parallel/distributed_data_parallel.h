@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/parallel/device_graph.h"
 #include "ddp_runtime/parallel/options.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/parallel/step_marks.h"
@@ -87,10 +88,12 @@ class GradientStep {
   // used, and training resumes from a checkpoint.
   void backward_and_apply(const torch::Tensor& loss, torch::optim::Optimizer& optimizer);
 
-  // Replaces backward() and apply() in a step of one micro-batch that a graph has replayed; see
-  // capture_backward(). `loss` is the tensor of the graph that has this step's loss. Throws what
-  // backward() throws.
-  void replayed(const torch::Tensor& loss);
+  // These replace backward() and apply() in a step of one micro-batch that a graph replays; see
+  // capture_backward(). The first one comes after the forward pass, and before the reductions;
+  // `loss` is the tensor of the graph that has this step's loss. The second one comes before the
+  // update. Throws what backward() throws.
+  void begin_replay(const torch::Tensor& loss);
+  void finish_replay();
 
  private:
   void require_possible(const torch::Tensor& loss) const;
@@ -162,8 +165,9 @@ class DistributedDataParallel {
 
   // While a graph is captured (Note [Graphs] in device_graph.h): the device's part of backward() in
   // a step of one micro-batch. The parameters must not have gradients; those that they get belong
-  // to the graph. Throws UsageError with more than one rank, whose collectives cannot be captured.
-  void capture_backward(const torch::Tensor& loss);
+  // to the graph or to the buckets. `cut` is called for each bucket. Not for steps with a
+  // communication hook, with allow_unused or in which the buckets are rebuilt.
+  void capture_backward(const torch::Tensor& loss, const CutGraph& cut);
 
   // The factor by which the losses of the next steps are multiplied, such as GradScaler::scale().
   // It does not change how gradients are averaged; communication hooks that carry part of a

@@ -232,7 +232,12 @@ void Reducer::settle_missing() {
 
 void Reducer::launch(std::size_t bucket) {
   if (device_) pack(bucket);
+  if (cut_) return cut_([this, bucket] { send(bucket); });
   if (hook_) return hook_->start(bucket_for_hook(bucket));
+  send(bucket);
+}
+
+void Reducer::send(std::size_t bucket) {
   works_.push_back(group_.all_reduce(buffer_of(store_->bucket(bucket)), comm::ReduceOp::sum,
                                      label(bucket), store_->memory(bucket)));
 }
@@ -316,6 +321,33 @@ void Reducer::finish() {
   }
   publish_gradients();
   learn_order();
+}
+
+// Rebuilding buckets, communication hooks and the search for unused parameters come before: steps
+// that need them are not captured.
+void Reducer::begin_capture(const torch::Tensor& loss, const CutGraph& cut) {
+  if (!store_) return;
+  cut_ = cut;
+  arm(loss);
+}
+
+void Reducer::end_capture() {
+  if (store_) end_backward();
+}
+
+void Reducer::leave_capture() noexcept {
+  cut_ = nullptr;
+  armed_ = false;
+}
+
+void Reducer::begin_replay() {
+  works_.clear();
+  spans_.clear();
+  waited_ = 0;
+}
+
+void Reducer::finish_replay() {
+  if (store_) wait_for_buckets();
 }
 
 // A parameter that this rank did not use must still be updated here if another rank used it.

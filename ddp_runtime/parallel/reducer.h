@@ -14,6 +14,7 @@
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/parallel/bucket_plan.h"
 #include "ddp_runtime/parallel/bucket_store.h"
+#include "ddp_runtime/parallel/device_graph.h"
 #include "ddp_runtime/parallel/hook_runner.h"
 #include "ddp_runtime/parallel/launch_order.h"
 #include "ddp_runtime/parallel/options.h"
@@ -89,6 +90,17 @@ class Reducer {
   bool end_backward();
   std::vector<torch::Tensor> next_bucket();
 
+  // While a graph is captured, instead of arm() and finish(): each bucket that is complete in the
+  // backward of `loss` ends a part, after which its reduction starts. end_capture() makes the
+  // memory of the buckets the gradients. Throws like finish().
+  void begin_capture(const torch::Tensor& loss, const CutGraph& cut);
+  void end_capture();
+  // After these two, or after an error between them.
+  void leave_capture() noexcept;
+  // Around a replay, in which no hook runs.
+  void begin_replay();
+  void finish_replay();
+
   // The order in which backward finishes the gradients, as indices of the parameters that require
   // them; empty while it is unknown, or if there is no single order. The same on all ranks.
   std::vector<std::int64_t> gradient_order() const;
@@ -112,6 +124,7 @@ class Reducer {
   void settle_missing();
   bool may_miss_gradients() const noexcept;
   void launch(std::size_t bucket);
+  void send(std::size_t bucket);
   GradientBucket bucket_for_hook(std::size_t bucket) const;
   void wait_for_bucket();
   void wait_for_buckets();
@@ -161,6 +174,7 @@ class Reducer {
   std::size_t waited_ = 0;          // buckets that have been waited for in this pass
   std::optional<HookRunner> hook_;  // instead of works_
   StepMarks* marks_ = nullptr;
+  CutGraph cut_;  // only in a capture
   double loss_scale_ = 1;
   std::int64_t passes_ = 0;  // completed passes that reduced
   std::vector<profile::CommunicationSpan> spans_;

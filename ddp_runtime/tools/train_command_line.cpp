@@ -101,10 +101,11 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
   app.add_option("--on-nan", c.on_nan,
                  "Action if a loss or gradient is not finite: stop, or skip the update")
       ->capture_default_str();
-  app.add_option("--graph", c.graph,
-                 "Replay whole steps as a CUDA graph, which saves the launches of their kernels: "
-                 "off; auto, if nothing hinders it (one rank, --accumulate 1); or on, to make a "
-                 "hindrance an error. No GPU has run it yet, hence off")
+  app.add_option(
+         "--graph", c.graph,
+         "Replay whole steps as a CUDA graph, which saves the launches of their kernels: "
+         "off; auto, if nothing hinders it, such as --accumulate; or on, to make a hindrance "
+         "an error. No GPU has run it yet, hence off")
       ->capture_default_str();
   app.add_flag("--channels-last", t.channels_last,
                "Keep images and weights of convolutions with the channels of a pixel beside each "

@@ -45,7 +45,7 @@ torch::Tensor DeviceSkips::scaled(const torch::Tensor& loss) const {
   return device_scaler_ ? device_scaler_->scale_loss(loss) : loss;
 }
 
-void DeviceSkips::ask() {
+void DeviceSkips::end_losses() {
   if (!watch_losses_) return;
   if (group_.size() == 1) {
     bad_ranks_ = bad_loss_.reshape({1});
@@ -53,14 +53,21 @@ void DeviceSkips::ask() {
   }
   bad_ranks_ = torch::zeros({group_.size()}, floats_);
   bad_ranks_.select(0, group_.rank()).copy_(bad_loss_);
+}
+
+void DeviceSkips::ask() {
+  if (!watch_losses_ || group_.size() == 1) return;
   asked_ =
       group_.all_reduce(ddp::buffer_of(bad_ranks_), comm::ReduceOp::max,
                         "losses that are not finite", std::make_shared<torch::Tensor>(bad_ranks_));
 }
 
+void DeviceSkips::await_answers() {
+  if (watch_losses_ && group_.size() > 1) asked_.wait();
+}
+
 void DeviceSkips::decide(const std::vector<torch::Tensor>& parameters) {
   const torch::NoGradGuard no_grad;
-  if (watch_losses_ && group_.size() > 1) asked_.wait();
   skip_ = watch_losses_ ? bad_ranks_.max() : torch::zeros({}, floats_);
   if (device_scaler_) {
     device_scaler_->unscale(parameters, skip_);

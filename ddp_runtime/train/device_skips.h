@@ -34,10 +34,13 @@ class DeviceSkips {
   // The loss of a micro-batch, before scaling.
   void add_loss(const torch::Tensor& loss);
   torch::Tensor scaled(const torch::Tensor& loss) const;
-  // Collective, before the last backward of a step: starts to tell the ranks about this rank's
-  // losses.
+  // Before the last backward of a step: what this rank tells the others about its losses.
+  void end_losses();
+  // Collective, afterwards: starts to tell them.
   void ask();
-  // After backward, before clipping: divides the gradients by the scale, and decides whether the
+  // After backward: waits for the other ranks' answers.
+  void await_answers();
+  // Afterwards, before clipping: divides the gradients by the scale, and decides whether the
   // optimizer's next step is skipped.
   void decide(const std::vector<torch::Tensor>& parameters);
   // Gives the buffers the values of `before` if the step is skipped.

@@ -10,9 +10,8 @@ namespace ddp::train {
 std::string graph_hindrance(const GraphFacts& facts) {
   if (facts.on_cpu) return "the model is on the CPU, which has no graphs";
   if (facts.asynchronous) return "the ranks train asynchronously";
-  if (facts.ranks > 1) {
-    return fmt::format("{} ranks communicate in each step, and collectives are not captured yet",
-                       facts.ranks);
+  if (facts.communicates_in_forward) {
+    return "SyncBatchNorm layers communicate in the middle of forward and backward";
   }
   if (facts.comm_hook) return "a communication hook runs on the host in each step";
   if (facts.allow_unused) return "unused parameters are allowed, so steps may differ";
@@ -42,11 +41,12 @@ std::string graph_mode_name(GraphMode mode) {
   return "";
 }
 
-GraphPlan plan_graph(torch::Device device, int ranks, const TrainOptions& options) {
+GraphPlan plan_graph(torch::Device device, bool communicates_in_forward,
+                     const TrainOptions& options) {
   if (options.graph.mode == GraphMode::off) return {};
   GraphFacts facts{.on_cpu = device.is_cpu(),
                    .asynchronous = options.staleness.has_value(),
-                   .ranks = ranks,
+                   .communicates_in_forward = communicates_in_forward,
                    .micro_batches = options.micro_batches,
                    .comm_hook = static_cast<bool>(options.parallel.hook),
                    .allow_unused = options.parallel.allow_unused,

@@ -16,7 +16,7 @@ namespace ddp::train {
 struct GraphFacts {
   bool on_cpu = false;
   bool asynchronous = false;
-  int ranks = 1;
+  bool communicates_in_forward = false;  // and in the middle of backward: SyncBatchNorm
   std::int64_t micro_batches = 1;
   bool comm_hook = false;
   bool allow_unused = false;
@@ -37,6 +37,7 @@ struct GraphPlan {
 };
 
 // Throws UsageError with the hindrance if the options insist on a graph.
-GraphPlan plan_graph(torch::Device device, int ranks, const TrainOptions& options);
+GraphPlan plan_graph(torch::Device device, bool communicates_in_forward,
+                     const TrainOptions& options);
 
 }  // namespace ddp::train

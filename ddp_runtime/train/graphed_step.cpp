@@ -54,7 +54,10 @@ void GraphedStep::capture(const Enqueue& enqueue) {
   graph_->begin_capture();
   std::optional<Results> results;
   try {
-    results = enqueue(batch_, numbers_);
+    results = enqueue(batch_, numbers_, [this](std::function<void()> between) {
+      graph_->cut();
+      between_.push_back(std::move(between));
+    });
   } catch (...) {
     try {
       graph_->end_capture();
@@ -67,7 +70,10 @@ void GraphedStep::capture(const Enqueue& enqueue) {
 }
 
 const GraphedStep::Results& GraphedStep::replay() {
-  graph_->replay();
+  for (std::size_t part = 0; part <= between_.size(); ++part) {
+    graph_->replay(part);
+    if (part < between_.size()) between_[part]();
+  }
   return *results_;
 }
 

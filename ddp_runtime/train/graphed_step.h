@@ -7,8 +7,10 @@
 // kernels. Then a step is captured, and this and all later ones are replays, except for a batch of
 // another shape, whose step runs eagerly. Each kind of step leaves the same bits, because both take
 // the learning rate as float32 and update with the same operators. The graph contains the forward
-// pass, the loss, backward, the check of gradients, clipping and the update. The program copies the
-// batch to the device, reads the loss and the flags late, and counts.
+// pass, the loss, backward, the packing of buckets, the check of gradients, clipping and the update.
+// The program copies the batch to the device, reads the loss and the flags late, and counts. Between
+// the parts of the graph, it starts the collectives that an eager step starts there, in the same
+// order, so a rank whose step runs eagerly meets them.
 #pragma once
 
 #include <torch/torch.h>
@@ -17,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "ddp_runtime/data/dataset.h"
 #include "ddp_runtime/optim/captured_step.h"
@@ -45,10 +48,12 @@ class GraphedStep {
     torch::Tensor loss;
     torch::Tensor facts;  // see DeviceSkips; may be undefined
   };
-  using Enqueue = std::function<Results(const data::Batch&, const optim::DeviceNumbers&)>;
+  using Enqueue =
+      std::function<Results(const data::Batch&, const optim::DeviceNumbers&, const CutGraph&)>;
   // Captures what `enqueue` puts on this thread's current stream. Throws what `enqueue` and the
   // device throw; nothing on the device has changed then.
   void capture(const Enqueue& enqueue);
+  // Enqueues the step, and runs what comes between its parts.
   const Results& replay();
 
  private:
@@ -61,6 +66,7 @@ class GraphedStep {
   data::Batch batch_;          // on the device
   optim::DeviceNumbers numbers_;
   std::optional<Results> results_;
+  std::vector<std::function<void()>> between_;  // after each part but the last one
 };
 
 }  // namespace ddp::train

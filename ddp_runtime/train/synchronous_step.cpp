@@ -198,7 +198,10 @@ LateValue SynchronousStep::run_micro_batch(GradientStep& step, torch::Tensor los
   if (watch_) finite_ = finite_ && std::isfinite(value.value());
   if (watch_ && last) watch_->ask(finite_);
   if (device_skips_) device_skips_->add_loss(loss);
-  if (device_skips_ && last) device_skips_->ask();
+  if (device_skips_ && last) {
+    device_skips_->end_losses();
+    device_skips_->ask();
+  }
   if (last && updates_in_backward()) {
     step.backward_and_apply(loss, *optimizer_);
   } else {
@@ -252,6 +255,7 @@ void SynchronousStep::finish(GradientStep& step) {
 
 // The same as finish(), with a flag of the device instead of a branch.
 void SynchronousStep::finish_on_device(GradientStep& step) {
+  device_skips_->await_answers();
   device_skips_->decide(module_.parameters());
   update(step);
   device_skips_->put_back(module_.buffers(), buffers_before_);
@@ -293,8 +297,9 @@ bool SynchronousStep::prepare_replay(const data::Batch& batch, double learning_r
 bool SynchronousStep::capture() {
   for (auto& parameter : module_.parameters()) parameter.mutable_grad().reset();
   try {
-    graph_->capture(
-        [this](const auto& batch, const auto& numbers) { return enqueue(batch, numbers); });
+    graph_->capture([this](const auto& batch, const auto& numbers, const auto& cut) {
+      return enqueue(batch, numbers, cut);
+    });
     return true;
   } catch (const std::exception& error) {
     const auto why = fmt::format("the step cannot be captured: {}",
@@ -309,15 +314,19 @@ bool SynchronousStep::capture() {
   return false;
 }
 
-// The device's part of a step. Runs once, in a capture.
+// The device's part of a step. Runs once, in a capture. What it gives to `cut` runs in each replay.
 GraphedStep::Results SynchronousStep::enqueue(const data::Batch& batch,
-                                              const optim::DeviceNumbers& numbers) {
+                                              const optim::DeviceNumbers& numbers,
+                                              const CutGraph& cut) {
   if (skips()) buffers_before_ = copy_buffers(module_);
   if (device_skips_) device_skips_->begin_step();
   const auto loss = loss_on_device(batch, objective_, device_, options_.precision);
   if (device_skips_) device_skips_->add_loss(loss);
-  if (device_skips_) device_skips_->ask();
-  replica_.capture_backward(scaled(loss));
+  if (device_skips_) device_skips_->end_losses();
+  const bool communicates = group_.size() > 1;
+  if (communicates) cut([this, value = loss.detach()] { begin_collectives(value); });
+  replica_.capture_backward(scaled(loss), cut);
+  if (communicates) cut([this] { end_collectives(); });
   if (device_skips_) device_skips_->decide(module_.parameters());
   if (options_.clip_norm > 0) clip_gradients(module_.parameters(), options_.clip_norm);
   steps_in_graphs().capture_step(numbers);
@@ -326,15 +335,29 @@ GraphedStep::Results SynchronousStep::enqueue(const data::Batch& batch,
   return {loss.detach(), device_skips_->facts()};
 }
 
+void SynchronousStep::begin_collectives(const torch::Tensor& loss) {
+  if (device_skips_) device_skips_->ask();
+  replayed_->begin_replay(loss);
+}
+
+void SynchronousStep::end_collectives() {
+  replayed_->finish_replay();
+  if (device_skips_) device_skips_->await_answers();
+}
+
 // The host's part of a step.
 StepOutcome SynchronousStep::replay(std::int64_t tag) {
-  auto step = begin(1, tag);
+  replayed_ = begin(1, tag);
   StepOutcome outcome;
-  const auto span = recorder_.measure(Phase::backward);
+  const bool alone = group_.size() == 1;
+  const auto span = recorder_.measure(alone ? Phase::backward : Phase::optimizer);
   const auto& results = graph_->replay();
   ++replays_;
   outcome.loss.add(LateValue(results.loss));
-  step.replayed(results.loss);
+  if (alone) {
+    begin_collectives(results.loss);
+    end_collectives();
+  }
   steps_in_graphs().note_replay();
   if (device_skips_) note(device_skips_->end_step(steps_, results.facts));
   return outcome;

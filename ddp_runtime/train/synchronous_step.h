@@ -59,7 +59,10 @@ class SynchronousStep final : public TrainingStep {
   // See Note [Graphs of steps].
   bool prepare_replay(const data::Batch& batch, double learning_rate);
   bool capture();
-  GraphedStep::Results enqueue(const data::Batch& batch, const optim::DeviceNumbers& numbers);
+  GraphedStep::Results enqueue(const data::Batch& batch, const optim::DeviceNumbers& numbers,
+                               const CutGraph& cut);
+  void begin_collectives(const torch::Tensor& loss);
+  void end_collectives();
   StepOutcome replay(std::int64_t tag);
   optim::StepsInGraphs& steps_in_graphs();
   optim::SkipsSteps& skips_steps();
@@ -85,6 +88,7 @@ class SynchronousStep final : public TrainingStep {
   std::optional<GraphedStep> graph_;         // set if steps are captured, or will be
   bool graphed_ = false;  // whether steps take what a graph would take, even if it failed
   torch::Tensor never_;   // the flag of a step that is not skipped
+  std::optional<GradientStep> replayed_;  // the current replay
   std::int64_t replays_ = 0;
   std::vector<std::string> notes_;  // for take_notes()
   bool noted_other_shape_ = false;

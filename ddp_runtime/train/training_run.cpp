@@ -13,6 +13,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/parallel/sync_batch_norm.h"
 #include "ddp_runtime/train/batch_transfer.h"
 #include "ddp_runtime/train/channels_last.h"
 #include "ddp_runtime/train/global_batch.h"
@@ -160,7 +161,8 @@ TrainingRun::TrainingRun(comm::Group& group, TrainTask task, TrainOptions option
       task_(std::move(task)),
       subject_(describe_subject(task_)),
       options_(same_on_all_ranks(group, subject_, std::move(options))),
-      graph_(plan_graph(device_of(task_.module), group.size(), options_)),
+      graph_(plan_graph(device_of(task_.module),
+                        group.size() > 1 && communicates_in_forward(task_.module), options_)),
       objective_(objective_of(task_, options_)),
       stream_(stream_for(graph_, device_of(task_.module))),
       step_(make_training_step(group, task_.module, objective_, options_, recorder_,

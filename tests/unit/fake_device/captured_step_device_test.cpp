@@ -77,7 +77,7 @@ void expect_replays_like_steps(const Options& options) {
       eager.set_rate(rate);
       eager.step(skip);
       numbers.learning_rate.fill_(rate);
-      graph->replay();
+      graph->replay(0);
       replayed.optimizer.note_replay();
       replayed.optimizer.settle_step(skipped != 0);
       for (std::size_t i = 0; i < 2; ++i) {

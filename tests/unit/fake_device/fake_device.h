@@ -40,11 +40,12 @@
 // until the first replay. A replay runs the operators again, on the real memory, in the order of
 // the capture, and each puts its accesses on the stream as if it had been called. So a program that
 // forgets to copy a batch to where the graph reads it computes with the old batch, as on a GPU.
+// Parts of a graph must be replayed in their order, because they share memory.
 //
 // A capture refuses what CUDA refuses in the mode "thread local", with its words: waits of the host
 // and values for it, copies with pageable memory, allocations other than those of libtorch, and
 // questions about events of the capture. Not simulated: captures of several streams, of copies
-// between devices and of collectives, and operators that give a tensor another size.
+// between devices and of collectives, and operators that resize memory older than the capture.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -66,11 +66,11 @@ TEST_F(FakeDeviceGraph, ReplaysTheWorkOnTheMemoryOfTheCapture) {
   });
   EXPECT_EQ(floats_of(sum), (std::vector<float>{10, 10}));
   EXPECT_TRUE(std::isnan(floats_of(doubled)[0]));
-  graph->replay();
+  graph->replay(0);
   EXPECT_EQ(floats_of(sum), (std::vector<float>{12, 14}));
   EXPECT_EQ(floats_of(doubled), (std::vector<float>{2, 4}));
   input.fill_(3);
-  graph->replay();
+  graph->replay(0);
   EXPECT_EQ(floats_of(sum), (std::vector<float>{18, 20}));
 }
 
@@ -79,7 +79,7 @@ TEST_F(FakeDeviceGraph, CopiesWhatTheHostHasWrittenSinceTheCapture) {
   const auto copied = on_device({0, 0});
   const auto graph = capture([&] { copied.copy_(host, /*non_blocking=*/true); });
   host.fill_(5);
-  graph->replay();
+  graph->replay(0);
   EXPECT_EQ(floats_of(copied), (std::vector<float>{5, 5}));
 }
 
@@ -96,7 +96,7 @@ TEST_F(FakeDeviceGraph, DrawsTheRandomNumbersOfTheStepsThatItReplays) {
   generator().set_current_seed(7);
   const auto graph = capture([&] { draw(numbers); });
   for (int step = 0; step < 3; ++step) {
-    graph->replay();
+    graph->replay(0);
     replayed.push_back(floats_of(numbers));
   }
   EXPECT_EQ(replayed, expected);
@@ -135,7 +135,7 @@ TEST_F(FakeDeviceGraph, RefusesWhatCudaRefuses) {
                   HasSubstr("previous error during capture"))
           << i;
     }
-    EXPECT_THAT(error_of([&] { graph->replay(); }), HasSubstr("no valid capture"));
+    EXPECT_THAT(error_of([&] { graph->replay(0); }), HasSubstr("no valid capture"));
   }
 }
 
@@ -166,7 +166,7 @@ TEST_F(FakeDeviceGraph, FindsAReplayThatDoesNotWaitForItsInput) {
     const c10::StreamGuard there(other);
     input.fill_(3);
   }
-  graph->replay();
+  graph->replay(0);
   EXPECT_THAT(expected_problems(), Contains(HasSubstr("reads memory without waiting")));
 }
 
@@ -175,8 +175,27 @@ TEST_F(FakeDeviceGraph, FindsMemoryThatHasBeenFreed) {
   torch::Tensor doubled;
   const auto graph = capture([&] { doubled = input * 2; });
   input.reset();
-  EXPECT_THAT(error_of([&] { graph->replay(); }),
+  EXPECT_THAT(error_of([&] { graph->replay(0); }),
               HasSubstr("memory that has been freed since the capture"));
+}
+
+TEST_F(FakeDeviceGraph, RunsTheProgramBetweenItsParts) {
+  const auto input = on_device({1, 2});
+  torch::Tensor doubled;
+  torch::Tensor increased;
+  const auto graph = make_graph(device());
+  graph->begin_capture();
+  doubled = input * 2;
+  graph->cut();
+  increased = doubled + 1;
+  graph->end_capture();
+  for (int step = 0; step < 2; ++step) {
+    graph->replay(0);
+    doubled.mul_(10);
+    graph->replay(1);
+    EXPECT_EQ(floats_of(increased), (std::vector<float>{21, 41}));
+  }
+  EXPECT_THAT(error_of([&] { graph->replay(1); }), HasSubstr("0 is the next one"));
 }
 
 TEST_F(FakeDeviceGraph, ReplayIsOneLaunch) {
@@ -184,7 +203,7 @@ TEST_F(FakeDeviceGraph, ReplayIsOneLaunch) {
   torch::Tensor result;
   const auto graph = capture([&] { result = (input * 2 + 1).exp(); });
   const int before = launches();
-  graph->replay();
+  graph->replay(0);
   EXPECT_EQ(launches(), before + 1);
 }
 

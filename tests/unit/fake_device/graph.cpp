@@ -76,14 +76,23 @@ class Graph final : public DeviceGraph {
     captured_ = true;
   }
 
-  void replay() override {
+  void cut() override {
+    TORCH_CHECK(recording_of(current_stream(device_index_)) == recording_,
+                "the current stream is not the one that this graph captures");
+    recording_->cut();
+  }
+
+  void replay(std::size_t part) override {
     TORCH_CHECK(captured_, "this graph has no valid capture");
     const auto stream = current_stream(device_index_);
     TORCH_CHECK(!recording_of(stream), "a graph is replayed in a capture");
     count_launch();
     require_working(device_index_);
     drain(stream);
-    for (const auto& kernel : recording_->kernels()) {
+    TORCH_CHECK(part == next_part_, "part ", part, " of a graph is replayed, but ", next_part_,
+                " is the next one");
+    next_part_ = (part + 1) % recording_->parts();
+    for (const auto& kernel : recording_->kernels(part)) {
       TORCH_CHECK(exist(kernel.reads) && exist(kernel.writes), "the replay of ", kernel.name,
                   " uses memory that has been freed since the capture");
       kernel.run();
@@ -107,13 +116,19 @@ class Graph final : public DeviceGraph {
                                               at::detail::getDefaultCPUGenerator()};
   std::vector<at::Tensor> random_states_;
   bool captured_ = false;
+  std::size_t next_part_ = 0;
 };
 
 }  // namespace
 
 void Recording::add(RecordedKernel kernel) {
   const std::lock_guard lock(mutex_);
-  kernels_.push_back(std::move(kernel));
+  kernels_.back().push_back(std::move(kernel));
+}
+
+void Recording::cut() {
+  const std::lock_guard lock(mutex_);
+  kernels_.emplace_back();
 }
 
 void Recording::own(std::shared_ptr<c10::DataPtr> memory, std::size_t bytes) {

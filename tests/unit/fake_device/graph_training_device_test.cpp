@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -95,26 +96,32 @@ class GraphTraining : public FakeDeviceTest {
             const train::LossFunction& loss = {}) {
     Ended ended;
     testing::internal::CaptureStdout();
-    const auto errors = comm::test::run_gpu_ranks(1, [&](const comm::test::GpuRank& r) {
-      torch::manual_seed(1);
-      auto generator = at::globalContext().defaultGenerator(device());
-      generator.set_current_seed(1);
-      const auto model = models::make_model(model_);
-      move_to(*model, device());
+    const auto errors = comm::test::run_gpu_ranks(ranks_, [&](const comm::test::GpuRank& r) {
+      std::shared_ptr<models::Model> model;
+      {
+        const std::lock_guard lock(seeding_);  // threads share one generator
+        torch::manual_seed(1);
+        auto generator = at::globalContext().defaultGenerator(device(r.rank));
+        generator.set_current_seed(1);
+        model = models::make_model(model_);
+        move_to(*model, device(r.rank));
+      }
       train::Trainer trainer(r.group,
                              {"test",
                               "test",
                               model_.name,
                               *model,
                               [&](const torch::Tensor& x) {
-                                if (watch) watch(x);
+                                if (watch && r.rank == 0) watch(x);
                                 return model->forward(x);
                               },
                               data_,
                               {},
                               loss},
                              o);
-      ended.result = trainer.fit();
+      const auto result = trainer.fit();
+      if (r.rank > 0) return;
+      ended.result = result;
       for (const auto& p : model->parameters()) ended.state.push_back(p.detach().cpu().clone());
       for (const auto& b : model->buffers()) ended.state.push_back(b.detach().cpu().clone());
     });
@@ -143,6 +150,8 @@ class GraphTraining : public FakeDeviceTest {
     return nlohmann::json::parse(std::ifstream(temporary_.path() / "report" / "run.json"));
   }
 
+  int ranks_ = 1;
+  std::mutex seeding_;
   test::TemporaryDirectory temporary_;
   models::ModelOptions model_{"mlp", {1, 8, 8}, 10, 0, 0};
   data::DataPair data_ = data::open_data("digits");
@@ -345,7 +354,110 @@ TEST_F(GraphTraining, ReportSaysHowManyStepsWereReplays) {
   EXPECT_EQ(report().at("graph_steps"), 0);
 }
 
-// What a graph cannot repeat.
+// ---- several ranks, whose collectives run between the parts of the graph
+
+class GraphTrainingOfRanks : public GraphTraining {
+ protected:
+  GraphTrainingOfRanks() { ranks_ = 2; }
+  static train::TrainOptions with_buckets(const std::string& optimizer) {
+    auto o = options(optimizer);
+    o.parallel.buckets = {2048, 4096};
+    return o;
+  }
+};
+
+TEST_F(GraphTrainingOfRanks, LeaveTheBitsOfEagerSteps) {
+  struct Case {
+    const char* name;
+    std::function<void(train::TrainOptions&)> change;
+  };
+  const std::vector<Case> cases = {
+      {"plain", [](auto&) {}},
+      {"clipped", [](auto& o) { o.clip_norm = 0.1; }},
+      {"scaled", [](auto& o) { o.loss_scale = 1024; }},
+      {"skipping", [](auto& o) { o.on_nan = train::OnNan::skip; }},
+      {"compared", [](auto& o) { o.parallel.check_parameters_every = 2; }},
+      {"static", [](auto& o) { o.parallel.static_graph = true; }},
+  };
+  for (const auto& c : cases) {
+    for (const char* optimizer : {"sgd", "adamw"}) {
+      auto o = with_buckets(optimizer);
+      c.change(o);
+      const auto eager = fit_eagerly(o);
+      ASSERT_EQ(error_, "") << c.name;
+      expect_same(fit(o), eager, std::string(c.name) + " " + optimizer);
+    }
+  }
+}
+
+TEST_F(GraphTrainingOfRanks, BroadcastBuffersAndResume) {
+  data_ = images();
+  model_ = {"resnet18", {1, 28, 28}, 10, 8, 0, 0};
+  auto o = options("adamw");
+  o.steps = 7;
+  o.batch = 4;
+  const auto expected = fit_eagerly(o);
+  o.checkpoint.directory = temporary_.path() / "checkpoints";
+  o.checkpoint.every_steps = 5;
+  expect_same(fit(o), expected, "with checkpoints");
+  fs::remove_all(o.checkpoint.directory / "step-00000007");
+  auto resumed = fit(o);
+  resumed.result.train_loss = expected.result.train_loss;
+  expect_same(resumed, expected, "resumed");
+}
+
+// A rank that cannot capture its step, or whose batch has another shape, meets the collectives of
+// the others.
+TEST_F(GraphTrainingOfRanks, MayRunEagerlyWhileOthersReplay) {
+  auto o = with_buckets("adamw");
+  o.on_nan = train::OnNan::skip;
+  const auto expected = fit_eagerly(o);
+  o.graph.mode = train::GraphMode::automatic;
+  const auto ended = fit(o, [](const torch::Tensor& x) { x.sum().item<float>(); });
+  expect_same(ended, expected, "rank 0 eager");
+  EXPECT_THAT(ended.output, HasSubstr("graph: steps run eagerly"));
+}
+
+// One replay for each part: before the first collective, for each bucket, the rest of backward,
+// and the update.
+TEST_F(GraphTrainingOfRanks, ReplayMakesNoHostWaitAndFewLaunches) {
+  data_.evaluation = nullptr;
+  const auto launches_of = [&](std::int64_t steps) {
+    auto o = with_buckets("adamw");
+    o.parallel.check_parameters_every = 0;
+    o.steps = steps;
+    reset();
+    fit(o);
+    EXPECT_EQ(error_, "");
+    return std::pair(launches(), host_wait_names());
+  };
+  const auto few = launches_of(20);
+  const auto many = launches_of(30);
+  const int each = (many.first - few.first) / 10 / ranks_;
+  EXPECT_EQ(many.first - few.first, 10 * each * ranks_);
+  EXPECT_LT(each, 14);
+  EXPECT_EQ(many.second, few.second);
+}
+
+TEST_F(GraphTrainingOfRanks, ReportHasTheirCollectives) {
+  auto o = with_buckets("sgd");
+  o.report_directory = temporary_.path() / "report";
+  fit(o);
+  EXPECT_EQ(error_, "");
+  EXPECT_EQ(report().at("graph"), true);
+  EXPECT_GT(report().at("comm").at("bytes_per_step").get<double>(), 1000);
+}
+
+TEST_F(GraphTrainingOfRanks, StopAtALossThatIsNotFinite) {
+  auto o = with_buckets("sgd");
+  fit(o, {}, [](const torch::Tensor& scores, const torch::Tensor& targets) {
+    return torch::nn::functional::cross_entropy(scores, targets) * scores.sum().exp().exp().exp();
+  });
+  EXPECT_THAT(error_, HasSubstr("the loss is not finite on rank"));
+}
+
+// ---- what a graph cannot repeat
+
 TEST_F(GraphTraining, FallsBackToEagerStepsIfTheModelHindersIt) {
   struct Case {
     const char* name;

@@ -29,6 +29,7 @@ struct RecordedKernel {
 class Recording {
  public:
   void add(RecordedKernel kernel);
+  void cut();
   // Memory that was allocated in the capture, which lives as long as the recording.
   void own(std::shared_ptr<c10::DataPtr> memory, std::size_t bytes);
   // Where an operator reads or writes while it is recorded: memory of the capture itself, or, for
@@ -40,7 +41,8 @@ class Recording {
   bool valid();
   // Overwrites the memory of the capture, whose values no program may use before a replay.
   void poison();
-  const std::vector<RecordedKernel>& kernels() const { return kernels_; }
+  std::size_t parts() const { return kernels_.size(); }
+  const std::vector<RecordedKernel>& kernels(std::size_t part) const { return kernels_.at(part); }
 
  private:
   struct Owned {
@@ -49,7 +51,7 @@ class Recording {
   };
 
   std::mutex mutex_;
-  std::vector<RecordedKernel> kernels_;
+  std::vector<std::vector<RecordedKernel>> kernels_{1};  // by part
   std::vector<Owned> owned_;
   std::map<const void*, std::vector<char>> copies_;  // by the address of the original
   bool valid_ = true;

@@ -22,12 +22,13 @@ TEST(GraphHindrance, NamesTheFirstThingThatHindersAGraph) {
   const Case cases[] = {
       {{.on_cpu = true}, "the model is on the CPU, which has no graphs"},
       {{.asynchronous = true}, "the ranks train asynchronously"},
-      {{.ranks = 8}, "8 ranks communicate in each step, and collectives are not captured yet"},
+      {{.communicates_in_forward = true},
+       "SyncBatchNorm layers communicate in the middle of forward and backward"},
       {{.micro_batches = 4}, "a step has 4 micro-batches, and only steps of one are captured"},
       {{.comm_hook = true}, "a communication hook runs on the host in each step"},
       {{.allow_unused = true}, "unused parameters are allowed, so steps may differ"},
       {{.no_graphs = "there are none"}, "there are none"},
-      {{.on_cpu = true, .ranks = 2, .no_graphs = "there are none"},
+      {{.on_cpu = true, .micro_batches = 2, .no_graphs = "there are none"},
        "the model is on the CPU, which has no graphs"},
   };
   for (const auto& [facts, text] : cases) EXPECT_EQ(graph_hindrance(facts), text);
@@ -38,20 +39,20 @@ TEST(GraphHindrance, OnlyAutoContinuesWithoutAGraph) {
   options.graph.make = [](torch::Device) -> std::unique_ptr<DeviceGraph> {
     throw UsageError("there are no graphs here");
   };
-  EXPECT_EQ(plan_graph(torch::kCPU, 1, options).hindrance, "");
+  EXPECT_EQ(plan_graph(torch::kCPU, false, options).hindrance, "");
   options.graph.mode = GraphMode::automatic;
-  EXPECT_EQ(plan_graph(torch::kCUDA, 1, options).hindrance, "there are no graphs here");
-  EXPECT_THAT(plan_graph(torch::kCPU, 1, options).hindrance, HasSubstr("on the CPU"));
+  EXPECT_EQ(plan_graph(torch::kCUDA, false, options).hindrance, "there are no graphs here");
+  EXPECT_THAT(plan_graph(torch::kCPU, false, options).hindrance, HasSubstr("on the CPU"));
   options.staleness = 1;
-  EXPECT_THAT(plan_graph(torch::kCUDA, 1, options).hindrance, HasSubstr("asynchronously"));
+  EXPECT_THAT(plan_graph(torch::kCUDA, false, options).hindrance, HasSubstr("asynchronously"));
   options.staleness.reset();
   options.parallel.allow_unused = true;
-  EXPECT_THAT(plan_graph(torch::kCUDA, 1, options).hindrance, HasSubstr("unused parameters"));
+  EXPECT_THAT(plan_graph(torch::kCUDA, false, options).hindrance, HasSubstr("unused parameters"));
   options.parallel.allow_unused = false;
-  EXPECT_THAT(plan_graph(torch::kCUDA, 3, options).hindrance, HasSubstr("3 ranks"));
+  EXPECT_THAT(plan_graph(torch::kCUDA, true, options).hindrance, HasSubstr("SyncBatchNorm"));
   options.graph.mode = GraphMode::on;
   EXPECT_EQ(
-      error_of([&] { plan_graph(torch::kCUDA, 1, options); }),
+      error_of([&] { plan_graph(torch::kCUDA, false, options); }),
       "--graph on: steps cannot be captured as a graph, because there are no graphs here; use "
       "--graph auto or off");
 }
