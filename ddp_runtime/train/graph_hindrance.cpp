@@ -10,9 +10,12 @@ namespace ddp::train {
 std::string graph_hindrance(const GraphFacts& facts) {
   if (facts.on_cpu) return "the model is on the CPU, which has no graphs";
   if (facts.asynchronous) return "the ranks train asynchronously";
-  if (facts.communicates_in_forward) {
+  if (facts.task.communicates_in_forward) {
     return "SyncBatchNorm layers communicate in the middle of forward and backward";
   }
+  // Its groups may have learning rates of their own, and a replay has one.
+  if (facts.task.own_optimizer) return "the optimizer is the task's own";
+  if (facts.task.weighs_batches) return "the weights of the batches are numbers of the host";
   if (facts.comm_hook) return "a communication hook runs on the host in each step";
   if (facts.allow_unused) return "unused parameters are allowed, so steps may differ";
   if (facts.micro_batches > 1) {
@@ -41,12 +44,11 @@ std::string graph_mode_name(GraphMode mode) {
   return "";
 }
 
-GraphPlan plan_graph(torch::Device device, bool communicates_in_forward,
-                     const TrainOptions& options) {
+GraphPlan plan_graph(torch::Device device, const GraphTask& task, const TrainOptions& options) {
   if (options.graph.mode == GraphMode::off) return {};
   GraphFacts facts{.on_cpu = device.is_cpu(),
                    .asynchronous = options.staleness.has_value(),
-                   .communicates_in_forward = communicates_in_forward,
+                   .task = task,
                    .micro_batches = options.micro_batches,
                    .comm_hook = static_cast<bool>(options.parallel.hook),
                    .allow_unused = options.parallel.allow_unused,

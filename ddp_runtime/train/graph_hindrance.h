@@ -12,11 +12,18 @@
 
 namespace ddp::train {
 
+// What the task of a run has that its options do not show.
+struct GraphTask {
+  bool communicates_in_forward = false;  // and in the middle of backward: SyncBatchNorm
+  bool own_optimizer = false;
+  bool weighs_batches = false;
+};
+
 // What is known about a run before its first step.
 struct GraphFacts {
   bool on_cpu = false;
   bool asynchronous = false;
-  bool communicates_in_forward = false;  // and in the middle of backward: SyncBatchNorm
+  GraphTask task = {};
   std::int64_t micro_batches = 1;
   bool comm_hook = false;
   bool allow_unused = false;
@@ -37,7 +44,6 @@ struct GraphPlan {
 };
 
 // Throws UsageError with the hindrance if the options insist on a graph.
-GraphPlan plan_graph(torch::Device device, bool communicates_in_forward,
-                     const TrainOptions& options);
+GraphPlan plan_graph(torch::Device device, const GraphTask& task, const TrainOptions& options);
 
 }  // namespace ddp::train

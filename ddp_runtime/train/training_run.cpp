@@ -98,6 +98,12 @@ Objective objective_of(const TrainTask& task, const TrainOptions& options) {
   return objective;
 }
 
+GraphTask graph_task_of(const TrainTask& task, int ranks) {
+  return {.communicates_in_forward = ranks > 1 && communicates_in_forward(task.module),
+          .own_optimizer = static_cast<bool>(task.optimizer),
+          .weighs_batches = static_cast<bool>(task.weight)};
+}
+
 // Ranks must draw different dropout masks, but a repeated run must draw the same masks again.
 std::uint64_t generator_seed(std::uint64_t seed, int rank) {
   return seed * 1000003U + static_cast<std::uint64_t>(rank) + 1;
@@ -161,8 +167,7 @@ TrainingRun::TrainingRun(comm::Group& group, TrainTask task, TrainOptions option
       task_(std::move(task)),
       subject_(describe_subject(task_)),
       options_(same_on_all_ranks(group, subject_, std::move(options))),
-      graph_(plan_graph(device_of(task_.module),
-                        group.size() > 1 && communicates_in_forward(task_.module), options_)),
+      graph_(plan_graph(device_of(task_.module), graph_task_of(task_, group.size()), options_)),
       objective_(objective_of(task_, options_)),
       stream_(stream_for(graph_, device_of(task_.module))),
       step_(make_training_step(group, task_.module, objective_, options_, recorder_,

@@ -22,8 +22,10 @@ TEST(GraphHindrance, NamesTheFirstThingThatHindersAGraph) {
   const Case cases[] = {
       {{.on_cpu = true}, "the model is on the CPU, which has no graphs"},
       {{.asynchronous = true}, "the ranks train asynchronously"},
-      {{.communicates_in_forward = true},
+      {{.task = {.communicates_in_forward = true}},
        "SyncBatchNorm layers communicate in the middle of forward and backward"},
+      {{.task = {.own_optimizer = true}}, "the optimizer is the task's own"},
+      {{.task = {.weighs_batches = true}}, "the weights of the batches are numbers of the host"},
       {{.micro_batches = 4}, "a step has 4 micro-batches, and only steps of one are captured"},
       {{.comm_hook = true}, "a communication hook runs on the host in each step"},
       {{.allow_unused = true}, "unused parameters are allowed, so steps may differ"},
@@ -39,20 +41,21 @@ TEST(GraphHindrance, OnlyAutoContinuesWithoutAGraph) {
   options.graph.make = [](torch::Device) -> std::unique_ptr<DeviceGraph> {
     throw UsageError("there are no graphs here");
   };
-  EXPECT_EQ(plan_graph(torch::kCPU, false, options).hindrance, "");
+  EXPECT_EQ(plan_graph(torch::kCPU, {}, options).hindrance, "");
   options.graph.mode = GraphMode::automatic;
-  EXPECT_EQ(plan_graph(torch::kCUDA, false, options).hindrance, "there are no graphs here");
-  EXPECT_THAT(plan_graph(torch::kCPU, false, options).hindrance, HasSubstr("on the CPU"));
+  EXPECT_EQ(plan_graph(torch::kCUDA, {}, options).hindrance, "there are no graphs here");
+  EXPECT_THAT(plan_graph(torch::kCPU, {}, options).hindrance, HasSubstr("on the CPU"));
   options.staleness = 1;
-  EXPECT_THAT(plan_graph(torch::kCUDA, false, options).hindrance, HasSubstr("asynchronously"));
+  EXPECT_THAT(plan_graph(torch::kCUDA, {}, options).hindrance, HasSubstr("asynchronously"));
   options.staleness.reset();
   options.parallel.allow_unused = true;
-  EXPECT_THAT(plan_graph(torch::kCUDA, false, options).hindrance, HasSubstr("unused parameters"));
+  EXPECT_THAT(plan_graph(torch::kCUDA, {}, options).hindrance, HasSubstr("unused parameters"));
   options.parallel.allow_unused = false;
-  EXPECT_THAT(plan_graph(torch::kCUDA, true, options).hindrance, HasSubstr("SyncBatchNorm"));
+  EXPECT_THAT(plan_graph(torch::kCUDA, {.communicates_in_forward = true}, options).hindrance,
+              HasSubstr("SyncBatchNorm"));
   options.graph.mode = GraphMode::on;
   EXPECT_EQ(
-      error_of([&] { plan_graph(torch::kCUDA, false, options); }),
+      error_of([&] { plan_graph(torch::kCUDA, {}, options); }),
       "--graph on: steps cannot be captured as a graph, because there are no graphs here; use "
       "--graph auto or off");
 }
