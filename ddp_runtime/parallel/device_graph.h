@@ -43,8 +43,8 @@ class DeviceGraph {
   virtual void cut() = 0;
   // Throws if something was refused since begin_capture(), even if that error was caught.
   virtual void end_capture() = 0;
-  // Enqueues a part of the recorded work on this thread's current stream, numbered from 0. All parts
-  // must be replayed, in their order.
+  // Enqueues a part of the recorded work on this thread's current stream, numbered from 0. All
+  // parts must be replayed, in their order.
   virtual void replay(std::size_t part) = 0;
 
  protected:

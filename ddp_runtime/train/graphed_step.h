@@ -7,10 +7,10 @@
 // kernels. Then a step is captured, and this and all later ones are replays, except for a batch of
 // another shape, whose step runs eagerly. Each kind of step leaves the same bits, because both take
 // the learning rate as float32 and update with the same operators. The graph contains the forward
-// pass, the loss, backward, the packing of buckets, the check of gradients, clipping and the update.
-// The program copies the batch to the device, reads the loss and the flags late, and counts. Between
-// the parts of the graph, it starts the collectives that an eager step starts there, in the same
-// order, so a rank whose step runs eagerly meets them.
+// pass, the loss, backward, the packing of buckets, the check of gradients, clipping and the
+// update. The program copies the batch to the device, reads the loss and the flags late, and
+// counts. Between the parts of the graph, it starts the collectives that an eager step starts
+// there, in the same order, so a rank whose step runs eagerly meets them.
 #pragma once
 
 #include <torch/torch.h>

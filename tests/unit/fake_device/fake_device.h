@@ -25,8 +25,8 @@
 // allocator of a GPU gives it to the next request on that stream. Thus a tensor that another stream
 // still uses when it is freed is reported, unless record_stream() was called.
 //
-// A copy to pinned memory for which nobody waits is different: it arrives when its stream comes to
-// it, which fake::hold() delays, and the memory has other values before. So a host that reads it
+// A copy to pinned memory for which no thread waits is different: it arrives when its stream comes
+// to it, which fake::hold() delays, and the memory has other values before. So a host that reads it
 // too early reads nonsense.
 //
 // Not simulated: other values that a program reads too early, kernels that fail by themselves (see
