@@ -27,7 +27,7 @@ struct GraphFacts {
   std::int64_t micro_batches = 1;
   bool comm_hook = false;
   bool allow_unused = false;
-  std::string no_graphs;  // why the device has no graphs; empty if it has
+  std::string no_graphs = {};  // why the device has no graphs; empty if it has
 };
 
 // Why the steps of such a run cannot be captured, as the end of a sentence; empty if they can. The
