@@ -105,6 +105,13 @@ TEST_F(NcclStartTest, StartHasATimeLimit) {
                          HasSubstr("NCCL_SOCKET_IFNAME is not set"))));
 }
 
+TEST_F(NcclStartTest, WithoutAnIdNoRankStarts) {
+  fake::reset({.id_error = nccl::kSystemError});
+  EXPECT_THAT(start_errors(3), Each(AllOf(HasSubstr("rank 0 cannot create an id for NCCL: "),
+                                          HasSubstr("check the network interfaces of its node and "
+                                                    "NCCL_SOCKET_IFNAME"))));
+}
+
 TEST_F(NcclStartTest, ErrorOnOneRankEndsTheStart) {
   fake::reset({.init_error = {{2, nccl::kSystemError}}});
   EXPECT_THAT(start_errors(3), Each(AllOf(HasSubstr("NCCL cannot connect the GPUs"),

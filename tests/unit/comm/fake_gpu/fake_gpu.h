@@ -32,6 +32,7 @@ struct Knobs {
   // kernel on the stream.
   int polls_in_progress = 3;
   int call_milliseconds = 0;            // for which a call on a communicator does not return
+  int id_error = 0;                     // result of ncclGetUniqueId
   std::map<int, int> init_error = {};   // by rank: result of ncclCommInitRankConfig
   int init_never_completes = 0;         // 1: all ranks stay in progress
   std::map<int, int> async_error = {};  // by rank: found after collective `fail_after`
