@@ -223,6 +223,7 @@ class Replica:
         """Captures the whole step, by the rules in PyTorch's notes on CUDA graphs with DistributedDataParallel."""
         cuda = self.torch.cuda
         stream = cuda.Stream()
+        stream.wait_stream(cuda.current_stream())  # which moved the model and the batch
         with cuda.stream(stream):
             self.wrap(model, spec)
             for _ in range(11):
