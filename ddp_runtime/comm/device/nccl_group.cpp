@@ -161,21 +161,12 @@ Work NcclGroup::all_to_all(Buffer input, Buffer output, PartSizes sizes, std::st
       sizes.equal() ? describe(input) : fmt::format("parts of {}", to_string(input.type));
   return launch(
       "all_to_all", input, std::move(signature), std::move(label),
-      [parts = std::move(parts), me = static_cast<std::size_t>(rank())](Communicator& nccl,
-                                                                        DeviceStream stream) {
-        std::vector<Communicator::Message> messages;
+      [parts = std::move(parts)](Communicator& nccl, DeviceStream stream) {
+        std::vector<Communicator::Message> messages;  // also to this rank itself
         for (std::size_t r = 0; r < parts.input.size(); ++r) {
           const int peer = static_cast<int>(r);
-          if (r == me) continue;
           if (parts.input[r].count > 0) messages.push_back({true, parts.input[r], peer});
           if (parts.output[r].count > 0) messages.push_back({false, parts.output[r], peer});
-        }
-        const auto& calls = nccl.libraries().device;
-        if (parts.input[me].count > 0) {
-          check_device(calls,
-                       calls.copy(parts.output[me].data, parts.input[me].data,
-                                  parts.input[me].bytes(), cuda::kCopyDefault, stream),
-                       "copy");
         }
         if (!messages.empty()) nccl.exchange(messages, stream);
       },
