@@ -21,6 +21,7 @@
 #include "ddp_runtime/parallel/hooks/power_sgd.h"
 #include "ddp_runtime/parallel/stale_synchronous.h"
 #include "ddp_runtime/parallel/sync_batch_norm.h"
+#include "ddp_runtime/parallel/tensor_collectives.h"
 #include "ddp_runtime/train/bf16_weights.h"
 #include "ddp_runtime/train/checkpointer.h"
 #include "ddp_runtime/train/freeze.h"

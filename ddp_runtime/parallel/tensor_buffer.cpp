@@ -25,6 +25,10 @@ std::optional<comm::ElementType> element_type(torch::ScalarType type) {
       return comm::ElementType::i64;
     case torch::kInt32:
       return comm::ElementType::i32;
+    case torch::kInt16:
+      return comm::ElementType::i16;
+    case torch::kInt8:
+      return comm::ElementType::i8;
     case torch::kUInt8:
     case torch::kBool:
       return comm::ElementType::u8;
@@ -56,6 +60,11 @@ comm::Buffer buffer_of(const torch::Tensor& tensor) {
                                    c10::toString(tensor.scalar_type())));
   }
   return memory_of(tensor, static_cast<std::size_t>(tensor.numel()), *type);
+}
+
+comm::Buffer parts_of_complex(const torch::Tensor& tensor) {
+  return memory_of(tensor, 2 * static_cast<std::size_t>(tensor.numel()),
+                   element_type(c10::toRealValueType(tensor.scalar_type())));
 }
 
 comm::Buffer bytes_of(const torch::Tensor& tensor) {

@@ -16,6 +16,9 @@ bool can_be_communicated(torch::ScalarType type);
 // type that the collectives do not support.
 comm::Buffer buffer_of(const torch::Tensor& tensor);
 
+// The memory of a contiguous tensor of complex numbers, whose two parts are elements of their own.
+comm::Buffer parts_of_complex(const torch::Tensor& tensor);
+
 // The same memory as bytes, for data of any element type that is only moved.
 comm::Buffer bytes_of(const torch::Tensor& tensor);
 
