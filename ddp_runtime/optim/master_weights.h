@@ -37,7 +37,7 @@ class MasterWeights {
   torch::Tensor values_before_comparison(const torch::Tensor& parameter);
   // Rounds the masters of these parameters into them. Ignores parameters without a master.
   void round_into(const std::vector<torch::Tensor>& parameters);
-  // The parameter has been given the rounded values of its master.
+  // The parameter has been given the rounded values of its master, by the replay of a graph.
   void note_rounded(const torch::Tensor& parameter);
 
  private:

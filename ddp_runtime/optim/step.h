@@ -208,12 +208,7 @@ class Step {
     at::parallel_for(0, end, kGrain, [&](std::int64_t first, std::int64_t last) {
       update_elements(parts, ends, first, last);
     });
-    for (const auto& part : parts) finish(part);
-  }
-
-  void finish(const Part& part) {
-    Method::finish(part.parameter, part.state);
-    if (part.has_master()) means_.masters->note_rounded(part.parameter);
+    for (const auto& part : parts) Method::finish(part.parameter, part.state);
   }
 
   void update_by_fused_operators(std::vector<Part> left) {
@@ -258,8 +253,8 @@ class Step {
     if (parts.front().has_master()) lists.gradients = in_float32(lists);
     Method::run_fused(lists, options, parts.front().number_of_step);
     if (parts.front().has_master()) round_masters(parts);
-    if (numbers_.steps.defined()) return;  // the host notes nothing
-    for (const auto& part : parts) finish(part);
+    if (numbers_.steps.defined()) return;  // in a capture, the host notes nothing
+    for (const auto& part : parts) Method::finish(part.parameter, part.state);
   }
 
   static std::vector<torch::Tensor> in_float32(const FusedLists& lists) {
