@@ -280,6 +280,26 @@ TEST_F(DataParallel, NoStepFollowsAnErrorInBackward) {
   }
 }
 
+// A collective of the rank that failed would wait for the others.
+TEST_F(DataParallel, RankThatFailedInBackwardCallsNoCollective) {
+  test::allow_device_problems();
+  const auto text = error_of([&] {
+    test::run_ranks(2,
+                    [&](comm::Group& group) {
+                      auto net = make_seeded_net();
+                      DistributedDataParallel replica(*net, group, {.buckets = limits_});
+                      if (group.rank() == 1) fail_in_backward(net);
+                      auto step = *replica.begin_uneven_step(true);
+                      if (group.rank() == 0) return step.backward(loss_of(net, data_));
+                      EXPECT_EQ(error_of([&] { step.backward(loss_of(net, data_)); }),
+                                "out of memory");
+                      replica.begin_uneven_step(true);
+                    },
+                    {.limits = {.timeout = std::chrono::seconds(10)}});
+  });
+  EXPECT_THAT(text, HasSubstr("the backward pass of step 1 ended with an error"));
+}
+
 // Nothing is on its way: the program may leave the step out.
 TEST_F(DataParallel, StepMayFollowAnErrorThatAllRanksReport) {
   if (test::on_device()) GTEST_SKIP() << "a device finds the loss in the next step";
