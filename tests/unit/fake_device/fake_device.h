@@ -25,9 +25,9 @@
 // allocator of a GPU gives it to the next request on that stream. Thus a tensor that another stream
 // still uses when it is freed is reported, unless record_stream() was called.
 //
-// A copy to pinned memory for which no thread waits is different: it arrives when its stream comes
-// to it, which fake::hold() delays, and the memory has other values before. So a host that reads it
-// too early reads nonsense.
+// A copy to pinned memory for which the host does not wait is different: it arrives when its stream
+// comes to it, which fake::hold() delays, and the memory has other values before. So a host that
+// reads it too early reads nonsense.
 //
 // Not simulated: other values that a program reads too early, kernels that fail by themselves (see
 // fake::break_device), time, and reuse of memory. A stream that stands still for a minute
