@@ -6,17 +6,18 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
 #include <vector>
 
+#include "base/duration.h"
 #include "base/errors.h"
 #include "ddp_runtime/comm/failure/liveness.h"
 #include "ddp_runtime/parallel/cuda.h"
 #include "ddp_runtime/parallel/hooks/compression.h"
 #include "ddp_runtime/tools/validators.h"
+#include "ddp_runtime/train/checkpoint_interval.h"
 #include "ddp_runtime/train/graph_hindrance.h"
 #include "ddp_runtime/train/option_limits.h"
 #include "slurm_ddp/version.h"
@@ -186,8 +187,15 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
       ->capture_default_str();
   app.add_option("--checkpoint-dir", t.checkpoint.directory,
                  "Directory for checkpoints [no checkpoints]");
-  app.add_option("--checkpoint-every", c.checkpoint_every, "Save every N steps, or every epoch")
+  app.add_option(
+         "--checkpoint-every", c.checkpoint_every,
+         "Save every N steps, every epoch, after a time of training such as 90s, 10min or 1h30min, "
+         "or auto: at Young's interval, which minimizes the time lost to saves and "
+         "failures, from the measured cost of a save and --mtbf")
       ->capture_default_str();
+  app.add_option("--mtbf", c.mtbf,
+                 "Mean time between failures of the whole job, such as 6h or 2d, for "
+                 "--checkpoint-every auto [6334h divided by the number of nodes]");
   app.add_option("--checkpoint-copy-mb", c.checkpoint_copy_mb,
                  "Limit in MiB per rank for the copy that is saved in the background; a larger "
                  "state is saved before the next step")
@@ -316,6 +324,17 @@ void require_init_from(const InitArguments& init) {
   }
 }
 
+// Seconds; 0 for the default.
+double mtbf_of(const TrainCommandLine& c) {
+  if (c.mtbf.empty()) return 0;
+  if (!c.train.checkpoint.every_auto) throw UsageError("--mtbf needs --checkpoint-every auto");
+  const auto seconds = parse_duration(c.mtbf);
+  if (!seconds) {
+    throw UsageError(fmt::format("--mtbf takes a time such as 90min, 6h or 2d, not '{}'", c.mtbf));
+  }
+  return *seconds;
+}
+
 // Performs the checks that CLI11 cannot.
 void interpret(TrainCommandLine& c) {
   auto& t = c.train;
@@ -354,15 +373,8 @@ void interpret(TrainCommandLine& c) {
   auto& buckets = t.parallel.buckets;
   buckets.bytes = static_cast<std::size_t>(c.bucket_mb * 1048576.0);
   buckets.first_bytes = std::min(buckets.first_bytes, buckets.bytes);
-  if (c.checkpoint_every == "epoch") return;
-  t.checkpoint.every_epoch = false;
-  const char* const end = c.checkpoint_every.data() + c.checkpoint_every.size();
-  const auto [at, error] =
-      std::from_chars(c.checkpoint_every.data(), end, t.checkpoint.every_steps);
-  if (error != std::errc() || at != end || t.checkpoint.every_steps < 1) {
-    throw UsageError(fmt::format("--checkpoint-every takes a number of steps or 'epoch', not '{}'",
-                                 c.checkpoint_every));
-  }
+  train::set_checkpoint_interval(t.checkpoint, c.checkpoint_every);
+  t.checkpoint.mtbf_seconds = mtbf_of(c);
 }
 
 // Creates the directory before anything can fail, so that failure.json can be written there. If

@@ -35,6 +35,7 @@ struct TrainCommandLine {
   std::string graph = "off";
   std::string augment = "none";
   std::string checkpoint_every = "epoch";
+  std::string mtbf;
   std::string comm_hook = "off";
   double bucket_mb = 4;
   double checkpoint_copy_mb = 8192;

@@ -52,6 +52,9 @@ class BackgroundSave {
   // Whether this rank is still writing. Not collective.
   bool writing() const noexcept { return !saver_.idle(); }
 
+  // On rank 0: whether a save is not over yet. Not collective.
+  bool in_progress() const noexcept { return job_ != nullptr; }
+
   // Both are collective and advance the save in progress. On rank 0 they return its result when it
   // is over, otherwise nullopt; the other ranks never get one.
   // Does not wait. `anyone_writing`: whether writing() is true on any rank.

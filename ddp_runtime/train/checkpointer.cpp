@@ -7,9 +7,11 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/deadline.h"
 #include "base/errors.h"
@@ -23,6 +25,7 @@
 #include "ddp_runtime/train/run_difference.h"
 #include "ddp_runtime/train/run_directory.h"
 #include "ddp_runtime/train/save_failures.h"
+#include "ddp_runtime/train/save_timer.h"
 #include "ddp_runtime/train/training_state.h"
 #include "ddp_runtime/train/write_partition.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
@@ -59,10 +62,17 @@ void require_usable(comm::Group& group, const CheckpointOptions& options,
   if (!problem.empty()) throw UsageError(problem);
 }
 
-// Collective.
-std::uint64_t count_ranks_on(const std::string& host, comm::Group& group) {
-  const auto hosts = group.all_gather_text(host);
+std::uint64_t count_ranks_on(const std::string& host, const std::vector<std::string>& hosts) {
   return static_cast<std::uint64_t>(std::count(hosts.begin(), hosts.end(), host));
+}
+
+// `hosts`: one for each rank.
+SaveTimer timer_of(const CheckpointOptions& options, const std::vector<std::string>& hosts) {
+  const std::set<std::string> nodes(hosts.begin(), hosts.end());
+  const double mtbf = options.mtbf_seconds > 0
+                          ? options.mtbf_seconds
+                          : kNodeMtbfSeconds / static_cast<double>(nodes.size());
+  return SaveTimer({options.every_seconds, options.every_auto, mtbf});
 }
 
 }  // namespace
@@ -76,6 +86,7 @@ struct Checkpointer::Parts {
         run(std::move(its_run)) {}
 
   ckpt::CheckpointInfo info_of(const Position& position) const;
+  void begin_save(const Position& position);
   void record(const SaveResult& result);
 
   comm::Group& group;
@@ -95,6 +106,9 @@ struct Checkpointer::Parts {
   SaveFailures failures;           // rank 0
   double longest_save = 0;
   std::chrono::steady_clock::time_point save_began;
+  double stall = 0;                // seconds that the latest save stopped training
+  std::optional<SaveTimer> timer;  // rank 0, as `directory`
+  bool requested = false;          // the same on all ranks
   // As `directory`. Last: its thread, which uses `claim`, `directory` and `retention`, is joined
   // before they are destroyed.
   std::optional<BackgroundSave> saving;
@@ -114,8 +128,10 @@ Checkpointer::Checkpointer(comm::Group& group, TrainingState& state, CheckpointO
   p.retention.emplace(p.options.directory, p.owner);
   p.retention->remember_across_restarts();
   require_usable(group, p.options, *p.directory);
-  const auto ranks_on_host = count_ranks_on(p.owner.host, group);
-  p.saving.emplace(group, state, *p.directory, *p.retention, p.options, ranks_on_host);
+  const auto hosts = group.all_gather_text(p.owner.host);
+  if (group.rank() == 0) p.timer.emplace(timer_of(p.options, hosts));
+  p.saving.emplace(group, state, *p.directory, *p.retention, p.options,
+                   count_ranks_on(p.owner.host, hosts));
 }
 
 Checkpointer::~Checkpointer() = default;
@@ -129,6 +145,7 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
     require_storable(p.run);
   }
   p.claim.claim();
+  if (p.timer) p.timer->restart(std::chrono::steady_clock::now());
   if (p.options.resume == "never") return std::nullopt;
   std::string text;
   if (p.group.rank() == 0) {
@@ -162,9 +179,19 @@ std::int64_t Checkpointer::last_saved_step() const noexcept {
   return parts_->agreed_step;
 }
 
+bool Checkpointer::time_to_save() const {
+  const auto& p = *parts_;
+  return p.timer && !p.saving->in_progress() && p.timer->due(std::chrono::steady_clock::now());
+}
+
+void Checkpointer::request_save() noexcept {
+  parts_->requested = true;
+}
+
 bool Checkpointer::due(std::int64_t step, bool end_of_epoch) const {
   const auto& options = parts_->options;
   if (!enabled() || step == parts_->attempted_step) return false;
+  if (parts_->requested) return true;
   if (options.every_steps > 0 && step % options.every_steps == 0) return true;
   return options.every_epoch && end_of_epoch;
 }
@@ -186,31 +213,39 @@ ckpt::CheckpointInfo Checkpointer::Parts::info_of(const Position& position) cons
 void Checkpointer::save(const Position& position) {
   auto& p = *parts_;
   if (!enabled()) return;
+  p.requested = false;
   p.claim.claim();
   drain();
   p.save_began = std::chrono::steady_clock::now();
-  const auto arrays = p.state.collect();
-  require_same_arrays(p.group, array_views(arrays));
-  if (p.longest_save == 0) {
-    p.longest_save = static_cast<double>(bytes_of(arrays)) / kGuessedBytesPerSecond;
+  p.begin_save(position);
+  p.stall = seconds_since(p.save_began);
+  if (p.timer) p.timer->restart(std::chrono::steady_clock::now());
+}
+
+// Returns as soon as the state may change.
+void Checkpointer::Parts::begin_save(const Position& position) {
+  const auto arrays = state.collect();
+  require_same_arrays(group, array_views(arrays));
+  if (longest_save == 0) {
+    longest_save = static_cast<double>(bytes_of(arrays)) / kGuessedBytesPerSecond;
   }
-  auto info = p.info_of(position);
+  auto info = info_of(position);
   std::string id;
   std::string problem;
-  if (p.group.rank() == 0) {
+  if (group.rank() == 0) {
     try {
-      id = p.directory->begin(static_cast<std::uint64_t>(position.step), p.owner).to_json().dump();
+      id = directory->begin(static_cast<std::uint64_t>(position.step), owner).to_json().dump();
     } catch (const std::exception& e) {
       problem = e.what();
     }
   }
-  id = p.group.broadcast_text(id, 0);
-  p.attempted_step = position.step;
+  id = group.broadcast_text(id, 0);
+  attempted_step = position.step;
   if (id.empty()) {  // no save was begun
-    if (p.group.rank() == 0) p.failures.record(position.step, problem);
+    if (group.rank() == 0) failures.record(position.step, problem);
     return;
   }
-  p.saving->start(ckpt::SaveId::from_json(nlohmann::json::parse(id)), std::move(info), arrays);
+  saving->start(ckpt::SaveId::from_json(nlohmann::json::parse(id)), std::move(info), arrays);
 }
 
 bool Checkpointer::writing() const noexcept {
@@ -237,7 +272,10 @@ void Checkpointer::Parts::record(const SaveResult& result) {
   if (!result.path.empty()) newest = result.path;
   const auto step = static_cast<std::int64_t>(result.step);
   if (result.problem.empty()) {
-    longest_save = std::max(longest_save, seconds_since(save_began));
+    const double seconds = seconds_since(save_began);
+    longest_save = std::max(longest_save, seconds);
+    const auto said = timer->measured({stall, seconds});
+    if (!said.empty() && !failures.in_last_save()) fmt::print("checkpoint: {}\n", said);
     lineage.parent = result.step;
     durable_step = step;
   }

@@ -39,6 +39,11 @@ class Checkpointer {
   // The step of the newest checkpoint that is known to be durable; -1 if there is none. Only
   // resume() and drain() change it, so it is the same on all ranks.
   std::int64_t last_saved_step() const noexcept;
+  // Whether this rank's clock asks for a save; only rank 0's does. Not collective: let all ranks
+  // agree (StepBoundary), and then call request_save() on all of them after the same step.
+  bool time_to_save() const;
+  // A save is due() from now until save().
+  void request_save() noexcept;
   // Whether a save is due after this step.
   bool due(std::int64_t step, bool end_of_epoch) const;
   // Collective. Returns as soon as the state may change; threads write a copy of it while training

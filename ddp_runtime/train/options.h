@@ -25,6 +25,11 @@ struct CheckpointOptions {
   std::filesystem::path directory;  // empty: no checkpoints
   std::int64_t every_steps = 0;     // 0: no saves at a fixed number of steps
   bool every_epoch = true;
+  double every_seconds = 0;  // of training between two saves, by rank 0's clock; 0: not by time
+  bool every_auto = false;   // as every_seconds, with Young's interval; see save_timer.h
+  // The mean time between failures of the whole job, for every_auto; 0: kNodeMtbfSeconds divided by
+  // the number of nodes.
+  double mtbf_seconds = 0;
   std::int64_t keep_last = 3;
   bool keep_best = false;       // also keep the best checkpoint, in `directory`/best
   std::string resume = "auto";  // auto | never | the directory of one checkpoint

@@ -90,6 +90,8 @@ nlohmann::json shared_settings(const TrainOptions& options) {
   if (!options.checkpoint.directory.empty()) {
     settings.update({{"checkpoint_every_steps", options.checkpoint.every_steps},
                      {"checkpoint_every_epoch", options.checkpoint.every_epoch},
+                     {"checkpoint_every_seconds", options.checkpoint.every_seconds},
+                     {"checkpoint_every_auto", options.checkpoint.every_auto},
                      {"keep_best", options.checkpoint.keep_best},
                      {"resume", options.checkpoint.resume}});
   }

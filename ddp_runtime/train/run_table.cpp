@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/train/run_table.h"
 
+#include "ddp_runtime/train/checkpoint_interval.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -86,9 +88,8 @@ std::string graph_text(const GraphOptions& o) {
 }
 
 std::string checkpoints(const CheckpointOptions& o) {
-  const auto when = o.every_epoch ? "epoch" : plural(o.every_steps, "step");
-  return fmt::format("{}, every {}, the last {}{}", o.directory.string(), when, o.keep_last,
-                     o.keep_best ? " and the best" : "");
+  return fmt::format("{}, every {}, the last {}{}", o.directory.string(),
+                     checkpoint_interval_text(o), o.keep_last, o.keep_best ? " and the best" : "");
 }
 
 }  // namespace

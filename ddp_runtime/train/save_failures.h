@@ -15,6 +15,7 @@ class SaveFailures {
   // only a warning.
   void begin_last_save() noexcept { last_save_ = true; }
   void end_last_save() noexcept { last_save_ = false; }
+  bool in_last_save() const noexcept { return last_save_; }
 
   // Records the result of a save; `problem` is empty if it succeeded. Prints a warning after a
   // failure; throws RuntimeError after kMaxInARow failures in a row.

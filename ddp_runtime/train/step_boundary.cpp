@@ -75,12 +75,13 @@ double lead_seconds(double longest_step, double longest_save) noexcept {
 
 StepBoundary::StepBoundary(comm::Group& group)
     : channel_(group.channel("step boundary")),
-      values_(std::make_shared<std::array<std::int64_t, 2>>()) {}
+      values_(std::make_shared<std::array<std::int64_t, 3>>()) {}
 
-void StepBoundary::begin(bool writing, double lead) {
-  auto& [reason, still_writing] = *values_;
+void StepBoundary::begin(bool writing, double lead, bool save) {
+  auto& [reason, still_writing, save_due] = *values_;
   reason = kGoOn;
   still_writing = writing ? 1 : 0;
+  save_due = save ? 1 : 0;
   const int number = StopSignals::received();
   if (number != 0) {
     reason = kSignal + number;
@@ -96,7 +97,7 @@ StepBoundary::Agreed StepBoundary::end() {
   work_.wait();
   // From here on this rank has noted the signal, too.
   if (values_->at(0) >= kSignal) noted = static_cast<int>(values_->at(0) - kSignal);
-  return {reason_text(values_->at(0)), values_->at(1) != 0};
+  return {reason_text(values_->at(0)), values_->at(1) != 0, values_->at(2) != 0};
 }
 
 }  // namespace ddp::train

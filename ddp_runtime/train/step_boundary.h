@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agreement of all ranks at the end of each step: whether to save and stop now, and whether a
-// background save is still running on any rank.
+// The agreement of all ranks at the end of each step: whether to save and stop now, whether a save
+// is due by time, and whether a background save is still running on any rank.
 //
 // Note [Stopping on request]
 // SLURM announces the end of a job (preemption, scancel, the end of its time limit) with a signal
@@ -51,6 +51,7 @@ class StepBoundary {
   struct Agreed {
     std::string stop;      // why to save and stop now; empty: continue
     bool writing = false;  // a rank is still writing
+    bool save = false;     // a rank has asked for a save
   };
 
   // Collective.
@@ -60,7 +61,9 @@ class StepBoundary {
   void set_deadline(std::optional<Deadline> deadline) noexcept { deadline_ = deadline; }
 
   // Collective, at the beginning of a step: sends this rank's state to the others.
-  void begin(bool writing, double lead);
+  // `save` asks for a save after the step at which the ranks agree; clocks differ between ranks, so
+  // only one rank should ask by time.
+  void begin(bool writing, double lead, bool save = false);
   // Collective, at the end of the step: the combined state that all ranks sent at its beginning.
   Agreed end();
 
@@ -68,9 +71,9 @@ class StepBoundary {
   comm::Group& channel_;
   StopSignals signals_;
   std::optional<Deadline> deadline_;
-  // Reason and writing; shared with the collective, which may outlive this object when a rank
+  // Reason, writing and save; shared with the collective, which may outlive this object when a rank
   // fails.
-  std::shared_ptr<std::array<std::int64_t, 2>> values_;
+  std::shared_ptr<std::array<std::int64_t, 3>> values_;
   comm::Work work_;
 };
 

@@ -249,7 +249,8 @@ void TrainingRun::begin_agreement() {
   if (!boundary_ || asked_at_step_) return;
   asked_at_step_ = position_.step;
   boundary_->begin(checkpointer_.writing(),
-                   lead_seconds(longest_step_, checkpointer_.longest_save_seconds()));
+                   lead_seconds(longest_step_, checkpointer_.longest_save_seconds()),
+                   checkpointer_.time_to_save());
 }
 
 // Completes the agreement once even the slowest rank must have started its part, so that a rank
@@ -263,6 +264,7 @@ void TrainingRun::end_agreement(bool last_of_epoch) {
   const auto agreed = boundary_->end();
   interrupted_ = agreed.stop;
   checkpointer_.poll(agreed.writing);
+  if (agreed.save) checkpointer_.request_save();
 }
 
 bool TrainingRun::should_continue() const {

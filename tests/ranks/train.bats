@@ -121,6 +121,8 @@ PY
   refused 2 "--deterministic needs --backend mpi: NCCL does not add in rank order" --device cuda --backend nccl --deterministic
   refused 2 "--staleness needs --device cpu" --device cuda --staleness 2
   refused 2 "--checkpoint-every takes" --checkpoint-every never
+  refused 2 "--mtbf needs --checkpoint-every auto" --mtbf 6h
+  refused 2 "--mtbf takes a time such as 90min, 6h or 2d, not '6'" --checkpoint-every auto --mtbf 6
   refused 2 "--epochs: '0' is not a number from 1 to 1000000000" --epochs 0
   refused 2 "--silence: '0.5' is not a number of at least 1" --silence 0.5
   refused 2 "--no-such-option" --no-such-option

@@ -26,6 +26,10 @@ TEST(StepBoundary, AllRanksSeeTheStateOfEveryRank) {
     EXPECT_FALSE(agree(false).writing);
     EXPECT_TRUE(agree(group.rank() == 2).writing);
     EXPECT_EQ(agree(false).stop, "");
+    EXPECT_FALSE(agree(false).save);
+    boundary.begin(false, 100, group.rank() == 0);
+    EXPECT_TRUE(boundary.end().save) << "one rank's clock is enough";
+    EXPECT_FALSE(agree(true).save) << "a request counts for one step";
     const auto now = std::chrono::steady_clock::now();
     if (group.rank() == 0) boundary.set_deadline(now + std::chrono::hours(1));
     EXPECT_EQ(agree(false).stop, "");

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/train/checkpoint_interval.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "base/duration.h"
+#include "base/errors.h"
+#include "base/text.h"
+#include "ddp_runtime/train/option_limits.h"
+#include "ddp_runtime/train/run_table.h"
+
+namespace ddp::train {
+
+void set_checkpoint_interval(CheckpointOptions& options, const std::string& text) {
+  options.every_epoch = text == "epoch";
+  options.every_auto = text == "auto";
+  options.every_steps = 0;
+  options.every_seconds = 0;
+  if (options.every_epoch || options.every_auto) return;
+  if (const auto seconds = parse_duration(text)) {
+    options.every_seconds = *seconds;
+    return;
+  }
+  const auto steps = parse_decimal(text, static_cast<std::uint64_t>(kMaxSteps));
+  if (steps.value_or(0) == 0) {
+    throw UsageError(
+        fmt::format("--checkpoint-every takes a number of steps, a time such as 90s, 10min or "
+                    "1h30min, 'epoch' or 'auto', not '{}'",
+                    text));
+  }
+  options.every_steps = static_cast<std::int64_t>(*steps);
+}
+
+std::string checkpoint_interval_text(const CheckpointOptions& options) {
+  std::vector<std::string> parts;
+  if (options.every_auto) parts.emplace_back("Young interval");
+  if (options.every_seconds > 0) parts.push_back(rounded_duration(options.every_seconds));
+  if (options.every_steps > 0) {
+    parts.push_back(options.every_steps == 1 ? "step"
+                                             : with_commas(options.every_steps) + " steps");
+  }
+  if (options.every_epoch) parts.emplace_back("epoch");
+  return parts.empty() ? "run" : join(parts, " and ");
+}
+
+}  // namespace ddp::train

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The interval between checkpoints, as text.
+#pragma once
+
+#include <string>
+
+#include "ddp_runtime/train/options.h"
+
+namespace ddp::train {
+
+// Sets the members of `options` that decide when a run saves: "epoch", a number of steps, a time
+// such as "90s", "10min" or "1h30min", or "auto". Throws UsageError for other texts.
+void set_checkpoint_interval(CheckpointOptions& options, const std::string& text);
+
+// "epoch", "2 steps", "10 min"; a sequence of them if a program has set several. With "auto":
+// "Young interval".
+std::string checkpoint_interval_text(const CheckpointOptions& options);
+
+}  // namespace ddp::train

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// When a run saves, and which checkpoints it keeps.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/data/tensor_dataset.h"
+#include "ddp_runtime/train/trainer.h"
+#include "hdf5_ckpt/checkpoint_directory.h"
+#include "tests/unit/error_of.h"
+#include "tests/unit/temporary_directory.h"
+#include "tests/unit/test_device.h"
+
+namespace ddp::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr int kStepsPerEpoch = 8;
+
+// The scores of a model in an evaluation: the larger, the lower the loss; negative: all wrong.
+// `wrong`: the share of the samples, roughly, that are wrong anyway, by the second feature.
+struct Quality {
+  double score = 1;
+  double wrong = 0;
+};
+
+class CheckpointPolicy : public testing::Test {
+ protected:
+  CheckpointPolicy() {
+    torch::set_num_threads(1);
+    auto generator = torch::make_generator<torch::CPUGeneratorImpl>(7);
+    const auto inputs = torch::rand({64, 4}, generator) * 2 - 1;
+    const auto targets = inputs.select(1, 0).gt(0).to(torch::kInt64);
+    training_ = std::make_shared<data::TensorDataset>(inputs, targets, 2);
+    evaluation_ = std::make_shared<data::TensorDataset>(inputs, targets, 2);
+    options_.batch = 4;  // kStepsPerEpoch on 2 ranks
+    options_.checkpoint.directory = dir_;
+    options_.checkpoint.every_epoch = false;
+    options_.checkpoint.keep_last = 100;
+  }
+
+  static torch::Tensor scores_of(const Quality& quality, const torch::Tensor& x) {
+    const auto sign = torch::where(x.select(1, 1).lt(2 * quality.wrong - 1), -x.select(1, 0).sign(),
+                                   x.select(1, 0).sign());
+    return torch::stack({-quality.score * sign, quality.score * sign}, 1);
+  }
+
+  // Returns rank 0's result, and stores the output in `said_`. The evaluation after the epoch E of
+  // this process, from 0, has qualities_[E].
+  RunResult run(const TrainOptions& options) {
+    testing::internal::CaptureStdout();
+    try {
+      const auto result = train(options);
+      said_ = testing::internal::GetCapturedStdout();
+      return result;
+    } catch (...) {
+      said_ = testing::internal::GetCapturedStdout();
+      throw;
+    }
+  }
+
+  RunResult train(const TrainOptions& options) {
+    constexpr int kRanks = 2;
+    RunResult result;
+    std::mutex mutex;
+    test::run_ranks(kRanks, [&](comm::Group& group) {
+      auto net = test::on_test_device(torch::nn::Linear(4, 2));
+      {
+        const torch::NoGradGuard no_grad;
+        for (auto& p : net->parameters()) p.fill_(0.5);
+      }
+      int steps = 0;
+      Trainer trainer(
+          group,
+          {"test",
+           "test",
+           "net",
+           *net,
+           [&](const torch::Tensor& x) {
+             steps += net->is_training() ? 1 : 0;
+             const auto epoch = static_cast<std::size_t>(std::max(0, steps - 1) / kStepsPerEpoch);
+             return net->is_training() || qualities_.empty() ? net->forward(x)
+                                                             : scores_of(qualities_.at(epoch), x);
+           },
+           {"points", training_, evaluation_}},
+          options);
+      const auto mine = trainer.fit();
+      const std::lock_guard lock(mutex);
+      if (group.rank() == 0) result = mine;
+    });
+    return result;
+  }
+
+  // Lowest first.
+  std::vector<std::uint64_t> steps_in(const fs::path& directory) const {
+    std::vector<std::uint64_t> steps;
+    for (const auto& candidate : ckpt::CheckpointDirectory(directory).candidates()) {
+      steps.insert(steps.begin(), candidate.step);
+    }
+    return steps;
+  }
+
+  std::string text_of(const fs::path& file) const {
+    std::ostringstream text;
+    text << std::ifstream(file).rdbuf();
+    return text.str();
+  }
+
+  test::TemporaryDirectory temporary_;
+  fs::path dir_ = temporary_.path() / "ck";
+  fs::path best_ = dir_ / "best";
+  fs::path next_best_ = dir_ / "next-best";
+  std::shared_ptr<data::TensorDataset> training_;
+  std::shared_ptr<data::TensorDataset> evaluation_;
+  std::vector<Quality> qualities_;
+  TrainOptions options_;
+  std::string said_;
+};
+
+// A time that passes in every step: the first step asks for a save, and all ranks begin it after
+// that step.
+TEST_F(CheckpointPolicy, SavesByTheClockOfRankZero) {
+  options_.epochs = 2;
+  const auto plain = run(options_);
+  EXPECT_THAT(steps_in(dir_), ElementsAre(16));
+  fs::remove_all(dir_);
+
+  options_.checkpoint.every_seconds = 1e-9;
+  const auto timed = run(options_);
+  EXPECT_EQ(timed.parameters_crc32c, plain.parameters_crc32c);
+  const auto steps = steps_in(dir_);
+  ASSERT_GE(steps.size(), 2U);
+  EXPECT_EQ(steps.front(), 1U);
+  EXPECT_EQ(steps.back(), 16U);
+
+  // A run that resumes from a step that the clock chose ends like the others.
+  options_.checkpoint.resume = (dir_ / "step-00000001").string();
+  EXPECT_EQ(run(options_).parameters_crc32c, plain.parameters_crc32c);
+  EXPECT_THAT(said_, HasSubstr("(step 1, made by 2 ranks)"));
+}
+
+TEST_F(CheckpointPolicy, DoesNotSaveBeforeTheTimeHasPassed) {
+  options_.epochs = 2;
+  options_.checkpoint.every_seconds = 3600;
+  run(options_);
+  EXPECT_THAT(steps_in(dir_), ElementsAre(16));
+}
+
+}  // namespace
+}  // namespace ddp::train
