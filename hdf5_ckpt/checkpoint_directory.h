@@ -16,6 +16,7 @@
 // An exception means that this checkpoint was not created and that earlier ones are untouched.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -24,6 +25,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hdf5_ckpt/array.h"
@@ -78,6 +80,7 @@ struct CheckpointInfo {
   std::string run_id;
   nlohmann::json state = nlohmann::json::object();  // any small object; no NaN or infinity
   std::optional<Lineage> lineage = std::nullopt;    // see Note [One line of checkpoints]
+  bool permanent = false;                           // retention never deletes it
 };
 
 struct Saved {
@@ -159,6 +162,11 @@ class CheckpointDirectory {
   std::vector<std::filesystem::path> set_aside_later_than(std::uint64_t step,
                                                           const OwnerTag& owner);
 
+  // Moves a checkpoint of another directory on the same file system here, and sets `latest` to the
+  // newest checkpoint here. Returns its new path. Throws IoError, EEXIST if this directory already
+  // holds that step; the checkpoint then stays where it was.
+  std::filesystem::path adopt(const Candidate& checkpoint, const OwnerTag& owner);
+
   // ---- loading -----------------------------------------------------------------------------
   // Returns every directory named step-N, newest (highest step) first, complete or not. For ranks
   // that must agree on one: all ranks try the same list in order until Checkpoint::open + read_into
@@ -196,6 +204,14 @@ class CheckpointDirectory {
   SaveOptions options_;
   FileOps* ops_;
 };
+
+// The directories below a run's checkpoint directory that hold its best checkpoint and the next
+// best ones. Each is a checkpoint directory.
+inline constexpr std::string_view kBestName = "best";
+inline constexpr std::string_view kNextBestName = "next-best";
+
+// Returns `root` and the two directories above, whether they exist or not.
+std::array<std::filesystem::path, 3> with_best_directories(const std::filesystem::path& root);
 
 // Creates a directory and its missing parents so that the names survive a loss of power. Throws
 // IoError.

@@ -10,6 +10,7 @@
 #include <ctime>
 #include <optional>
 
+#include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/detail/directories.h"
 #include "hdf5_ckpt/detail/layout.h"
 #include "hdf5_ckpt/error.h"
@@ -53,7 +54,7 @@ Leftover measured(const fs::path& path, Leftover::Kind kind) {
 
 std::vector<Leftover> leftovers_in(const fs::path& root) {
   std::vector<Leftover> found;
-  for (const fs::path& directory : {root, root / "best"})
+  for (const fs::path& directory : with_best_directories(root))
     for (const std::string& name : names_in_directory(system_file_ops(), directory))
       if (const auto kind = kind_of(name)) found.push_back(measured(directory / name, *kind));
   std::sort(found.begin(), found.end(),

@@ -67,6 +67,7 @@ struct Manifest {
   std::vector<FileInfo> files;    // sorted by name
   std::vector<ArrayInfo> arrays;  // arrays and parts in the order of stored_before()
   std::optional<Lineage> lineage;
+  bool permanent = false;  // retention never deletes it
   // Checksum of the manifest's text, which identifies it; 0 if it was not read from a file.
   std::uint32_t crc32c = 0;
 };

@@ -151,14 +151,14 @@ std::string body_of(const Manifest& manifest) {
   return fmt::format(
       "\",\n\"schema\": \"{}\",\n\"min_reader\": {},\n\"producer\": \"slurm-ddp {}\",\n"
       "\"step\": {},\n\"epoch\": {},\n\"world_size\": {},\n\"run_id\": {},\n\"created_unix\": {},\n"
-      "{}\"state\": {},\n\"files\": {},\n\"arrays\": {}}}\n",
+      "{}{}\"state\": {},\n\"files\": {},\n\"arrays\": {}}}\n",
       kSchema, min_reader_of(manifest), kVersion, manifest.step, manifest.epoch,
       manifest.world_size, json(manifest.run_id).dump(), manifest.created_unix,
       manifest.lineage
           ? fmt::format("\"lineage\": {},\n", lineage_to_json(*manifest.lineage).dump())
           : std::string(),
-      manifest.state.dump(), lines_of(manifest.files, file_to_json),
-      lines_of(manifest.arrays, array_to_json));
+      manifest.permanent ? "\"permanent\": true,\n" : "", manifest.state.dump(),
+      lines_of(manifest.files, file_to_json), lines_of(manifest.arrays, array_to_json));
 }
 
 std::uint32_t body_checksum(std::string_view body) {
@@ -227,6 +227,11 @@ Manifest parse_manifest(std::string_view text) {
   manifest.created_unix = static_cast<std::int64_t>(fields.number("created_unix", kMaxNumber));
   manifest.state = fields.at("state");
   manifest.lineage = lineage_from_json(fields);
+  if (fields.has("permanent")) {
+    const json& permanent = fields.at("permanent");
+    if (!permanent.is_boolean()) fields.fail("permanent", "is neither true nor false");
+    manifest.permanent = permanent.get<bool>();
+  }
   manifest.files = items_from_json(fields, "files", kMaxFiles, file_from_json);
   manifest.arrays = items_from_json(fields, "arrays", kMaxArrays, array_from_json);
   check_manifest(manifest);

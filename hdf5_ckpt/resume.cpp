@@ -36,11 +36,15 @@ std::vector<Ancestor> ancestors_in(const CheckpointDirectory& directory) {
   return found;
 }
 
+bool is_best_directory(const fs::path& path) {
+  return path.filename() == kBestName || path.filename() == kNextBestName;
+}
+
 bool is_inside(const fs::path& path, const CheckpointDirectory& directory) {
   std::error_code ignored;
   const fs::path parent = path.parent_path();
   if (fs::equivalent(parent, directory.root(), ignored)) return true;
-  return parent.filename() == "best" &&
+  return is_best_directory(parent) &&
          fs::equivalent(parent.parent_path(), directory.root(), ignored);
 }
 
@@ -150,7 +154,7 @@ Resumption resume_path(const CheckpointDirectory* directory, const fs::path& nam
   accept(checkpoint);
   Lineage lineage = lineage_from(start, new_run_name(), !there.empty());
   return {std::move(checkpoint), std::move(lineage), std::move(notes), plan.set_aside,
-          start.inside && path.parent_path().filename() != "best"};
+          start.inside && !is_best_directory(path.parent_path())};
 }
 
 }  // namespace ddp::ckpt

@@ -50,6 +50,10 @@ void Retention::remember_verified(const Checkpoint& checkpoint) {
 
 void Retention::remember_verified(const Manifest& manifest) {
   verified_[manifest.step] = manifest.crc32c;
+  if (manifest.permanent)
+    permanent_.insert(manifest.step);
+  else
+    permanent_.erase(manifest.step);
   write_notes();
 }
 
@@ -71,6 +75,17 @@ void Retention::write_notes() const {
   std::ofstream(draft) << text;
   if (ops_->rename(draft.c_str(), (root_ / kVerifiedName).c_str(), 0) != 0)
     ops_->unlink(draft.c_str());
+}
+
+bool Retention::is_permanent(const Candidate& candidate) {
+  if (permanent_.contains(candidate.step)) return true;
+  try {
+    if (!Checkpoint::open(candidate.path).manifest().permanent) return false;
+  } catch (const Error&) {
+    return false;  // is_whole() reports the reason
+  }
+  permanent_.insert(candidate.step);
+  return true;
 }
 
 bool Retention::is_whole(const Candidate& candidate, const ReadOptions& options,
@@ -138,12 +153,31 @@ void Retention::apply(const RetentionPolicy& policy, const ReadOptions& options,
   std::size_t kept = 0;
   for (const Candidate& candidate : CheckpointDirectory(root_, {}, *ops_).candidates()) {
     if (policy.newest && candidate.step > *policy.newest) continue;
+    if (policy.stop && policy.stop()) throw Stopped{};
+    const bool enough = kept >= policy.keep_last;
+    if (enough && policy.in_use && policy.in_use(candidate.step)) continue;
+    if (enough && is_permanent(candidate)) continue;
     if (is_whole(candidate, options, report) && ++kept > policy.keep_last)
       surplus.push_back(candidate);
   }
-  // Delete the oldest first, so that an interruption leaves the newer ones.
+  remove_all(surplus, report);
+}
+
+// Deletes the last first, so that an interruption leaves the more important ones.
+void Retention::remove_all(const std::vector<Candidate>& surplus, RetentionReport& report) {
   for (auto candidate = surplus.rbegin(); candidate != surplus.rend(); ++candidate)
     remove(*candidate, report);
+}
+
+RetentionReport Retention::keep_first(std::span<const Candidate> in_order, std::size_t keep,
+                                      const ReadOptions& options) {
+  RetentionReport report;
+  std::vector<Candidate> surplus;
+  std::size_t kept = 0;
+  for (const Candidate& candidate : in_order)
+    if (is_whole(candidate, options, report) && ++kept > keep) surplus.push_back(candidate);
+  remove_all(surplus, report);
+  return report;
 }
 
 std::vector<std::string> remove_leftovers(const fs::path& root, const OwnerIsDead& is_dead,

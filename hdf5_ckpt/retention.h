@@ -9,6 +9,8 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,9 @@ struct RetentionPolicy {
   // The step that the caller saved last, which is never deleted. Later steps belong to another run,
   // so they are neither counted nor deleted.
   std::optional<std::uint64_t> newest = std::nullopt;
+  // Whether something outside still needs the checkpoint of a step, which is then not deleted this
+  // time.
+  std::function<bool(std::uint64_t step)> in_use = {};
   // Polled while checkpoints are read. If it returns true, apply() stops; its deletions so far
   // stay.
   std::function<bool()> stop = {};
@@ -49,12 +54,20 @@ class Retention {
 
   // Deletes whole checkpoints older than the newest `keep_last` whole ones, where whole means that
   // every byte was verified. Damaged ones are neither counted nor deleted, so that a person can
-  // inspect them. Throws Error if ROOT cannot be listed or keep_last is 0.
+  // inspect them. Permanent ones (Manifest::permanent) are counted, but never deleted. Throws Error
+  // if ROOT cannot be listed or keep_last is 0.
   RetentionReport apply(const RetentionPolicy& policy, const ReadOptions& options = {});
+
+  // Deletes the whole checkpoints that follow the first `keep` whole ones of `in_order`, all of
+  // which are in ROOT. Damaged ones are neither counted nor deleted.
+  RetentionReport keep_first(std::span<const Candidate> in_order, std::size_t keep,
+                             const ReadOptions& options = {});
 
  private:
   void apply(const RetentionPolicy& policy, const ReadOptions& options, RetentionReport& report);
   void write_notes() const;
+  void remove_all(const std::vector<Candidate>& surplus, RetentionReport& report);
+  bool is_permanent(const Candidate& candidate);
   bool is_whole(const Candidate& candidate, const ReadOptions& options, RetentionReport& report);
   void remove(const Candidate& candidate, RetentionReport& report);
 
@@ -62,6 +75,8 @@ class Retention {
   OwnerTag owner_;
   FileOps* ops_;
   std::map<std::uint64_t, std::uint32_t> verified_;  // step -> checksum of the manifest
+  // Steps known to be permanent, so that a directory with thousands of them is read only once.
+  std::set<std::uint64_t> permanent_;
   bool keeps_notes_ = false;
 };
 

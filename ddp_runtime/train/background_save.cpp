@@ -146,7 +146,8 @@ void BackgroundSave::commit(std::vector<ckpt::FileRecord> records, bool verified
     // A process that is about to exit has no time for this; the next process does it.
     if (*leaving) return;
     try {
-      const ckpt::RetentionPolicy policy{keep, job->id.step, [leaving] { return leaving->load(); }};
+      const ckpt::RetentionPolicy policy{
+          keep, job->id.step, {}, [leaving] { return leaving->load(); }};
       for (auto& note : retention->apply(policy).notes) result.notes.push_back(std::move(note));
     } catch (const std::exception& e) {
       result.notes.push_back(fmt::format("old checkpoints were not removed: {}", e.what()));

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/retention.h"
 
 namespace ddp::train {
@@ -61,7 +62,7 @@ void DirectoryClaim::remove_leftovers(const ckpt::LeaseClaim& claim) const {
   const auto dead = [&](const ckpt::OwnerTag& owner) {
     return relative(owner) || (claim.other() && claim.other()->owner == owner && owner != owner_);
   };
-  for (const auto& dir : {directory_, directory_ / "best"}) ckpt::remove_leftovers(dir, dead);
+  for (const auto& dir : ckpt::with_best_directories(directory_)) ckpt::remove_leftovers(dir, dead);
 }
 
 void DirectoryClaim::require() const {

@@ -79,7 +79,7 @@ int run_rollback(const fs::path& path) {
   const auto lease = lease_of(step.parent_path());
   // A run would skip a damaged checkpoint and resume from an earlier one.
   checkpoint.verify();
-  for (const fs::path& root : {step.parent_path(), step.parent_path() / "best"})
+  for (const fs::path& root : with_best_directories(step.parent_path()))
     for (const fs::path& name : CheckpointDirectory(root).set_aside_later_than(newest, this_tool()))
       fmt::print("set aside as '{}'\n", name.string());
   fmt::print("the newest checkpoint is now '{}'\n", step.string());

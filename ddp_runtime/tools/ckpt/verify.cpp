@@ -20,7 +20,7 @@ using nlohmann::json;
 std::vector<fs::path> checkpoints_at(const fs::path& path) {
   if (fs::exists(path / kManifestName)) return {path};
   std::vector<fs::path> paths;
-  for (const fs::path& root : {path, path / "best"})
+  for (const fs::path& root : with_best_directories(path))
     for (const Candidate& candidate : CheckpointDirectory(root).candidates())
       paths.push_back(candidate.path);
   // A path that is neither a checkpoint nor a directory of checkpoints: opening it reports the

@@ -92,6 +92,14 @@ TEST(Manifest, RoundTrips) {
   EXPECT_EQ(serialize_manifest(read), serialize_manifest(written));
 }
 
+TEST(Manifest, PermanentRoundTripsAndIsAbsentOtherwise) {
+  Manifest written = sample();
+  EXPECT_FALSE(parse_manifest(serialize_manifest(written)).permanent);
+  EXPECT_EQ(serialize_manifest(written).find("permanent"), std::string::npos);
+  written.permanent = true;
+  EXPECT_TRUE(parse_manifest(serialize_manifest(written)).permanent);
+}
+
 // More arrays than any model has.
 TEST(Manifest, ReadsAHundredThousandArrays) {
   constexpr std::uint64_t kArrays = 100000;
@@ -243,6 +251,7 @@ TEST(Manifest, ErrorNamesTheChangedField) {
          d["arrays"][1] = part;
        },
        "'model/bias' appears twice"},
+      {"permanent", [](json& d) { d["permanent"] = 1; }, "permanent is neither true nor false"},
       {"deep",
        [](json& d) {
          json deep = 1;

@@ -108,6 +108,86 @@ TEST_F(RetentionTest, VerifiedCheckpointsAreNotReadAgain) {
   EXPECT_GT(read, first);
 }
 
+void save_permanent(const fs::path& root, std::uint64_t step) {
+  CheckpointInfo info = test::test_info();
+  info.permanent = true;
+  CheckpointDirectory(root, {.if_exists = IfExists::replace})
+      .save(step, kSaver, small_model(step).views(), info);
+}
+
+TEST_F(RetentionTest, PermanentOnesAreCountedButNeverDeleted) {
+  save_permanent(root_.path(), 2);
+  save_permanent(root_.path(), 4);
+  EXPECT_THAT(keep(2).removed, ElementsAre(1, 3));
+  EXPECT_THAT(steps_in(root_.path()), ElementsAre(5, 4, 2)) << "4 is one of the newest two";
+  EXPECT_THAT(keep(1).removed, IsEmpty());
+}
+
+// A new process opens all of them once.
+TEST_F(RetentionTest, PermanentOnesAreOpenedOnce) {
+  save_permanent(root_.path(), 2);
+  Retention retention(root_.path(), kSaver);
+  retention.apply({1});
+  EXPECT_THAT(steps_in(root_.path()), ElementsAre(5, 2));
+  fs::rename(root_ / "step-00000002/manifest.json", root_ / "step-00000002/away");
+  EXPECT_THAT(retention.apply({1}).notes, IsEmpty());
+  fs::rename(root_ / "step-00000002/away", root_ / "step-00000002/manifest.json");
+  // The next checkpoint of that step is another one.
+  CheckpointDirectory(root_.path(), {.if_exists = IfExists::replace})
+      .save(2, kSaver, small_model(2).views(), test::test_info());
+  retention.remember_verified(Checkpoint::open(root_ / "step-00000002"));
+  EXPECT_THAT(retention.apply({1}).removed, ElementsAre(2));
+}
+
+TEST_F(RetentionTest, PermanentOneThatIsNotNeededIsNotRead) {
+  save_permanent(root_.path(), 1);
+  std::uint64_t read = 0;
+  const ReadOptions counting{1, [&read](std::uint64_t, std::uint64_t) { ++read; }};
+  Retention retention(root_.path(), kSaver);
+  for (const std::uint64_t step : {2, 3, 4, 5})
+    retention.remember_verified(Checkpoint::open(root_ / step_directory_name(step)));
+  EXPECT_THAT(retention.apply({1}, counting).removed, ElementsAre(2, 3, 4));
+  EXPECT_EQ(read, 0U);
+}
+
+TEST_F(RetentionTest, CheckpointsInUseStayForNow) {
+  RetentionPolicy policy{1};
+  policy.in_use = [](std::uint64_t step) { return step == 2; };
+  EXPECT_THAT(Retention(root_.path(), kSaver).apply(policy).removed, ElementsAre(1, 3, 4));
+  EXPECT_THAT(steps_in(root_.path()), ElementsAre(5, 2));
+  EXPECT_THAT(keep(1).removed, ElementsAre(2));
+}
+
+TEST_F(RetentionTest, KeepFirstFollowsTheOrderOfTheCaller) {
+  flip_in(root_ / "step-00000003");
+  std::vector<Candidate> order;
+  for (const std::uint64_t step : {3, 1, 5, 2})
+    order.push_back({step, root_ / step_directory_name(step)});
+  const RetentionReport report = Retention(root_.path(), kSaver).keep_first(order, 1);
+  EXPECT_THAT(report.removed, ElementsAre(2, 5));
+  EXPECT_THAT(report.notes, ElementsAre(HasSubstr("not counted and not deleted: checkpoint")));
+  EXPECT_THAT(steps_in(root_.path()), ElementsAre(4, 3, 1)) << "4 was not in the list";
+  EXPECT_THAT(Retention(root_.path(), kSaver).keep_first({&order[1], 1}, 0).removed,
+              ElementsAre(1));
+}
+
+TEST_F(RetentionTest, AdoptMovesACheckpointBetweenDirectories) {
+  const fs::path other = root_ / "best";
+  CheckpointDirectory best(other);
+  const Candidate three{3, root_ / "step-00000003"};
+  EXPECT_EQ(best.adopt(three, kSaver), other / "step-00000003");
+  EXPECT_THAT(steps_in(other), ElementsAre(3));
+  EXPECT_THAT(steps_in(root_.path()), ElementsAre(5, 4, 2, 1));
+  EXPECT_TRUE(test::holds(Checkpoint::open(other / "step-00000003"), small_model(3)));
+  best.adopt({1, root_ / "step-00000001"}, kSaver);
+  std::string hint;
+  std::ifstream(other / "latest") >> hint;
+  EXPECT_EQ(hint, "step-00000003") << "the newest there, not the last one moved";
+  fs::copy(other / "step-00000003", root_ / "step-00000003", fs::copy_options::recursive);
+  EXPECT_THAT(test::error_of([&] { best.adopt(three, kSaver); }), HasSubstr("exists"));
+  EXPECT_TRUE(test::holds(Checkpoint::open(three.path), small_model(3)));
+}
+
 class AfterARestart : public RetentionTest {
  protected:
   // Returns the steps that apply() reads in a newly started process.
