@@ -13,10 +13,12 @@
 
 #include "base/duration.h"
 #include "base/errors.h"
+#include "base/text.h"
 #include "ddp_runtime/comm/failure/liveness.h"
 #include "ddp_runtime/parallel/cuda.h"
 #include "ddp_runtime/parallel/hooks/compression.h"
 #include "ddp_runtime/tools/validators.h"
+#include "ddp_runtime/train/best_checkpoint.h"
 #include "ddp_runtime/train/checkpoint_interval.h"
 #include "ddp_runtime/train/graph_hindrance.h"
 #include "ddp_runtime/train/option_limits.h"
@@ -205,11 +207,21 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
                  "Split a checkpoint over several ranks if each writes at least this many MiB")
       ->check(size_in_mib())
       ->capture_default_str();
-  app.add_option("--keep-last", t.checkpoint.keep_last, "Number of checkpoints to keep")
+  app.add_option("--keep-last", t.checkpoint.keep_last,
+                 "Number of checkpoints to keep, besides those of --keep-every and --keep-best")
       ->check(positive())
       ->capture_default_str();
-  app.add_flag("--keep-best", t.checkpoint.keep_best,
-               "Also keep the checkpoint with the best evaluation, in best/ of --checkpoint-dir");
+  app.add_option("--keep-every", c.keep_every,
+                 "Also save every N steps, or Nepochs (such as 5epochs), and keep these "
+                 "checkpoints for good");
+  app.add_option("--keep-best", c.keep_best,
+                 "Also keep the K checkpoints with the best evaluations (1 if no number is given): "
+                 "the best in best/ of --checkpoint-dir, the others in next-best/")
+      ->expected(0, 1);
+  app.add_option("--best-metric", t.checkpoint.best_metric,
+                 "The value of an evaluation that decides which is better for --keep-best: loss "
+                 "(lower) or accuracy (higher)")
+      ->capture_default_str();
   app.add_option(
          "--resume", t.checkpoint.resume,
          "auto: resume from the latest complete checkpoint in --checkpoint-dir, if any; never; or "
@@ -335,6 +347,31 @@ double mtbf_of(const TrainCommandLine& c) {
   return *seconds;
 }
 
+// The number of best checkpoints; a configuration file may also say true or false.
+std::int64_t best_of(const std::string& text) {
+  if (text == "false") return 0;
+  if (text.empty() || text == "true") return 1;
+  constexpr std::uint64_t kMaxBest = 1000;
+  const auto number = parse_decimal(text, kMaxBest);
+  if (!number) {
+    throw UsageError(
+        fmt::format("--keep-best takes a number from 0 to {}, not '{}'", kMaxBest, text));
+  }
+  return static_cast<std::int64_t>(*number);
+}
+
+void interpret_keeping(TrainCommandLine& c) {
+  auto& o = c.train.checkpoint;
+  o.keep_best = best_of(c.keep_best);
+  static_cast<void>(train::parse_best_metric(o.best_metric));
+  if (!c.keep_every.empty()) train::set_keep_every(o, c.keep_every);
+  if (!o.directory.empty()) return;
+  if (o.keep_best > 0) {
+    throw UsageError("--keep-best needs a --checkpoint-dir to keep the best checkpoint in");
+  }
+  if (!c.keep_every.empty()) throw UsageError("--keep-every needs a --checkpoint-dir");
+}
+
 // Performs the checks that CLI11 cannot.
 void interpret(TrainCommandLine& c) {
   auto& t = c.train;
@@ -362,9 +399,7 @@ void interpret(TrainCommandLine& c) {
     throw UsageError(
         "--deterministic needs --staleness 0: otherwise gradients are applied as they arrive");
   }
-  if (t.checkpoint.keep_best && t.checkpoint.directory.empty()) {
-    throw UsageError("--keep-best needs a --checkpoint-dir to keep the best checkpoint in");
-  }
+  interpret_keeping(c);
   c.data_options.augmentation = data::parse_augmentation(c.augment);
   c.data_options.seed = t.seed;
   c.data_options.synthetic = synthetic_shape(c.model);

@@ -36,6 +36,8 @@ struct TrainCommandLine {
   std::string augment = "none";
   std::string checkpoint_every = "epoch";
   std::string mtbf;
+  std::string keep_every;
+  std::string keep_best = "0";
   std::string comm_hook = "off";
   double bucket_mb = 4;
   double checkpoint_copy_mb = 8192;

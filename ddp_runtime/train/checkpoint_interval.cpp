@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
 #include <vector>
 
 #include "base/duration.h"
@@ -31,6 +32,40 @@ void set_checkpoint_interval(CheckpointOptions& options, const std::string& text
                     text));
   }
   options.every_steps = static_cast<std::int64_t>(*steps);
+}
+
+void set_keep_every(CheckpointOptions& options, const std::string& text) {
+  options.keep_every_steps = options.keep_every_epochs = 0;
+  std::string_view number = text;
+  const bool epochs = text.ends_with("epoch") || text.ends_with("epochs");
+  if (epochs) number = number.substr(0, number.rfind("epoch"));
+  const auto most = static_cast<std::uint64_t>(epochs ? kMaxEpochs : kMaxSteps);
+  const auto value = parse_decimal(number, most);
+  if (value.value_or(0) == 0) {
+    throw UsageError(fmt::format(
+        "--keep-every takes a number of steps, or of epochs such as 5epochs, not '{}'", text));
+  }
+  (epochs ? options.keep_every_epochs : options.keep_every_steps) =
+      static_cast<std::int64_t>(*value);
+}
+
+std::string kept_checkpoints_text(const CheckpointOptions& options) {
+  std::vector<std::string> parts = {"the last " + with_commas(options.keep_last)};
+  const auto every = [&](std::int64_t number, const char* thing) {
+    if (number == 1) parts.push_back(fmt::format("every {} for good", thing));
+    if (number > 1)
+      parts.push_back(fmt::format("every {} {}s for good", with_commas(number), thing));
+  };
+  every(options.keep_every_steps, "step");
+  every(options.keep_every_epochs, "epoch");
+  if (options.keep_best > 0) {
+    auto text = options.keep_best == 1 ? "the best" : "the best " + with_commas(options.keep_best);
+    if (options.best_metric != "loss") text += " by " + options.best_metric;
+    parts.push_back(std::move(text));
+  }
+  const auto last = parts.back();
+  parts.pop_back();
+  return parts.empty() ? last : join(parts, ", ") + " and " + last;
 }
 
 std::string checkpoint_interval_text(const CheckpointOptions& options) {

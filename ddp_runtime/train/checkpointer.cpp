@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <functional>
 #include <set>
 #include <string>
 #include <thread>
@@ -86,8 +87,10 @@ struct Checkpointer::Parts {
         run(std::move(its_run)) {}
 
   ckpt::CheckpointInfo info_of(const Position& position) const;
+  bool is_permanent(const Position& position) const;
   void begin_save(const Position& position);
   void record(const SaveResult& result);
+  bool try_best(const Position& position, const std::function<bool()>& work);
 
   comm::Group& group;
   TrainingState& state;
@@ -96,7 +99,12 @@ struct Checkpointer::Parts {
   ckpt::OwnerTag owner = this_owner();
   ckpt::Lineage lineage{ckpt::new_run_name(), {}, {}};  // of the next checkpoint; rank 0
   DirectoryClaim claim{group, options.directory, owner};
-  BestCheckpoint best{options.directory, owner, claim};
+  BestCheckpoint best{options.directory,
+                      owner,
+                      claim,
+                      run,
+                      static_cast<std::size_t>(options.keep_best),
+                      parse_best_metric(options.best_metric)};
   std::optional<ckpt::CheckpointDirectory> directory;  // nullopt: nothing is saved
   std::optional<ckpt::Retention> retention;            // as `directory`
   std::filesystem::path newest;
@@ -188,12 +196,21 @@ void Checkpointer::request_save() noexcept {
   parts_->requested = true;
 }
 
-bool Checkpointer::due(std::int64_t step, bool end_of_epoch) const {
+bool Checkpointer::due(const Position& position, bool end_of_epoch) const {
   const auto& options = parts_->options;
+  const auto step = position.step;
   if (!enabled() || step == parts_->attempted_step) return false;
-  if (parts_->requested) return true;
+  if (parts_->requested || parts_->is_permanent(position)) return true;
   if (options.every_steps > 0 && step % options.every_steps == 0) return true;
   return options.every_epoch && end_of_epoch;
+}
+
+bool Checkpointer::Parts::is_permanent(const Position& position) const {
+  const auto steps = options.keep_every_steps;
+  const auto epochs = options.keep_every_epochs;
+  if (steps > 0 && position.step > 0 && position.step % steps == 0) return true;
+  const bool end_of_epoch = position.consumed == 0 && position.epoch > 0;
+  return epochs > 0 && end_of_epoch && position.epoch % epochs == 0;
 }
 
 ckpt::CheckpointInfo Checkpointer::Parts::info_of(const Position& position) const {
@@ -203,6 +220,7 @@ ckpt::CheckpointInfo Checkpointer::Parts::info_of(const Position& position) cons
   info.run_id = owner.text();
   info.state = {{"position", position.to_json()}, {"run", run}};
   info.lineage = lineage;
+  info.permanent = is_permanent(position);
   // Only rank 0's values are saved. A run without user values has no such entry.
   if (group.rank() == 0) {
     if (auto values = state.user().values(); !values.empty()) info.state["user"] = values;
@@ -307,18 +325,33 @@ void Checkpointer::leave() noexcept {
   if (parts_->saving) parts_->saving->leave();
 }
 
-void Checkpointer::save_best(const Position& position) {
-  auto& p = *parts_;
-  if (!enabled() || !p.options.keep_best) return;
-  const auto arrays = p.state.collect();
-  if (p.group.rank() != 0) return;
+// Calls `work` on rank 0. Only failures of checkpoints from which a run can resume are counted, so
+// a failure here causes only a warning.
+bool Checkpointer::Parts::try_best(const Position& position, const std::function<bool()>& work) {
+  if (group.rank() != 0) return false;
   try {
-    p.best.save(static_cast<std::uint64_t>(position.step), arrays, p.info_of(position));
+    return work();
   } catch (const std::exception& e) {
-    // Only failures of checkpoints from which a run can resume are counted.
     fmt::print(stderr, "warning: the best checkpoint, of step {}, was not saved: {}\n",
                position.step, e.what());
+    return false;
   }
+}
+
+void Checkpointer::save_best(const Position& position, const Evaluation& evaluation) {
+  auto& p = *parts_;
+  if (!enabled() || p.options.keep_best == 0) return;
+  const auto step = static_cast<std::uint64_t>(position.step);
+  const bool wanted =
+      p.try_best(position, [&] { return p.best.wants(step, p.lineage.run, evaluation); });
+  if (p.group.broadcast_text(wanted ? "save" : "", 0).empty()) return;
+  const auto arrays = p.state.collect();
+  p.try_best(position, [&] {
+    auto info = p.info_of(position);
+    info.permanent = false;
+    p.best.save(step, arrays, std::move(info), evaluation);
+    return true;
+  });
 }
 
 double Checkpointer::longest_save_seconds() const noexcept {

@@ -16,6 +16,7 @@ class Group;
 
 namespace ddp::train {
 
+struct Evaluation;
 struct Position;
 class TrainingState;
 
@@ -44,8 +45,9 @@ class Checkpointer {
   bool time_to_save() const;
   // A save is due() from now until save().
   void request_save() noexcept;
-  // Whether a save is due after this step.
-  bool due(std::int64_t step, bool end_of_epoch) const;
+  // Whether a save is due at this position, between two steps or at the end of an epoch, where the
+  // position is already that of the next epoch.
+  bool due(const Position& position, bool end_of_epoch) const;
   // Collective. Returns as soon as the state may change; threads write a copy of it while training
   // continues (docs/checkpoint.md). Waits for the previous save if it is still in progress. If a
   // save fails, older checkpoints remain and training continues with a warning; after three
@@ -65,9 +67,10 @@ class Checkpointer {
   // Announces that this process has little time left: later saves are not read back, and no old
   // checkpoints are removed.
   void leave() noexcept;
-  // Collective. Saves to <directory>/best, replacing the previous best checkpoint; durable on
-  // return. Does nothing unless options.keep_best.
-  void save_best(const Position& position);
+  // Collective. Saves a checkpoint whose evaluation is among the best options.keep_best of this
+  // run, and removes the one that no longer is; durable on return. The best is in <directory>/best
+  // (best_checkpoint.h). Does nothing if keep_best is 0.
+  void save_best(const Position& position, const Evaluation& evaluation);
 
   // Duration of the slowest save of this run until it was durable; before the first save, an
   // estimate from the size of the state. May differ between ranks.

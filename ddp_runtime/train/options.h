@@ -31,8 +31,15 @@ struct CheckpointOptions {
   // the number of nodes.
   double mtbf_seconds = 0;
   std::int64_t keep_last = 3;
-  bool keep_best = false;       // also keep the best checkpoint, in `directory`/best
-  std::string resume = "auto";  // auto | never | the directory of one checkpoint
+  // Checkpoints that are also saved, and kept for good: at each multiple of this step, and at the
+  // end of each multiple of this epoch; 0: none.
+  std::int64_t keep_every_steps = 0;
+  std::int64_t keep_every_epochs = 0;
+  // Number of checkpoints with the best evaluations to keep as well: the best in `directory`/best,
+  // the others in `directory`/next-best.
+  std::int64_t keep_best = 0;
+  std::string best_metric = "loss";  // loss (lower is better) | accuracy (higher is better)
+  std::string resume = "auto";       // auto | never | the directory of one checkpoint
   // Resume in the middle of an epoch even if the seed or the data has changed.
   bool resume_changed = false;
   // Memory per rank for a copy of the state, which is written while training continues. State that

@@ -44,7 +44,7 @@ void leave_branch(const ResumeSource& source, const ckpt::Resumption& resumed) {
   const auto names = source.directory->set_aside(resumed.set_aside, newest, source.owner);
   if (resumed.in_directory) source.retention->remember_verified(resumed.checkpoint);
   if (names.empty()) return;
-  source.best.set_aside_after(step);
+  source.best.abandon_after(step);
   fmt::print(
       "checkpoint: {} not on the way to step {} set aside in {}, and kept until ddp-ckpt clean "
       "removes {}\n",

@@ -92,7 +92,10 @@ nlohmann::json shared_settings(const TrainOptions& options) {
                      {"checkpoint_every_epoch", options.checkpoint.every_epoch},
                      {"checkpoint_every_seconds", options.checkpoint.every_seconds},
                      {"checkpoint_every_auto", options.checkpoint.every_auto},
+                     {"keep_every_steps", options.checkpoint.keep_every_steps},
+                     {"keep_every_epochs", options.checkpoint.keep_every_epochs},
                      {"keep_best", options.checkpoint.keep_best},
+                     {"best_metric", options.checkpoint.best_metric},
                      {"resume", options.checkpoint.resume}});
   }
   return settings;

@@ -88,8 +88,8 @@ std::string graph_text(const GraphOptions& o) {
 }
 
 std::string checkpoints(const CheckpointOptions& o) {
-  return fmt::format("{}, every {}, the last {}{}", o.directory.string(),
-                     checkpoint_interval_text(o), o.keep_last, o.keep_best ? " and the best" : "");
+  return fmt::format("{}, every {}, {}", o.directory.string(), checkpoint_interval_text(o),
+                     kept_checkpoints_text(o));
 }
 
 }  // namespace

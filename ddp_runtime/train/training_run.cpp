@@ -143,6 +143,10 @@ std::string evaluation_text(const Evaluation& evaluation, const char* between) {
 
 // Options that depend on evaluations need evaluation data.
 void require_evaluation(const TrainTask& task, const TrainOptions& options) {
+  if (options.checkpoint.keep_best > 0 && options.checkpoint.best_metric == "accuracy" &&
+      task.loss) {
+    throw UsageError("best_metric accuracy needs the default loss: a custom one has no accuracy");
+  }
   const auto* const data = task.data.evaluation.get();
   if (data != nullptr && data->size() > 0) return;
   if (data != nullptr) {
@@ -150,9 +154,9 @@ void require_evaluation(const TrainTask& task, const TrainOptions& options) {
         "the evaluation data has no samples; to train without evaluation, leave it out "
         "(nullptr)");
   }
-  const char* const what = options.patience > 0           ? "patience"
-                           : options.checkpoint.keep_best ? "keep_best"
-                                                          : nullptr;
+  const char* const what = options.patience > 0               ? "patience"
+                           : options.checkpoint.keep_best > 0 ? "keep_best"
+                                                              : nullptr;
   if (what == nullptr) return;
   throw UsageError(fmt::format(
       "{0} needs evaluations, and the DataPair has no evaluation data; add some, or leave out "
@@ -259,7 +263,7 @@ void TrainingRun::begin_agreement() {
 void TrainingRun::end_agreement(bool last_of_epoch) {
   if (!asked_at_step_) return;
   const bool all_asked = position_.step - *asked_at_step_ > step_->max_lead();
-  if (!all_asked && !last_of_epoch && !checkpointer_.due(position_.step, false)) return;
+  if (!all_asked && !last_of_epoch && !checkpointer_.due(position_, false)) return;
   asked_at_step_.reset();
   const auto agreed = boundary_->end();
   interrupted_ = agreed.stop;
@@ -410,7 +414,7 @@ void TrainingRun::settle() {
 void TrainingRun::finish_step() {
   // The checkpoint at the end of an epoch follows the evaluation and belongs to the next epoch.
   if (!epoch_done() && checkpointing_enabled() && interrupted_.empty() &&
-      checkpointer_.due(position_.step, false)) {
+      checkpointer_.due(position_, false)) {
     const auto span = recorder_.measure(Phase::checkpoint);
     settle();
     average_losses();
@@ -500,11 +504,11 @@ void TrainingRun::end_epoch() {
   }
   position_.begin_epoch(position_.epoch + 1);
   if (checkpointing_enabled()) {
-    if (best) {
+    if (evaluates()) {
       const auto span = reporter_->measure(RunReporter::WallPart::checkpoint);
-      checkpointer_.save_best(position_);
+      checkpointer_.save_best(position_, evaluation_);
     }
-    if (checkpointer_.due(position_.step, true)) save_after_step();
+    if (checkpointer_.due(position_, true)) save_after_step();
   }
   recorder_.pause();
 }

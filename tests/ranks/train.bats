@@ -123,6 +123,10 @@ PY
   refused 2 "--checkpoint-every takes" --checkpoint-every never
   refused 2 "--mtbf needs --checkpoint-every auto" --mtbf 6h
   refused 2 "--mtbf takes a time such as 90min, 6h or 2d, not '6'" --checkpoint-every auto --mtbf 6
+  refused 2 "--keep-every takes a number of steps, or of epochs such as 5epochs, not '5min'" --checkpoint-dir ck --keep-every 5min
+  refused 2 "--keep-every needs a --checkpoint-dir" --keep-every 5
+  refused 2 "--keep-best takes a number from 0 to 1000, not 'all'" --checkpoint-dir ck --keep-best all
+  refused 2 "unknown metric 'f1' of the best checkpoint (--best-metric); use loss or accuracy" --checkpoint-dir ck --best-metric f1
   refused 2 "--epochs: '0' is not a number from 1 to 1000000000" --epochs 0
   refused 2 "--silence: '0.5' is not a number of at least 1" --silence 0.5
   refused 2 "--no-such-option" --no-such-option

@@ -50,6 +50,46 @@ TEST(CheckpointInterval, RefusesOtherTexts) {
   }
 }
 
+TEST(KeptCheckpoints, TakesStepsAndEpochs) {
+  struct Case {
+    const char* text;
+    std::int64_t steps;
+    std::int64_t epochs;
+    const char* shown;
+  };
+  for (const auto& c : {Case{"1000", 1000, 0, "the last 3 and every 1,000 steps for good"},
+                        Case{"1", 1, 0, "the last 3 and every step for good"},
+                        Case{"5epochs", 0, 5, "the last 3 and every 5 epochs for good"},
+                        Case{"1epoch", 0, 1, "the last 3 and every epoch for good"}}) {
+    CheckpointOptions options;
+    options.keep_every_steps = options.keep_every_epochs = 77;
+    set_keep_every(options, c.text);
+    EXPECT_EQ(options.keep_every_steps, c.steps) << c.text;
+    EXPECT_EQ(options.keep_every_epochs, c.epochs) << c.text;
+    EXPECT_EQ(kept_checkpoints_text(options), c.shown);
+  }
+  for (const char* text : {"", "0", "-1", "epochs", "0epochs", "5 epochs", "5epoch s", "5s",
+                           "5epochss", "99999999999epochs", "2000000000000000"}) {
+    CheckpointOptions options;
+    EXPECT_EQ(error_of([&] { set_keep_every(options, text); }),
+              std::string("--keep-every takes a number of steps, or of epochs such as 5epochs, not "
+                          "'") +
+                  text + "'");
+  }
+}
+
+TEST(KeptCheckpoints, ShowsTheBest) {
+  CheckpointOptions options;
+  EXPECT_EQ(kept_checkpoints_text(options), "the last 3");
+  options.keep_best = 1;
+  EXPECT_EQ(kept_checkpoints_text(options), "the last 3 and the best");
+  options.keep_best = 5;
+  options.best_metric = "accuracy";
+  options.keep_every_steps = 10;
+  EXPECT_EQ(kept_checkpoints_text(options),
+            "the last 3, every 10 steps for good and the best 5 by accuracy");
+}
+
 TEST(CheckpointInterval, ShowsAllThatAProgramHasSet) {
   CheckpointOptions options;
   options.every_steps = 100;

@@ -157,5 +157,129 @@ TEST_F(CheckpointPolicy, DoesNotSaveBeforeTheTimeHasPassed) {
   EXPECT_THAT(steps_in(dir_), ElementsAre(16));
 }
 
+TEST_F(CheckpointPolicy, YoungsIntervalFollowsFromTheFirstSave) {
+  options_.checkpoint.every_auto = true;
+  options_.checkpoint.mtbf_seconds = 7200;
+  options_.checkpoint.keep_every_steps = 3;
+  options_.epochs = 1;
+  run(options_);
+  EXPECT_THAT(said_,
+              testing::ContainsRegex("checkpoint: saves every [0-9.]+ s of training from now "
+                                     "on .*expected to fail every 2 h"));
+}
+
+TEST_F(CheckpointPolicy, KeepsEveryNthStepForGood) {
+  options_.epochs = 2;
+  options_.checkpoint.keep_last = 1;
+  options_.checkpoint.keep_every_steps = 6;
+  run(options_);
+  EXPECT_THAT(steps_in(dir_), ElementsAre(6, 12, 16)) << "they are also saved";
+
+  // A resumed run keeps them, whatever its own options are.
+  options_.checkpoint.keep_every_steps = 0;
+  options_.checkpoint.every_steps = 3;
+  options_.epochs = 3;
+  run(options_);
+  EXPECT_THAT(steps_in(dir_), ElementsAre(6, 12, 24));
+
+  // A rollback sets the later ones aside, and keeps the earlier ones.
+  options_.checkpoint.resume = (dir_ / "step-00000006").string();
+  run(options_);
+  EXPECT_THAT(steps_in(dir_), ElementsAre(6, 24));
+  const auto is_step_12 = [](const auto& e) {
+    return e.path().filename().string().starts_with(".superseded-step-00000012.");
+  };
+  EXPECT_EQ(std::count_if(fs::directory_iterator(dir_), {}, is_step_12), 1);
+}
+
+TEST_F(CheckpointPolicy, KeepsEveryNthEpochForGood) {
+  options_.epochs = 5;
+  options_.checkpoint.keep_last = 1;
+  options_.checkpoint.every_steps = 5;
+  options_.checkpoint.keep_every_epochs = 2;
+  run(options_);
+  EXPECT_THAT(steps_in(dir_), ElementsAre(16, 32, 40));
+}
+
+TEST_F(CheckpointPolicy, KeepsTheBestAndTheNextBest) {
+  options_.checkpoint.keep_best = 3;
+  qualities_ = {{1}, {3}, {2}, {4}, {0.5}, {2.5}};
+  options_.epochs = 6;
+  const auto result = run(options_);
+  EXPECT_THAT(steps_in(best_), ElementsAre(32));
+  EXPECT_THAT(steps_in(next_best_), ElementsAre(16, 48));
+  EXPECT_EQ(result.best_checkpoint, best_ / "step-00000032");
+  EXPECT_EQ(text_of(best_ / "latest"), "step-00000032\n");
+
+  // A resumed run compares with them, and a smaller number leaves fewer.
+  options_.checkpoint.keep_best = 2;
+  options_.epochs = 7;
+  qualities_ = {{3.5}};
+  run(options_);
+  EXPECT_THAT(steps_in(best_), ElementsAre(32));
+  EXPECT_THAT(steps_in(next_best_), ElementsAre(56));
+  options_.checkpoint.keep_best = 1;
+  options_.epochs = 8;
+  qualities_ = {{5}};
+  run(options_);
+  EXPECT_THAT(steps_in(best_), ElementsAre(64));
+  EXPECT_THAT(steps_in(next_best_), IsEmpty());
+}
+
+TEST_F(CheckpointPolicy, BestFollowsTheChosenMetric) {
+  options_.checkpoint.keep_best = 2;
+  options_.checkpoint.best_metric = "accuracy";
+  qualities_ = {{1, 0.25}, {0.1, 0}, {5, 0.5}, {1, 0.125}};
+  options_.epochs = 4;
+  run(options_);
+  EXPECT_THAT(steps_in(best_), ElementsAre(16));
+  EXPECT_THAT(steps_in(next_best_), ElementsAre(32));
+  // With the other metric, the same checkpoints are sorted anew.
+  options_.checkpoint.best_metric = "loss";
+  qualities_ = {{2, 0}};
+  options_.checkpoint.keep_best = 3;
+  options_.epochs = 5;
+  run(options_);
+  EXPECT_THAT(steps_in(best_), ElementsAre(40));
+  EXPECT_THAT(steps_in(next_best_), ElementsAre(16, 32));
+}
+
+TEST_F(CheckpointPolicy, RollbackSetsLaterBestOnesAsideAndPromotesAnEarlierOne) {
+  options_.checkpoint.every_epoch = true;
+  options_.checkpoint.keep_best = 3;
+  qualities_ = {{2}, {1}, {3}, {1.5}};
+  options_.epochs = 4;
+  run(options_);
+  EXPECT_THAT(steps_in(best_), ElementsAre(24));
+  EXPECT_THAT(steps_in(next_best_), ElementsAre(8, 32));
+  options_.checkpoint.resume = (dir_ / "step-00000016").string();
+  options_.epochs = 3;
+  qualities_ = {{1.75}};
+  run(options_);
+  EXPECT_THAT(steps_in(best_), ElementsAre(8));
+  EXPECT_THAT(steps_in(next_best_), ElementsAre(24));
+  EXPECT_EQ(text_of(best_ / "latest"), "step-00000008\n");
+}
+
+TEST_F(CheckpointPolicy, BestOnesOfAnotherRunAreSetAside) {
+  options_.checkpoint.keep_best = 2;
+  qualities_ = {{3}, {4}};
+  options_.epochs = 2;
+  run(options_);
+  fs::remove_all(dir_ / "step-00000016");  // the next run starts afresh
+  fs::remove(dir_ / "latest");
+  qualities_ = {{1}, {2}, {1.5}};
+  options_.epochs = 3;
+  run(options_);
+  EXPECT_THAT(said_, HasSubstr("the best checkpoint of another run is kept as"));
+  EXPECT_THAT(steps_in(best_), ElementsAre(16));
+  EXPECT_THAT(steps_in(next_best_), ElementsAre(24));
+}
+
+TEST_F(CheckpointPolicy, RefusesAMetricThatDoesNotExist) {
+  options_.checkpoint.best_metric = "f1";
+  EXPECT_THAT(error_of([&] { run(options_); }), HasSubstr("unknown metric 'f1'"));
+}
+
 }  // namespace
 }  // namespace ddp::train
