@@ -134,14 +134,31 @@ void drop_handlers() noexcept {
 
 enum class ReadEnd { end_of_output, deadline, limit };
 
-ReadEnd read_to_end(int from, Deadline deadline, const OutputLimit& limit, std::string& text,
+// The end of a wait: a deadline, or an earlier request to stop.
+class WaitEnd {
+ public:
+  WaitEnd(Deadline deadline, const std::function<bool()>& stop)
+      : deadline_(deadline), stop_(stop) {}
+
+  bool reached() const { return Clock::now() >= deadline_ || (stop_ && stop_()); }
+  // When to look again whether it is reached.
+  Deadline next_look() const {
+    constexpr std::chrono::milliseconds kBetweenLooks{100};
+    return stop_ ? std::min(deadline_, Clock::now() + kBetweenLooks) : deadline_;
+  }
+
+ private:
+  Deadline deadline_;
+  const std::function<bool()>& stop_;
+};
+
+ReadEnd read_to_end(int from, const WaitEnd& wait_end, const OutputLimit& limit, std::string& text,
                     bool& too_long) {
   std::array<char, 4096> chunk{};
   while (true) {
     pollfd entry{from, POLLIN, 0};
-    const int left = milliseconds_until(deadline);
-    const int ready = left > 0 ? poll(&entry, 1, left) : 0;
-    if (ready == 0 && milliseconds_until(deadline) == 0) return ReadEnd::deadline;
+    if (wait_end.reached()) return ReadEnd::deadline;
+    const int ready = poll(&entry, 1, milliseconds_until(wait_end.next_look()));
     const ssize_t n = ready > 0 ? read(from, chunk.data(), chunk.size()) : -1;
     if (n == 0) return ReadEnd::end_of_output;
     if (n < 0 && ready != 0 && errno != EINTR) return ReadEnd::end_of_output;
@@ -194,15 +211,19 @@ Subprocess Subprocess::running(const std::vector<std::string>& arguments,
   return {pid, std::move(pipe.from)};
 }
 
-SubprocessOutput Subprocess::wait(Deadline deadline, const OutputLimit& limit) {
+SubprocessOutput Subprocess::wait(Deadline deadline, const OutputLimit& limit,
+                                  const std::function<bool()>& stop) {
   SubprocessOutput result;
-  const ReadEnd end = read_to_end(output_.get(), deadline, limit, result.text, result.too_long);
+  const WaitEnd wait_end(deadline, stop);
+  const ReadEnd end = read_to_end(output_.get(), wait_end, limit, result.text, result.too_long);
   std::optional<int> status;
   if (end == ReadEnd::end_of_output) {
-    status = reap_until(std::max(deadline, Clock::now() + kKernelTime));
+    do {
+      status = reap_until(std::max(wait_end.next_look(), Clock::now() + kKernelTime));
+    } while (!status && kill(pid_, 0) == 0 && !wait_end.reached());
   }
   // Without a status, the process either closed its output and kept running, or exceeded a limit.
-  const bool late = end == ReadEnd::end_of_output && !status && Clock::now() >= deadline;
+  const bool late = end == ReadEnd::end_of_output && !status && wait_end.reached();
   result.timed_out = end == ReadEnd::deadline || late;
   if (status && WIFEXITED(*status)) result.exit_code = WEXITSTATUS(*status);
   if (!status) kill_all();

@@ -56,8 +56,10 @@ class Subprocess {
   ~Subprocess();
 
   // Collects the output until the process exits. Kills the process if the deadline passes first, or
-  // if the output exceeds a limit with kill_beyond. Call it only once.
-  SubprocessOutput wait(Deadline deadline, const OutputLimit& limit = {});
+  // if the output exceeds a limit with kill_beyond. `stop` is polled every 0.1 s: if it returns
+  // true, the deadline has passed. Call wait() only once.
+  SubprocessOutput wait(Deadline deadline, const OutputLimit& limit = {},
+                        const std::function<bool()>& stop = {});
 
  private:
   Subprocess(pid_t pid, FileDescriptor output);

@@ -222,6 +222,14 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
                  "The value of an evaluation that decides which is better for --keep-best: loss "
                  "(lower) or accuracy (higher)")
       ->capture_default_str();
+  app.add_option("--after-save", t.checkpoint.after_save,
+                 "Shell command that rank 0 runs in the background after each checkpoint, for "
+                 "example to upload it; SLURM_DDP_CHECKPOINT and SLURM_DDP_STEP are in its "
+                 "environment, and its output is in after-save.log of --checkpoint-dir");
+  app.add_option("--after-save-limit", c.after_save_limit,
+                 "Time after which a command of --after-save is killed; the end of the run waits "
+                 "at most this long for the last one")
+      ->capture_default_str();
   app.add_option(
          "--resume", t.checkpoint.resume,
          "auto: resume from the latest complete checkpoint in --checkpoint-dir, if any; never; or "
@@ -365,11 +373,18 @@ void interpret_keeping(TrainCommandLine& c) {
   o.keep_best = best_of(c.keep_best);
   static_cast<void>(train::parse_best_metric(o.best_metric));
   if (!c.keep_every.empty()) train::set_keep_every(o, c.keep_every);
+  const auto limit = parse_duration(c.after_save_limit);
+  if (!limit) {
+    throw UsageError(fmt::format(
+        "--after-save-limit takes a time such as 90s, 10min or 1h, not '{}'", c.after_save_limit));
+  }
+  o.after_save_limit_seconds = *limit;
   if (!o.directory.empty()) return;
   if (o.keep_best > 0) {
     throw UsageError("--keep-best needs a --checkpoint-dir to keep the best checkpoint in");
   }
   if (!c.keep_every.empty()) throw UsageError("--keep-every needs a --checkpoint-dir");
+  if (!o.after_save.empty()) throw UsageError("--after-save needs a --checkpoint-dir");
 }
 
 // Performs the checks that CLI11 cannot.

@@ -38,6 +38,7 @@ struct TrainCommandLine {
   std::string mtbf;
   std::string keep_every;
   std::string keep_best = "0";
+  std::string after_save_limit = "1h";
   std::string comm_hook = "off";
   double bucket_mb = 4;
   double checkpoint_copy_mb = 8192;

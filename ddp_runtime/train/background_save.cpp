@@ -43,12 +43,14 @@ struct BackgroundSave::Job {
 
 BackgroundSave::BackgroundSave(comm::Group& group, const TrainingState& state,
                                ckpt::CheckpointDirectory& directory, ckpt::Retention& retention,
-                               const CheckpointOptions& options, std::uint64_t ranks_on_host)
+                               const CheckpointOptions& options, std::uint64_t ranks_on_host,
+                               std::function<bool(std::uint64_t)> in_use)
     : group_(group),
       state_(state),
       directory_(directory),
       retention_(retention),
       options_(options),
+      in_use_(std::move(in_use)),
       saver_({.budget_bytes = options.copy_bytes,
               .headroom = [ranks_on_host] { return headroom_per_rank(ranks_on_host); }}) {}
 
@@ -127,8 +129,9 @@ void BackgroundSave::finish_shards() {
 void BackgroundSave::commit(std::vector<ckpt::FileRecord> records, bool verified) {
   committing_ = true;
   const auto work = [job = job_, directory = &directory_, retention = &retention_,
-                     leaving = &leaving_, keep = static_cast<std::size_t>(options_.keep_last),
-                     verified, records = std::move(records)](std::span<const ckpt::ArrayView>) {
+                     leaving = &leaving_, in_use = &in_use_,
+                     keep = static_cast<std::size_t>(options_.keep_last), verified,
+                     records = std::move(records)](std::span<const ckpt::ArrayView>) {
     auto& result = job->result;
     try {
       auto saved = directory->commit(job->id, records, job->info);
@@ -146,8 +149,8 @@ void BackgroundSave::commit(std::vector<ckpt::FileRecord> records, bool verified
     // A process that is about to exit has no time for this; the next process does it.
     if (*leaving) return;
     try {
-      const ckpt::RetentionPolicy policy{
-          keep, job->id.step, {}, [leaving] { return leaving->load(); }};
+      const ckpt::RetentionPolicy policy{keep, job->id.step, *in_use,
+                                         [leaving] { return leaving->load(); }};
       for (auto& note : retention->apply(policy).notes) result.notes.push_back(std::move(note));
     } catch (const std::exception& e) {
       result.notes.push_back(fmt::format("old checkpoints were not removed: {}", e.what()));

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,11 +39,13 @@ struct SaveResult {
 
 class BackgroundSave {
  public:
-  // `ranks_on_host`: how many ranks share this machine's memory. All references must outlive this
+  // `ranks_on_host`: how many ranks share this machine's memory. `in_use`: see RetentionPolicy; a
+  // background thread calls it. All references must outlive this
   // object. While a save is in progress, nothing else uses `retention`.
   BackgroundSave(comm::Group& group, const TrainingState& state,
                  ckpt::CheckpointDirectory& directory, ckpt::Retention& retention,
-                 const CheckpointOptions& options, std::uint64_t ranks_on_host);
+                 const CheckpointOptions& options, std::uint64_t ranks_on_host,
+                 std::function<bool(std::uint64_t step)> in_use);
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
 
@@ -79,6 +82,7 @@ class BackgroundSave {
   ckpt::CheckpointDirectory& directory_;
   ckpt::Retention& retention_;
   const CheckpointOptions& options_;
+  const std::function<bool(std::uint64_t)> in_use_;
   bool said_short_ = false;
   bool shards_in_flight_ = false;  // the same on all ranks
   bool committing_ = false;        // rank 0

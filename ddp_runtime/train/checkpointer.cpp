@@ -15,8 +15,10 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/duration.h"
 #include "base/errors.h"
 #include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/train/after_save.h"
 #include "ddp_runtime/train/array_views.h"
 #include "ddp_runtime/train/background_save.h"
 #include "ddp_runtime/train/best_checkpoint.h"
@@ -27,6 +29,7 @@
 #include "ddp_runtime/train/run_directory.h"
 #include "ddp_runtime/train/save_failures.h"
 #include "ddp_runtime/train/save_timer.h"
+#include "ddp_runtime/train/step_boundary.h"
 #include "ddp_runtime/train/training_state.h"
 #include "ddp_runtime/train/write_partition.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
@@ -44,6 +47,12 @@ constexpr auto kBetweenAttempts = std::chrono::milliseconds(500);
 
 // Slower than most disks, so that a run that has not measured its disk stops early enough.
 constexpr double kGuessedBytesPerSecond = 100e6;
+
+// Time for the last command of a process that must exit: SLURM kills it after 30 s.
+constexpr double kLeavingSeconds = 10;
+
+// Rank 0's answer when no command runs any more; no text means "not yet".
+constexpr const char* kCommandsOver = "over";
 
 // Collective. Throws UsageError on all ranks if the run cannot save to the directory.
 void require_usable(comm::Group& group, const CheckpointOptions& options,
@@ -91,6 +100,9 @@ struct Checkpointer::Parts {
   void begin_save(const Position& position);
   void record(const SaveResult& result);
   bool try_best(const Position& position, const std::function<bool()>& work);
+  void report_commands();
+  std::string wait_for_commands(std::chrono::steady_clock::time_point begin,
+                                std::chrono::milliseconds look);
 
   comm::Group& group;
   TrainingState& state;
@@ -114,9 +126,12 @@ struct Checkpointer::Parts {
   SaveFailures failures;           // rank 0
   double longest_save = 0;
   std::chrono::steady_clock::time_point save_began;
-  double stall = 0;                // seconds that the latest save stopped training
-  std::optional<SaveTimer> timer;  // rank 0, as `directory`
-  bool requested = false;          // the same on all ranks
+  double stall = 0;                     // seconds that the latest save stopped training
+  std::optional<SaveTimer> timer;       // rank 0, as `directory`
+  std::optional<AfterSave> after_save;  // rank 0, as `directory`
+  bool leaving = false;
+  bool said_waiting = false;
+  bool requested = false;  // the same on all ranks
   // As `directory`. Last: its thread, which uses `claim`, `directory` and `retention`, is joined
   // before they are destroyed.
   std::optional<BackgroundSave> saving;
@@ -137,9 +152,17 @@ Checkpointer::Checkpointer(comm::Group& group, TrainingState& state, CheckpointO
   p.retention->remember_across_restarts();
   require_usable(group, p.options, *p.directory);
   const auto hosts = group.all_gather_text(p.owner.host);
-  if (group.rank() == 0) p.timer.emplace(timer_of(p.options, hosts));
+  if (group.rank() == 0) {
+    p.timer.emplace(timer_of(p.options, hosts));
+    if (!p.options.after_save.empty()) {
+      p.after_save.emplace(p.options.after_save,
+                           std::chrono::duration<double>(p.options.after_save_limit_seconds),
+                           p.options.directory / "after-save.log");
+    }
+  }
   p.saving.emplace(group, state, *p.directory, *p.retention, p.options,
-                   count_ranks_on(p.owner.host, hosts));
+                   count_ranks_on(p.owner.host, hosts),
+                   [&p](std::uint64_t step) { return p.after_save && p.after_save->in_use(step); });
 }
 
 Checkpointer::~Checkpointer() = default;
@@ -273,6 +296,7 @@ bool Checkpointer::writing() const noexcept {
 void Checkpointer::poll(bool anyone_writing) {
   if (!parts_->saving) return;
   if (const auto result = parts_->saving->poll(anyone_writing)) parts_->record(*result);
+  parts_->report_commands();
 }
 
 void Checkpointer::drain() {
@@ -296,6 +320,7 @@ void Checkpointer::Parts::record(const SaveResult& result) {
     if (!said.empty() && !failures.in_last_save()) fmt::print("checkpoint: {}\n", said);
     lineage.parent = result.step;
     durable_step = step;
+    if (after_save) after_save->run(result.path, result.step);
   }
   if (result.fenced) throw UsageError(result.problem);
   failures.record(step, result.problem);
@@ -322,6 +347,7 @@ void Checkpointer::save_last(const Position& position) {
 }
 
 void Checkpointer::leave() noexcept {
+  parts_->leaving = true;
   if (parts_->saving) parts_->saving->leave();
 }
 
@@ -352,6 +378,55 @@ void Checkpointer::save_best(const Position& position, const Evaluation& evaluat
     p.best.save(step, arrays, std::move(info), evaluation);
     return true;
   });
+}
+
+// On rank 0.
+void Checkpointer::Parts::report_commands() {
+  if (!after_save) return;
+  for (const auto& message : after_save->take_messages()) {
+    fmt::print(stderr, "warning: {}\n", message);
+  }
+}
+
+// Checks repeatedly and briefly, as DirectoryClaim does: the other ranks must not block in one long
+// wait for rank 0.
+void Checkpointer::finish_commands() {
+  auto& p = *parts_;
+  if (p.options.after_save.empty() || !enabled()) return;
+  constexpr auto kLook = std::chrono::milliseconds(500);
+  const auto begin = std::chrono::steady_clock::now();
+  std::string said;
+  while (said != kCommandsOver) {
+    const auto mine = p.group.rank() == 0 ? p.wait_for_commands(begin, kLook) : std::string();
+    said = p.group.broadcast_text(mine, 0);
+  }
+}
+
+// On rank 0. Returns kCommandsOver, or no text if a command still runs.
+std::string Checkpointer::Parts::wait_for_commands(std::chrono::steady_clock::time_point begin,
+                                                   std::chrono::milliseconds look) {
+  // A job that is over, too, may be told to stop.
+  const bool hurry = leaving || StopSignals::received() != 0;
+  const double limit = hurry ? std::min(kLeavingSeconds, options.after_save_limit_seconds)
+                             : options.after_save_limit_seconds;
+  const auto step = after_save->unfinished();
+  bool over = !step || after_save->wait(look);
+  if (!over && !std::exchange(said_waiting, true)) {
+    fmt::print("checkpoint: waiting up to {} for the command after the checkpoint of step {}\n",
+               rounded_duration(limit), *step);
+    static_cast<void>(std::fflush(stdout));
+  }
+  if (!over && seconds_since(begin) >= limit) {
+    after_save->stop();
+    over = true;
+    static_cast<void>(after_save->wait(2 * look));
+    fmt::print(stderr,
+               "warning: the command after the checkpoint of step {} was stopped, because "
+               "the run is over\n",
+               *step);
+  }
+  report_commands();
+  return over ? kCommandsOver : "";
 }
 
 double Checkpointer::longest_save_seconds() const noexcept {

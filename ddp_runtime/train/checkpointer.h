@@ -71,6 +71,9 @@ class Checkpointer {
   // run, and removes the one that no longer is; durable on return. The best is in <directory>/best
   // (best_checkpoint.h). Does nothing if keep_best is 0.
   void save_best(const Position& position, const Evaluation& evaluation);
+  // Collective, before the end of the program: waits for the command of options.after_save, at
+  // most until its limit, and after leave() only briefly.
+  void finish_commands();
 
   // Duration of the slowest save of this run until it was durable; before the first save, an
   // estimate from the size of the state. May differ between ranks.

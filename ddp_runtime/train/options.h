@@ -39,7 +39,11 @@ struct CheckpointOptions {
   // the others in `directory`/next-best.
   std::int64_t keep_best = 0;
   std::string best_metric = "loss";  // loss (lower is better) | accuracy (higher is better)
-  std::string resume = "auto";       // auto | never | the directory of one checkpoint
+  // A command for /bin/sh on rank 0 after each checkpoint in `directory`, in the background; empty:
+  // none. See after_save.h.
+  std::string after_save;
+  double after_save_limit_seconds = 3600;  // a command that runs longer is killed
+  std::string resume = "auto";             // auto | never | the directory of one checkpoint
   // Resume in the middle of an epoch even if the seed or the data has changed.
   bool resume_changed = false;
   // Memory per rank for a copy of the state, which is written while training continues. State that

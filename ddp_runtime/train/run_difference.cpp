@@ -96,6 +96,7 @@ nlohmann::json shared_settings(const TrainOptions& options) {
                      {"keep_every_epochs", options.checkpoint.keep_every_epochs},
                      {"keep_best", options.checkpoint.keep_best},
                      {"best_metric", options.checkpoint.best_metric},
+                     {"after_save", !options.checkpoint.after_save.empty()},
                      {"resume", options.checkpoint.resume}});
   }
   return settings;

@@ -302,13 +302,19 @@ RunResult TrainingRun::fit() {
 
 RunResult TrainingRun::run_epochs() {
   try {
-    if (!should_continue()) return finish_without_steps();
-    while (should_continue()) run_epoch();
-    return interrupted_.empty() ? finish() : finish_interrupted();
+    auto result = run_to_the_end();
+    checkpointer_.finish_commands();
+    return result;
   } catch (const c10::Error& error) {
     throw_with_gpu_advice(error);
     throw;
   }
+}
+
+RunResult TrainingRun::run_to_the_end() {
+  if (!should_continue()) return finish_without_steps();
+  while (should_continue()) run_epoch();
+  return interrupted_.empty() ? finish() : finish_interrupted();
 }
 
 std::unique_ptr<RunReporter> TrainingRun::make_reporter() {

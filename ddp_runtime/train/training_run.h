@@ -43,6 +43,7 @@ class TrainingRun {
   bool resume();
   void initialize();
   RunResult run_epochs();
+  RunResult run_to_the_end();
   void run_epoch();
   double next_learning_rate() const;
   void run_step(data::Prefetcher& batches, double learning_rate);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The times at which ddp-train saves, and the checkpoints that it keeps: with several processes that
-# are killed, on full disks, and after rollbacks.
+# The times at which ddp-train saves, the checkpoints that it keeps, and the commands after saves:
+# with several processes that are killed, on full disks, and after rollbacks.
 
 bats_require_minimum_version 1.5.0
 
@@ -100,4 +100,29 @@ killed_often() {
   [[ $stderr == *"was not saved"*"No space left on device"* ]]
   run -0 "$bin/ddp-ckpt" verify disk/ck
   [[ $output == *"whole: "* ]]
+}
+
+@test "--after-save runs after each commit; the end of the run waits for it; a stop waits only briefly" {
+  run -0 ranks 2 "${model[@]}" --epochs 3 --checkpoint-dir "ck ;touch injected" \
+    --after-save 'sleep 0.1; ls "$SLURM_DDP_CHECKPOINT"/manifest.json && echo "$SLURM_DDP_STEP" >> steps'
+  [ "$(tail -n 1 steps)" = 75 ]
+  [ ! -e injected ]
+  grep -q '^step 75: exit status 0$' "ck ;touch injected/after-save.log"
+
+  run -0 --separate-stderr ranks 2 "${model[@]}" --epochs 2 --checkpoint-dir failing --after-save 'echo no bucket; exit 3'
+  [[ $stderr == *"warning: the command after the checkpoint of step 50 failed: exit status 3: no bucket; output: "*"failing/after-save.log"* ]]
+  run -0 --separate-stderr ranks 2 "${model[@]}" --epochs 2 --checkpoint-dir hanging --after-save 'sleep 98761' --after-save-limit 1s
+  [[ $output == *"checkpoint: waiting up to 1 s for the command after the checkpoint of step 50"* ]]
+  [[ $stderr == *"warning: the command after the checkpoint of step "* ]]
+  run ! pgrep -f '^sleep 98761$'
+
+  ranks 2 "${model[@]}" --epochs 100000 --checkpoint-dir stopped --after-save 'sleep 98762' > log 2>&1 3>&- &
+  job=$!
+  wait_while_running "$job" compgen -G 'stopped/step-*'
+  rank_pids "$job" | xargs kill -TERM
+  status=0
+  wait "$job" || status=$?
+  [ "$status" -eq 75 ]
+  grep -q 'warning: the command after the checkpoint of step [0-9]* was stopped, because the run is over' log
+  run ! pgrep -f '^sleep 98762$'
 }

@@ -53,6 +53,26 @@ TEST(Subprocess, ExitCodeShowsFailureAndCrash) {
   EXPECT_EQ(crashing.wait(from_now(10'000)).exit_code, -1);
 }
 
+// Both while it has its output open, and after it has closed it.
+TEST(Subprocess, IsKilledOnRequest) {
+  for (const char* script : {"sleep 1000", "exec >&- 2>&-; sleep 1000"}) {
+    auto child = Subprocess::running({"sh", "-c", script});
+    std::atomic<bool> stop = false;
+    std::thread asks([&stop] {
+      std::this_thread::sleep_for(300ms);
+      stop = true;
+    });
+    const auto output = child.wait(from_now(600'000), {}, [&stop] { return stop.load(); });
+    asks.join();
+    EXPECT_TRUE(output.timed_out) << script;
+    EXPECT_EQ(output.exit_code, -1) << script;
+  }
+  auto quick = Subprocess::running({"sh", "-c", "sleep 0.3; echo done; exit 4"});
+  const auto output = quick.wait(from_now(600'000), {}, [] { return false; });
+  EXPECT_EQ(output.text, "done\n");
+  EXPECT_EQ(output.exit_code, 4);
+}
+
 TEST(Subprocess, HangingProcessIsKilledWithItsChildren) {
   auto child = Subprocess::running({"sh", "-c", "sleep 1000 & echo $!; wait"});
   const auto output = child.wait(from_now(500));

@@ -281,5 +281,38 @@ TEST_F(CheckpointPolicy, RefusesAMetricThatDoesNotExist) {
   EXPECT_THAT(error_of([&] { run(options_); }), HasSubstr("unknown metric 'f1'"));
 }
 
+// The first command runs until the last checkpoint exists. Meanwhile retention deletes all others.
+TEST_F(CheckpointPolicy, CheckpointIsKeptWhileItsCommandRuns) {
+  options_.epochs = 2;
+  options_.checkpoint.every_steps = 2;
+  options_.checkpoint.keep_last = 1;
+  const auto seen = temporary_.path() / "seen";
+  options_.checkpoint.after_save = fmt::format(
+      "until [ -e '{0}'/step-00000016 ]; do sleep 0.01; done; cat \"$SLURM_DDP_CHECKPOINT\"/"
+      "manifest.json > /dev/null && {{ [ $SLURM_DDP_STEP != 16 ] || sleep 1.2; }} && echo "
+      "$SLURM_DDP_STEP >> '{1}'",
+      dir_.string(), seen.string());
+  run(options_);
+  EXPECT_THAT(text_of(seen), testing::MatchesRegex("([2468]|10|12)\n(14\n)?16\n"))
+      << "the run waits for the last command";
+  EXPECT_THAT(text_of(dir_ / "after-save.log"), HasSubstr("step 16: exit status 0\n"));
+}
+
+TEST_F(CheckpointPolicy, FailingAndHangingCommandsDoNotStopTraining) {
+  options_.epochs = 1;
+  options_.checkpoint.every_steps = 3;
+  options_.checkpoint.after_save = "exit 7";
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run(options_).step, 8);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("step 8 failed: exit status 7"));
+
+  options_.epochs = 2;
+  options_.checkpoint.after_save = "sleep 1000";
+  options_.checkpoint.after_save_limit_seconds = 0.3;
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(run(options_).step, 16);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("warning: the command after"));
+}
+
 }  // namespace
 }  // namespace ddp::train
