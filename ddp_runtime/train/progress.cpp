@@ -20,13 +20,25 @@ std::string duration_text(double seconds) {
   return fmt::format("{}:{:02}", total / 60, total % 60);
 }
 
+namespace {
+
+double percent_done(const ProgressPoint& p) {
+  return p.steps > 0 ? 100.0 * static_cast<double>(p.step) / static_cast<double>(p.steps) : 100.0;
+}
+
+}  // namespace
+
+std::string share_done_text(const ProgressPoint& point, double seconds_left) {
+  const auto percent = fmt::format("{:.0f}%", percent_done(point));
+  if (point.step >= point.steps) return percent;
+  return fmt::format("{}  {} left", percent, duration_text(seconds_left));
+}
+
 std::string progress_line(const ProgressPoint& p, double seconds_left) {
-  const double done =
-      p.steps > 0 ? 100.0 * static_cast<double>(p.step) / static_cast<double>(p.steps) : 100.0;
   return fmt::format(
       "epoch {}/{}  step {}/{}  {:.0f}%  loss {:.4f}  lr {:.4g}  {:.0f} samples/s  {} left",
-      p.epoch + 1, p.epochs, p.step, p.steps, done, p.loss, p.learning_rate, p.samples_per_second,
-      duration_text(seconds_left));
+      p.epoch + 1, p.epochs, p.step, p.steps, percent_done(p), p.loss, p.learning_rate,
+      p.samples_per_second, duration_text(seconds_left));
 }
 
 Progress::Progress(bool enabled, std::int64_t steps_before, LogFunction log)

@@ -22,6 +22,9 @@ struct ProgressPoint {
 // "epoch 3/20  step 120/500  24%  loss 0.1234  lr 0.1  4567 samples/s  0:12 left"
 std::string progress_line(const ProgressPoint& point, double seconds_left);
 
+// "24%  0:12 left"; at the end of the run only "100%".
+std::string share_done_text(const ProgressPoint& point, double seconds_left);
+
 // "0:07", "12:34", "1:02:03".
 std::string duration_text(double seconds);
 

@@ -494,20 +494,13 @@ ProgressPoint TrainingRun::progress_point() const {
 void TrainingRun::end_epoch() {
   average_losses();
   evaluate_now();
-  progress_->log(fmt::format("epoch {}/{}  step {}  train loss {:.4f}{}  {:.0f} samples/s",
+  const auto point = progress_point();
+  progress_->log(fmt::format("epoch {}/{}  step {}  train loss {:.4f}{}  {:.0f} samples/s  {}",
                              position_.epoch + 1, epochs_, position_.step, epoch_loss_,
                              evaluates() ? "  " + evaluation_text(evaluation_, "  ") : "",
-                             progress_point().samples_per_second));
-  const bool best = evaluates() && position_.best.record(evaluation_.loss);
-  const auto& callbacks = task_.callbacks;
-  if (evaluates() && callbacks.after_evaluation) {
-    stop_wanted_ = any_rank_stops(callbacks.after_evaluation({position_.step, evaluation_, best}));
-  }
-  if (callbacks.after_epoch) {
-    const bool stop =
-        any_rank_stops(callbacks.after_epoch({position_.epoch, position_.step, epoch_loss_}));
-    stop_wanted_ = stop_wanted_ || stop;
-  }
+                             point.samples_per_second,
+                             share_done_text(point, progress_->seconds_left(point))));
+  call_after_epoch(evaluates() && position_.best.record(evaluation_.loss));
   position_.begin_epoch(position_.epoch + 1);
   if (checkpointing_enabled()) {
     if (evaluates()) {
@@ -517,6 +510,19 @@ void TrainingRun::end_epoch() {
     if (checkpointer_.due(position_, true)) save_after_step();
   }
   recorder_.pause();
+}
+
+// `best`: whether the evaluation is the best so far.
+void TrainingRun::call_after_epoch(bool best) {
+  const auto& callbacks = task_.callbacks;
+  if (evaluates() && callbacks.after_evaluation) {
+    stop_wanted_ = any_rank_stops(callbacks.after_evaluation({position_.step, evaluation_, best}));
+  }
+  if (callbacks.after_epoch) {
+    const bool stop =
+        any_rank_stops(callbacks.after_epoch({position_.epoch, position_.step, epoch_loss_}));
+    stop_wanted_ = stop_wanted_ || stop;
+  }
 }
 
 void TrainingRun::add_checkpoint_time(profile::Clock::time_point begin) {

@@ -48,6 +48,7 @@ class TrainingRun {
   double next_learning_rate() const;
   void run_step(data::Prefetcher& batches, double learning_rate);
   void call_after_step(double seconds);
+  void call_after_epoch(bool best);
   void note_saved();
   bool any_rank_stops(Next mine);
   void note_skipped_updates();

@@ -19,5 +19,10 @@ TEST(Progress, LineShowsThePositionOfTheRun) {
             "epoch 3/20  step 120/500  24%  loss 0.1235  lr 0.1  4567 samples/s  0:12 left");
 }
 
+TEST(Progress, LineOfAnEpochShowsTheShareOfTheRun) {
+  EXPECT_EQ(share_done_text({2, 20, 120, 500, 0, 0, 0}, 12), "24%  0:12 left");
+  EXPECT_EQ(share_done_text({19, 20, 500, 500, 0, 0, 0}, 0), "100%");
+}
+
 }  // namespace
 }  // namespace ddp::train
