@@ -61,7 +61,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   run "$CKPT_BIN" ls "$ROOT"
   [ "$status" -eq 0 ]
   [[ "${lines[0]}" =~ ^STEP\ +AFTER\ +SAVED\ \(UTC\)\ +SIZE\ +ARRAYS\ +KEPT\ +VERIFIED$ ]]
-  [[ "${lines[1]}" =~ ^200\ +-\ +20[0-9-]+\ [0-9:]+\ +[0-9.]+\ KiB\ +14\ +not\ read$ ]]
+  [[ "${lines[1]}" =~ ^200\ +-\ +20[0-9-]+\ [0-9:]+\ +[0-9.]+\ KiB\ +14\ +-\ +not\ read$ ]]
   [[ "${lines[2]}" =~ ^100\  ]]
   [ "${#lines[@]}" -eq 3 ]
   run "$CKPT_BIN" ls --verify "$ROOT"

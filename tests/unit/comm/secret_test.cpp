@@ -170,14 +170,14 @@ TEST(StepSecret, MungeConveysTheKeyOnlyToTheSameUserAndStep) {
 class KeyFile : public testing::Test {
  protected:
   KeyFile() {
-    test::write(path_, std::string(32, 'k'));
+    ddp::test::write(path_, std::string(32, 'k'));
     chmod(path_.c_str(), 0600);
   }
   Key key(const std::string& step = "4711.0") const {
     return find_secret({"file:" + path_.string(), step, false}, among({}), no_munge).key();
   }
 
-  test::TemporaryDirectory directory_;
+  ddp::test::TemporaryDirectory directory_;
   std::filesystem::path path_ = directory_.path() / "key";
 };
 
@@ -185,7 +185,7 @@ TEST_F(KeyFile, GivesEachStepItsOwnKey) {
   EXPECT_EQ(key(), key());
   EXPECT_NE(key(), key("4711.1"));
   const Key before = key();
-  test::write(path_, std::string(32, 'l'));
+  ddp::test::write(path_, std::string(32, 'l'));
   EXPECT_NE(key(), before);
 }
 
@@ -197,10 +197,10 @@ TEST_F(KeyFile, MustBePrivate) {
 }
 
 TEST_F(KeyFile, MustBeARegularFileWithAKey) {
-  test::write(path_, "short");
+  ddp::test::write(path_, "short");
   EXPECT_THROW(key(), UsageError);
   const auto file = path_;
-  test::write(path_, std::string(32, 'k'));
+  ddp::test::write(path_, std::string(32, 'k'));
   path_ = directory_.path() / "link";
   std::filesystem::create_symlink(file, path_);
   EXPECT_THROW(key(), UsageError);

@@ -427,8 +427,12 @@ TEST(SplitDiagnosis, NamesTheRankThatMakesAnotherGroupWaitToo) {
     Group* const left = rank.group.split(me < 2 ? 0 : -1, 0, "left");
     Group* const right = rank.group.split(me > 0 ? 0 : -1, 0, "right");
     rank.group.flight_recorder().set_phase("data");
-    if (me == 0) EXPECT_THROW(left->barrier().wait(), RuntimeError);
-    if (me == 1) EXPECT_THROW(right->barrier().wait(), RuntimeError);
+    if (me == 0) {
+      EXPECT_THROW(left->barrier().wait(), RuntimeError);
+    }
+    if (me == 1) {
+      EXPECT_THROW(right->barrier().wait(), RuntimeError);
+    }
     const auto verdict = rank.channel.verdict(10s);
     ASSERT_TRUE(verdict);
     EXPECT_EQ(verdict->rank, 2);
@@ -471,7 +475,9 @@ TEST(SplitDiagnosis, FindsDifferentCallsInAPart) {
     // The parts differ rightly; of the odd ranks, rank 3 differs wrongly.
     auto work = me % 2 == 0 || me == 3 ? part.barrier("lost count")
                                        : part.all_reduce(buffer_of(value), ReduceOp::sum);
-    if (me % 2 == 1) EXPECT_THROW(work.wait(), RuntimeError);
+    if (me % 2 == 1) {
+      EXPECT_THROW(work.wait(), RuntimeError);
+    }
     const auto verdict = rank.channel.verdict(10s);
     ASSERT_TRUE(verdict);
     EXPECT_EQ(verdict->rank, 3);

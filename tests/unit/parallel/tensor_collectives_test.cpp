@@ -89,8 +89,13 @@ torch::Tensor make(const Layout& layout, int rank, torch::ScalarType type) {
 }
 
 testing::AssertionResult same_values(const torch::Tensor& actual, const torch::Tensor& expected) {
-  const auto a = actual.detach().to(torch::kCPU);
-  const auto b = expected.detach().to(torch::kCPU);
+  // Comparisons of truth values do not distinguish 1 from other bytes.
+  const auto on_cpu = [](const torch::Tensor& t) {
+    const auto values = t.detach().to(torch::kCPU).contiguous();
+    return values.scalar_type() == torch::kBool ? values.view(torch::kUInt8) : values;
+  };
+  const auto a = on_cpu(actual);
+  const auto b = on_cpu(expected);
   if (a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && torch::equal(a, b)) {
     return testing::AssertionSuccess();
   }
