@@ -110,6 +110,36 @@ TEST_F(StepMarksTest, NoStepIsBeforeItsMarks) {
   EXPECT_GE(moved[0].time.begin, middle) << "with the mark in its middle";
 }
 
+// The program has recorded all marks long before the device reaches them.
+TEST_F(StepMarksTest, StepsOfADeviceThatIsBehindFollowEachOther) {
+  marks_->begin_step(true);
+  fake::hold(0);
+  marks_->end_step();
+  marks_->begin_step(false);
+  marks_->end_step();
+  fake::pass(200);
+  std::this_thread::sleep_for(300ms);
+  fake::release(0);
+  const auto steps = marks_->take_completed();
+  ASSERT_THAT(steps, SizeIs(2));
+  EXPECT_NEAR(milliseconds(steps[0].time), 200, 0.1);
+  EXPECT_EQ(steps[1].time.begin, steps[0].time.end);
+}
+
+// A step that is moved moves those after it.
+TEST_F(StepMarksTest, StepsFollowOneThatIsMoved) {
+  marks_->begin_step(true);
+  std::this_thread::sleep_for(100ms);
+  marks_->end(Phase::forward);
+  fake::pass(300);
+  marks_->end_step();
+  step();
+  std::this_thread::sleep_for(400ms);
+  const auto steps = marks_->take_completed();
+  ASSERT_THAT(steps, SizeIs(2));
+  EXPECT_EQ(steps[1].time.begin, steps[0].time.end);
+}
+
 // The clock of the device passes an hour, and the host's does not.
 TEST_F(StepMarksTest, NoStepEndsInTheFuture) {
   step();
