@@ -64,7 +64,7 @@ comm::Buffer buffer_of(const torch::Tensor& tensor) {
 
 comm::Buffer parts_of_complex(const torch::Tensor& tensor) {
   return memory_of(tensor, 2 * static_cast<std::size_t>(tensor.numel()),
-                   element_type(c10::toRealValueType(tensor.scalar_type())));
+                   element_type(c10::toRealValueType(tensor.scalar_type())).value());
 }
 
 comm::Buffer bytes_of(const torch::Tensor& tensor) {
