@@ -20,7 +20,7 @@ struct Unit {
 constexpr std::array kUnits = {Unit{"d", kDay}, Unit{"h", kHour}, Unit{"min", kMinute},
                                Unit{"m", kMinute}, Unit{"s", 1}};
 
-constexpr bool is_digit(char c) noexcept {
+constexpr bool is_decimal(char c) noexcept {
   return c >= '0' && c <= '9';
 }
 
@@ -32,9 +32,9 @@ std::optional<double> take_number(std::string_view& text) noexcept {
   bool last_is_digit = false;
   while (!text.empty()) {
     const char c = text.front();
-    if (is_digit(c) && place == 0) {
+    if (is_decimal(c) && place == 0) {
       value = value * 10 + (c - '0');
-    } else if (is_digit(c)) {
+    } else if (is_decimal(c)) {
       value += place * (c - '0');
       place /= 10;
     } else if (c == '.' && place == 0 && last_is_digit) {
@@ -42,7 +42,7 @@ std::optional<double> take_number(std::string_view& text) noexcept {
     } else {
       break;
     }
-    last_is_digit = is_digit(c);
+    last_is_digit = is_decimal(c);
     text.remove_prefix(1);
   }
   if (!last_is_digit) return std::nullopt;
@@ -52,7 +52,7 @@ std::optional<double> take_number(std::string_view& text) noexcept {
 // Removes the letters at the beginning of `text`, which must be a unit. Returns its seconds.
 std::optional<double> take_unit(std::string_view& text) noexcept {
   std::size_t length = 0;
-  while (length < text.size() && !is_digit(text[length])) ++length;
+  while (length < text.size() && !is_decimal(text[length])) ++length;
   const auto name = text.substr(0, length);
   text.remove_prefix(length);
   for (const auto& unit : kUnits) {

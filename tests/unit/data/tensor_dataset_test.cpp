@@ -44,7 +44,7 @@ TEST(TensorDataset, SupportsTargetsOfAnyIntegerTypeAndShape) {
   for (const auto type : {torch::kInt32, torch::kUInt8, torch::kInt64}) {
     const TensorDataset data(torch::arange(6, torch::kFloat32).view({3, 2}),
                              torch::tensor({5, 6, 7}).to(type), 8);
-    const auto [inputs, targets] = data.get(indices);
+    const auto [inputs, targets, more] = data.get(indices);
     EXPECT_TRUE(torch::equal(targets, torch::tensor({7, 5})));
     EXPECT_TRUE(torch::equal(inputs, torch::tensor({{4.F, 5.F}, {0.F, 1.F}})));
     EXPECT_FALSE(data.shape().tokens);
@@ -54,7 +54,7 @@ TEST(TensorDataset, SupportsTargetsOfAnyIntegerTypeAndShape) {
                            torch::tensor({{4.F, 5.F}, {0.F, 1.F}})));
   const auto numbers = torch::arange(12).view({3, 4});
   const TensorDataset text(numbers, numbers + 1, 13);
-  const auto [inputs, targets] = text.get(indices);
+  const auto [inputs, targets, more] = text.get(indices);
   EXPECT_TRUE(torch::equal(inputs, torch::stack({numbers[2], numbers[0]})));
   EXPECT_TRUE(torch::equal(targets, inputs + 1));
   EXPECT_TRUE(text.shape().tokens);

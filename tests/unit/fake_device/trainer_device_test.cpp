@@ -16,6 +16,7 @@
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/train/evaluation.h"
 #include "ddp_runtime/train/trainer.h"
 #include "tests/unit/comm/device/gpu_ranks.h"
 #include "tests/unit/fake_device/fake_device_fixture.h"
