@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kSide = 32;
 constexpr std::int64_t kChannels = 3;
-constexpr std::int64_t kPixels = kChannels * kSide * kSide;
-constexpr std::int64_t kRecord = 1 + kPixels;
+constexpr std::int64_t kImagePixels = kChannels * kSide * kSide;
+constexpr std::int64_t kRecord = 1 + kImagePixels;
 constexpr std::int64_t kClasses = 10;
 
 // Mean and standard deviation of the training images, per channel, with values from 0 to 1.

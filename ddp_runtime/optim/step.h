@@ -252,9 +252,12 @@ class Step {
     // Parts of one type: all of them have masters, or none.
     if (parts.front().has_master()) lists.gradients = in_float32(lists);
     Method::run_fused(lists, options, parts.front().number_of_step);
+    // In a capture, the host notes nothing. Otherwise it notes new versions, which masters note
+    // when they are rounded.
+    if (!numbers_.steps.defined()) {
+      for (const auto& part : parts) Method::finish(part.parameter, part.state);
+    }
     if (parts.front().has_master()) round_masters(parts);
-    if (numbers_.steps.defined()) return;  // in a capture, the host notes nothing
-    for (const auto& part : parts) Method::finish(part.parameter, part.state);
   }
 
   static std::vector<torch::Tensor> in_float32(const FusedLists& lists) {

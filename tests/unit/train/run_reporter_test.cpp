@@ -428,7 +428,9 @@ void add_keys(const nlohmann::json& value, const std::string& path,
 TEST_F(KeptReport, TableListsExactlyTheKeys) {
   run({.steps = 25, .end = finish});
   const auto documented = documented_keys();
-  std::set<std::string> keys{"staleness", "largest_lead", "mean_lead"};  // only with --staleness
+  // Only with --staleness, with --graph, and with metrics of the program.
+  std::set<std::string> keys{"staleness", "largest_lead", "mean_lead",
+                             "graph",     "graph_steps",  "final.eval_metrics"};
   add_keys(report(), "", documented, keys);
   EXPECT_EQ(keys, documented);
 }
