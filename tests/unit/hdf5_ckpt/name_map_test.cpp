@@ -117,15 +117,15 @@ TEST(NameMap, NamesTheLineThatIsWrong) {
 }
 
 TEST(NameMap, OpensShippedMapsAndFiles) {
-  const test::TemporaryDirectory directory;
+  const ddp::test::TemporaryDirectory directory;
   const auto file = directory.path() / "my.map";
-  test::write(file, "a -> b\n");
+  ddp::test::write(file, "a -> b\n");
   EXPECT_EQ(mapped(NameMap::open(file.string()), "a"), "b");
   EXPECT_EQ(NameMap::open("gpt2").origin(), "gpt2");
   EXPECT_THAT(error_of([] { NameMap::open("gpt3"); }),
               HasSubstr("no map or file 'gpt3'; the maps are gpt2 and torchvision-resnet"));
   EXPECT_THAT(error_of([&] { NameMap::open(directory.path().string()); }), HasSubstr("no map"));
-  test::write(file, std::string((1U << 20) + 1, '\n'));
+  ddp::test::write(file, std::string((1U << 20) + 1, '\n'));
   EXPECT_THAT(error_of([&] { NameMap::open(file.string()); }), HasSubstr("larger than 1 MiB"));
 }
 
