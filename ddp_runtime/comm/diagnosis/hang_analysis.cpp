@@ -154,7 +154,10 @@ std::vector<Wait> find_circle(std::span<const RankStatus> statuses) {
     const auto is_at = [&](const Wait& wait) { return wait.who == rank; };
     while (true) {
       const auto met = std::find_if(waits.begin(), waits.end(), is_at);
-      if (met != waits.end()) return {met, waits.end()};
+      if (met != waits.end()) {
+        waits.erase(waits.begin(), met);
+        return waits;
+      }
       const auto wait = wait_of(*rank, statuses);
       if (!wait) break;
       waits.push_back(*wait);
