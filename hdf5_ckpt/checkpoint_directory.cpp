@@ -284,7 +284,7 @@ std::vector<fs::path> CheckpointDirectory::set_aside_later_than(std::uint64_t st
 
 fs::path CheckpointDirectory::adopt(const Candidate& checkpoint, const OwnerTag& owner) {
   make_directories(*ops_, root_);
-  const fs::path to = root_ / step_directory_name(checkpoint.step);
+  fs::path to = root_ / step_directory_name(checkpoint.step);
   if (const int code = rename_no_replace(*ops_, checkpoint.path, to); code != 0)
     throw IoError("move", checkpoint.path, code);
   // In this order, a loss of power can at worst leave both names.

@@ -123,6 +123,7 @@ Group* P2pGroup::split(int color, int key, const std::string& name) {
   auto transport = transport_->split(members);
   if (!transport) return nullptr;
   std::vector<int> world_ranks;
+  world_ranks.reserve(members.size());
   for (const int member : members) world_ranks.push_back(world_rank(member));
   const std::string& chosen = requests[static_cast<std::size_t>(members.front())].name;
   std::unique_ptr<P2pGroup> part(
