@@ -107,7 +107,7 @@ TEST(ArraySource, ReadsTheSameFromBothFormatsOfARealLibrary) {
 TEST(ArraySource, RefusesWhatIsNotASource) {
   const TempDirectory directory(test::On::memory);
   const auto open = [&](const char* name, std::optional<std::string> prefix = std::nullopt) {
-    return error_of([&] { ArraySource::open(directory / name, prefix); });
+    return ddp::error_of([&] { ArraySource::open(directory / name, prefix); });
   };
   EXPECT_THAT(open("none.pt"), HasSubstr("there is no file or checkpoint '"));
   fs::create_directory(directory / "empty");
