@@ -197,14 +197,17 @@ TEST_F(OwnProgram, OptimizerAndScheduleReplaceThoseOfTheOptions) {
 
 TEST_F(OwnProgram, OptimizersThatCheckpointsCannotHoldNeedNoCheckpoints) {
   options_.checkpoint.directory = temporary_.path() / "checkpoints";
+  int steps = 0;
   EXPECT_THAT(error_of([&] {
-                train(1, data_of(tokens(8)), [](TrainTask& task, NetImpl&, comm::Group&) {
+                train(1, data_of(tokens(8)), [&](TrainTask& task, NetImpl&, comm::Group&) {
                   task.optimizer = [](torch::nn::Module& module) {
                     return std::make_unique<torch::optim::RMSprop>(module.parameters());
                   };
+                  task.callbacks.after_step = [&](const StepEvent&) { ++steps; };
                 });
               }),
               HasSubstr("checkpoints can hold the state of SGD, Adam and AdamW"));
+  EXPECT_EQ(steps, 0) << "found before training";
 }
 
 TEST_F(OwnProgram, FactoriesAndSchedulesThatAreWrongAreNamed) {
@@ -415,6 +418,7 @@ TEST_F(OwnProgram, OneRankCanStopAllRanks) {
           const auto decide = [&group] { return group.rank() == 1 ? Next::stop : Next::go_on; };
           if (by_evaluation) {
             task.callbacks.after_evaluation = [=](const EvaluationEvent&) { return decide(); };
+            task.callbacks.after_epoch = [](const EpochEvent&) { return Next::go_on; };
           } else {
             task.callbacks.after_epoch = [=](const EpochEvent&) { return decide(); };
           }
