@@ -50,8 +50,8 @@ struct TrainTask {
   ScheduleFunction schedule = {};
   // Called on all ranks; see callbacks.h.
   Callbacks callbacks = {};
-  // Takes the lines that the trainer prints otherwise, on rank 0. The trainer then prints nothing,
-  // and draws no progress line.
+  // Takes the lines about the progress of training, on rank 0, which are then not printed, and no
+  // progress line is drawn. Warnings and lines about checkpoints are still printed.
   LogFunction log = {};
   // Settings of model and data, by name, that the shapes of the arrays do not show: a resumed run
   // reports the settings that differ from those of the run that saved the checkpoint.
