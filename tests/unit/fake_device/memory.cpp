@@ -65,7 +65,7 @@ void free_block(void* context) {
   const std::unique_ptr<Block> block(static_cast<Block*>(context));
   if (block->generation != generation()) return;  // the memory is gone
   if (!block->used_elsewhere) {
-    launch(block->stream, "the next owner of freed memory", {}, {block->range});
+    reuse(block->stream, block->range);
   }
   {
     const std::lock_guard lock(freed().mutex);

@@ -136,6 +136,11 @@ void launch(const c10::Stream& stream, const std::string& name,
   fake::launch(handle_of(stream), name, reads, writes, run);
 }
 
+void reuse(const c10::Stream& stream, const fake::Range& range) {
+  const comm::DeviceScope scope(calls(), stream.device_index());
+  fake::reuse(handle_of(stream), range);
+}
+
 bool in_use(const fake::Range& range) {
   auto& machine = fake::Machine::get();
   const std::lock_guard lock(machine.mutex);

@@ -33,6 +33,8 @@ void count_launch();
 void launch(const c10::Stream& stream, const std::string& name,
             const std::vector<fake::Range>& reads, const std::vector<fake::Range>& writes,
             const std::function<void()>& run = {});
+// The program has dropped the memory, which work on the stream may use from now on.
+void reuse(const c10::Stream& stream, const fake::Range& range);
 // Whether work that has not run yet uses the memory.
 bool in_use(const fake::Range& range);
 

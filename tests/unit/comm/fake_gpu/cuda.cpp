@@ -240,7 +240,7 @@ int cudaStreamQuery(void* handle) {
   machine.advance();
   const Stream& stream = machine.stream_of(handle);
   if (!stream.items.empty()) return ddp::fake::remember(ddp::fake::kNotReady);
-  ddp::fake::join(machine.here(), stream.moment);
+  machine.found_reached(stream.moment);
   ddp::fake::join(machine.known[static_cast<std::size_t>(stream.device)], stream.moment);
   return 0;
 }
@@ -314,7 +314,7 @@ int cudaEventQuery(void* handle) {
   const auto position = static_cast<Event*>(handle)->latest;
   if (!position) return 0;
   if (!position->reached) return ddp::fake::remember(ddp::fake::kNotReady);
-  ddp::fake::join(machine.here(), position->moment);
+  machine.found_reached(position->moment);
   return 0;
 }
 // Not ready unless both were found reached, although a GPU may know it by now.

@@ -83,6 +83,8 @@ struct Range {
 // A kernel of the program on a stream of this thread's device.
 void launch(void* stream, const std::string& name, const std::vector<Range>& reads,
             const std::vector<Range>& writes, const std::function<void()>& run);
+// The memory is used again on a stream, after its last owner has dropped it.
+void reuse(void* stream, Range range);
 // This thread reads or writes device memory itself.
 void touch(const std::string& who, Range range, bool writes);
 

@@ -68,6 +68,7 @@ void Machine::reset(const Knobs& wanted) {
   problems.clear();
   accesses_ = {};
   threads_.clear();
+  reached_.clear();
   streams.clear();
   events.clear();
   communicators.clear();
@@ -99,6 +100,11 @@ int Machine::here_timeline() {
 
 Moment& Machine::here() {
   return threads_[number_of_this_thread()];
+}
+
+void Machine::found_reached(const Moment& moment) {
+  join(here(), moment);
+  join(reached_, moment);
 }
 
 void Machine::access(const Range& range, bool writes, int timeline, const Moment& moment,
@@ -138,6 +144,14 @@ void Machine::launch(void* stream, const std::shared_ptr<Item>& item,
   for (const auto& range : reads) access(range, false, on.timeline, on.moment, item->name);
   for (const auto& range : writes) access(range, true, on.timeline, on.moment, item->name);
   advance();
+}
+
+void Machine::reuse(void* stream, const Range& range) {
+  const Stream& on = stream_of(stream);
+  Moment moment = on.moment;
+  join(moment, here());
+  join(moment, reached_);
+  access(range, true, on.timeline, moment, "the next owner of freed memory");
 }
 
 void Machine::commit(Communicator& communicator) {
@@ -520,6 +534,13 @@ std::size_t page_locked_bytes() {
   auto& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
   return machine.page_locked;
+}
+
+void reuse(void* stream, Range range) {
+  auto& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  machine.reuse(stream, range);
+  machine.advance();
 }
 
 void touch(const std::string& who, Range range, bool writes) {

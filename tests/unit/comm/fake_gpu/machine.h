@@ -141,8 +141,14 @@ class Machine {
   // The timeline of the calling thread.
   Moment& here();
   int here_timeline();
+  // The calling thread has found reached what comes up to `moment`.
+  void found_reached(const Moment& moment);
   void access(const Range& range, bool writes, int timeline, const Moment& moment,
               const std::string& who);
+  // The memory is used again on a stream, after its last owner has dropped it. Owners that are
+  // references to one object tell each other, by their count, what they found reached, which the
+  // fake cannot see; so this comes after everything that any thread found reached.
+  void reuse(void* stream, const Range& range);
   // The memory is freed, and may be allocated again.
   void forget(std::uintptr_t begin, std::uintptr_t end) { accesses_.forget(begin, end); }
   // Puts an item on a stream, after what the calling thread knows.
@@ -193,6 +199,7 @@ class Machine {
 
   AccessLog accesses_;
   std::map<int, Moment> threads_;  // by timeline
+  Moment reached_;                 // what any thread found reached
   int timelines_ = 0;
   std::vector<Item*> running_;  // the collective that occupies a device, by device
   bool deadlock_reported_ = false;
