@@ -2,7 +2,6 @@
 // How a step is made: in one pass, by fused operators, or, for the rest, by libtorch.
 #pragma once
 
-#include <ATen/Parallel.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -20,6 +19,7 @@
 #include "ddp_runtime/optim/fused_update.h"
 #include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/optim/methods.h"
+#include "ddp_runtime/optim/parallel_ranges.h"
 #include "ddp_runtime/optim/plain_memory.h"
 #include "ddp_runtime/optim/skipped_steps.h"
 #include "ddp_runtime/torch_compat.h"
@@ -205,7 +205,7 @@ class Step {
     std::vector<std::int64_t> ends;
     std::int64_t end = 0;
     for (const auto& part : parts) ends.push_back(end += part.parameter.numel());
-    at::parallel_for(0, end, kGrain, [&](std::int64_t first, std::int64_t last) {
+    for_ranges(end, kGrain, [&](std::int64_t first, std::int64_t last) {
       update_elements(parts, ends, first, last);
     });
     for (const auto& part : parts) Method::finish(part.parameter, part.state);
