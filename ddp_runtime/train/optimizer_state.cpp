@@ -3,120 +3,32 @@
 
 #include <fmt/format.h>
 
-#include <memory>
+#include <utility>
 
 #include "base/errors.h"
 #include "ddp_runtime/optim/master_weights.h"
-#include "ddp_runtime/torch_compat.h"
+#include "ddp_runtime/train/state_fields.h"
 
 namespace ddp::train {
-namespace {
-
-using torch::optim::AdamParamState;
-using torch::optim::AdamWParamState;
-using torch::optim::SGDParamState;
-
-template <class State>
-State* find_state(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter) {
-  const auto found = optimizer.state().find(torch_compat::state_key(parameter));
-  return found == optimizer.state().end() ? nullptr : static_cast<State*>(found->second.get());
-}
-
-template <class State>
-State& state_of(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter) {
-  auto& slot = optimizer.state()[torch_compat::state_key(parameter)];
-  if (!slot) slot = std::make_unique<State>();
-  return static_cast<State&>(*slot);
-}
-
-void append_sgd(torch::optim::Optimizer& optimizer, const NamedTensor& p,
-                std::vector<NamedTensor>& out) {
-  const auto* state = find_state<SGDParamState>(optimizer, p.tensor);
-  if (state == nullptr || !state->momentum_buffer().defined()) return;
-  out.push_back({p.name + "/momentum_buffer", state->momentum_buffer()});
-}
-
-template <class State>
-void append_adam(torch::optim::Optimizer& optimizer, const NamedTensor& p,
-                 std::vector<NamedTensor>& out) {
-  const auto* state = find_state<State>(optimizer, p.tensor);
-  if (state == nullptr) return;
-  out.push_back({p.name + "/exp_avg", state->exp_avg()});
-  out.push_back({p.name + "/exp_avg_sq", state->exp_avg_sq()});
-  if (state->max_exp_avg_sq().defined()) {  // with AMSGrad
-    out.push_back({p.name + "/max_exp_avg_sq", state->max_exp_avg_sq()});
-  }
-  out.push_back({p.name + "/step", torch::scalar_tensor(state->step(), torch::kInt64)});
-}
-
-// Returns an undefined tensor if the optimizer does not have this field.
-torch::Tensor allocate_sgd(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter,
-                           const std::string& field, const torch::Tensor& values) {
-  if (field != "momentum_buffer") return {};
-  auto buffer = torch::zeros_like(values).detach();
-  state_of<SGDParamState>(optimizer, parameter).momentum_buffer(buffer);
-  return buffer;
-}
-
-template <class State>
-torch::Tensor allocate_adam(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter,
-                            const std::string& field, const torch::Tensor& values) {
-  auto& state = state_of<State>(optimizer, parameter);
-  if (field == "step") return torch::zeros({}, torch::kInt64);
-  auto buffer = torch::zeros_like(values).detach();
-  if (field == "exp_avg") {
-    state.exp_avg(buffer);
-  } else if (field == "exp_avg_sq") {
-    state.exp_avg_sq(buffer);
-  } else if (field == "max_exp_avg_sq") {
-    state.max_exp_avg_sq(buffer);
-  } else {
-    return {};
-  }
-  return buffer;
-}
-
-}  // namespace
-
 OptimizerState::OptimizerState(torch::optim::Optimizer& optimizer,
                                std::vector<NamedTensor> parameters)
-    : optimizer_(optimizer), parameters_(std::move(parameters)), kind_(Kind::unknown) {
-  if (dynamic_cast<torch::optim::SGD*>(&optimizer) != nullptr) {
-    kind_ = Kind::sgd;
-  } else if (dynamic_cast<torch::optim::AdamW*>(&optimizer) != nullptr) {
-    kind_ = Kind::adamw;
-  } else if (dynamic_cast<torch::optim::Adam*>(&optimizer) != nullptr) {
-    kind_ = Kind::adam;
-  }
+    : optimizer_(optimizer),
+      parameters_(std::move(parameters)),
+      fields_(state_fields_of(optimizer)) {
   for (const auto& p : parameters_) by_name_.emplace(p.name, p.tensor);
 }
 
 void OptimizerState::require_known() const {
-  if (kind_ != Kind::unknown) return;
+  if (fields_ != nullptr) return;
   throw UsageError(
-      "checkpoints can hold the state of SGD, Adam and AdamW, and of classes derived from them; "
-      "use "
-      "one of these, or train without checkpoints");
+      "checkpoints can hold the state of SGD, Adam, AdamW, RMSprop and Adagrad, and of classes "
+      "derived from them; use one of these, or train without checkpoints");
 }
 
 std::vector<NamedTensor> OptimizerState::tensors() const {
   require_known();
   std::vector<NamedTensor> result;
-  for (const auto& parameter : parameters_) {
-    switch (kind_) {
-      case Kind::sgd:
-        append_sgd(optimizer_, parameter, result);
-        break;
-      case Kind::adam:
-        append_adam<AdamParamState>(optimizer_, parameter, result);
-        break;
-      case Kind::adamw:
-        append_adam<AdamWParamState>(optimizer_, parameter, result);
-        break;
-      case Kind::unknown:
-        break;
-    }
-  }
+  for (const auto& parameter : parameters_) fields_->append(optimizer_, parameter, result);
   return result;
 }
 
@@ -142,21 +54,6 @@ torch::Tensor OptimizerState::values_of(const torch::Tensor& parameter) const {
   return masters == nullptr ? parameter : masters->values_of(parameter);
 }
 
-torch::Tensor OptimizerState::allocate(const torch::Tensor& parameter, const std::string& field) {
-  const auto values = values_of(parameter);
-  switch (kind_) {
-    case Kind::sgd:
-      return allocate_sgd(optimizer_, parameter, field, values);
-    case Kind::adam:
-      return allocate_adam<AdamParamState>(optimizer_, parameter, field, values);
-    case Kind::adamw:
-      return allocate_adam<AdamWParamState>(optimizer_, parameter, field, values);
-    case Kind::unknown:
-      break;
-  }
-  return {};
-}
-
 std::vector<NamedTensor> OptimizerState::allocate(std::span<const std::string> names) {
   require_known();
   const torch::NoGradGuard no_grad;
@@ -165,7 +62,7 @@ std::vector<NamedTensor> OptimizerState::allocate(std::span<const std::string> n
   for (const auto& name : names) {
     std::string field;
     const torch::Tensor& parameter = parameter_of(name, field);
-    const auto tensor = allocate(parameter, field);
+    const auto tensor = fields_->allocate(optimizer_, parameter, field, values_of(parameter));
     if (!tensor.defined()) {
       throw UsageError(fmt::format(
           "the checkpoint has optimizer state '{}', which this optimizer does not have; resume "
@@ -178,14 +75,11 @@ std::vector<NamedTensor> OptimizerState::allocate(std::span<const std::string> n
 }
 
 void OptimizerState::commit(std::span<const NamedTensor> filled) {
-  if (kind_ == Kind::sgd) return;
+  require_known();
   for (const auto& [name, tensor] : filled) {
     std::string field;
     const torch::Tensor& parameter = parameter_of(name, field);
-    if (field != "step") continue;
-    const auto step = tensor.item<std::int64_t>();
-    if (kind_ == Kind::adam) state_of<AdamParamState>(optimizer_, parameter).step(step);
-    if (kind_ == Kind::adamw) state_of<AdamWParamState>(optimizer_, parameter).step(step);
+    if (field == "step") fields_->set_step(optimizer_, parameter, tensor.item<std::int64_t>());
   }
 }
 

@@ -14,19 +14,20 @@
 
 namespace ddp::train {
 
+class StateFields;
+
 class OptimizerState {
  public:
-  // Supports SGD, Adam and AdamW: the functions below throw UsageError for others. Both arguments
-  // must outlive this object.
+  // Supports the optimizers that state_fields_of() knows: the functions below throw UsageError for
+  // others. Both arguments must outlive this object.
   OptimizerState(torch::optim::Optimizer& optimizer, std::vector<NamedTensor> parameters);
 
   // Throws UsageError if the optimizer is of another kind.
   void require_known() const;
 
-  // The existing state: "<parameter>/momentum_buffer" for SGD; "/exp_avg", "/exp_avg_sq" and
-  // "/step" (an int64 scalar) for Adam and AdamW, with AMSGrad also "/max_exp_avg_sq". Empty before
-  // the first step. The tensors share the optimizer's memory, except for the steps, which are
-  // copies.
+  // The existing state, for example "<parameter>/momentum_buffer" for SGD; "/exp_avg",
+  // "/exp_avg_sq" and "/step" (an int64 scalar) for Adam. Empty before the first step, except for
+  // Adagrad. The tensors share the optimizer's memory, except for the steps, which are copies.
   std::vector<NamedTensor> tensors() const;
 
   // Allocates state for exactly these names and returns the tensors to be filled, in the same
@@ -36,16 +37,13 @@ class OptimizerState {
   void commit(std::span<const NamedTensor> filled);
 
  private:
-  enum class Kind : std::uint8_t { sgd, adam, adamw, unknown };
-
   torch::Tensor values_of(const torch::Tensor& parameter) const;
-  torch::Tensor allocate(const torch::Tensor& parameter, const std::string& field);
   const torch::Tensor& parameter_of(const std::string& name, std::string& field) const;
 
   torch::optim::Optimizer& optimizer_;
   std::vector<NamedTensor> parameters_;
   std::unordered_map<std::string, torch::Tensor> by_name_;
-  Kind kind_;
+  const StateFields* fields_;  // null: of another kind
 };
 
 }  // namespace ddp::train

@@ -21,7 +21,7 @@ void step(torch::nn::Linear& layer, torch::optim::Optimizer& optimizer) {
   optimizer.step();
 }
 
-// Adds AMSGrad, which make_optimizer() does not offer but a custom program may use.
+// Adds what make_optimizer() does not offer but a custom program may use.
 std::unique_ptr<torch::optim::Optimizer> optimizer_of(torch::nn::Linear& layer,
                                                       const std::string& name) {
   using namespace torch::optim;
@@ -30,6 +30,15 @@ std::unique_ptr<torch::optim::Optimizer> optimizer_of(torch::nn::Linear& layer,
   }
   if (name == "adamw_amsgrad") {
     return std::make_unique<AdamW>(layer->parameters(), AdamWOptions(0.1).amsgrad(true));
+  }
+  if (name == "rmsprop") return std::make_unique<RMSprop>(layer->parameters());
+  if (name == "rmsprop_centered_momentum") {
+    return std::make_unique<RMSprop>(layer->parameters(),
+                                     RMSpropOptions(0.1).momentum(0.9).centered(true));
+  }
+  if (name == "adagrad") {
+    const auto options = AdagradOptions(0.1).lr_decay(0.1).initial_accumulator_value(0.5);
+    return std::make_unique<Adagrad>(layer->parameters(), options);
   }
   return make_optimizer(*layer, {name, 0.1, 0.9, 0.01});
 }
@@ -66,7 +75,8 @@ TEST_P(StatesOfAnOptimizer, ContinuesBitwiseInANewOptimizer) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StatesOfAnOptimizer,
-                         testing::Values("sgd", "adam", "adamw", "adam_amsgrad", "adamw_amsgrad"));
+                         testing::Values("sgd", "adam", "adamw", "adam_amsgrad", "adamw_amsgrad",
+                                         "rmsprop", "rmsprop_centered_momentum", "adagrad"));
 
 TEST(OptimizerState, IsEmptyBeforeTheFirstStep) {
   auto layer = test::on_test_device(torch::nn::Linear(3, 2));

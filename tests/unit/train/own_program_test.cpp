@@ -201,13 +201,38 @@ TEST_F(OwnProgram, OptimizersThatCheckpointsCannotHoldNeedNoCheckpoints) {
   EXPECT_THAT(error_of([&] {
                 train(1, data_of(tokens(8)), [&](TrainTask& task, NetImpl&, comm::Group&) {
                   task.optimizer = [](torch::nn::Module& module) {
-                    return std::make_unique<torch::optim::RMSprop>(module.parameters());
+                    return std::make_unique<torch::optim::LBFGS>(module.parameters());
                   };
                   task.callbacks.after_step = [&](const StepEvent&) { ++steps; };
                 });
               }),
-              HasSubstr("checkpoints can hold the state of SGD, Adam and AdamW"));
+              HasSubstr("checkpoints can hold the state of SGD, Adam, AdamW, RMSprop and Adagrad"));
   EXPECT_EQ(steps, 0) << "found before training";
+}
+
+TEST_F(OwnProgram, RunsWithOptimizersOfLibtorchResumeToTheBit) {
+  using namespace torch::optim;
+  const std::vector<OptimizerFactory> factories{
+      [](torch::nn::Module& m) {
+        return std::make_unique<RMSprop>(m.parameters(),
+                                         RMSpropOptions(0.1).momentum(0.5).centered(true));
+      },
+      [](torch::nn::Module& m) {
+        return std::make_unique<Adagrad>(m.parameters(), AdagradOptions(0.1).lr_decay(0.5));
+      }};
+  const auto data = data_of(tokens(16));
+  for (std::size_t i = 0; i < factories.size(); ++i) {
+    const auto run = [&](std::int64_t epochs) {
+      options_.epochs = epochs;
+      return train(2, data,
+                   [&](TrainTask& task, NetImpl&, comm::Group&) { task.optimizer = factories[i]; });
+    };
+    options_.checkpoint.directory.clear();
+    const auto whole = run(4);
+    options_.checkpoint.directory = temporary_.path() / std::to_string(i);
+    run(2);
+    EXPECT_EQ(run(4).result.parameters_crc32c, whole.result.parameters_crc32c) << i;
+  }
 }
 
 TEST_F(OwnProgram, FactoriesAndSchedulesThatAreWrongAreNamed) {
