@@ -19,7 +19,7 @@ void for_ranges(std::int64_t count, std::int64_t grain,
   const auto* const first_place = static_cast<const char*>(places.data_ptr());
   auto iteration = at::TensorIteratorConfig()
                        .add_borrowed_output(places)
-                       .check_all_same_dtype(false)
+                       .check_all_same_dtype(false)  // there is no input to take the type from
                        .resize_outputs(false)
                        .build();
   iteration.for_each(

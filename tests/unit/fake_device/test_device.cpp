@@ -21,7 +21,7 @@ namespace {
 
 static_assert(kMaxRanks == fake_device::kDevices);
 
-// How the problems of memory.cpp begin.
+// How the problems of fake::reuse() begin.
 constexpr const char* kEarlyFree = "the next owner of freed memory ";
 
 // What the current test may do to its devices.
