@@ -14,6 +14,7 @@
 #include <limits>
 #include <utility>
 
+#include "hdf5_ckpt/detail/copy_file.h"
 #include "hdf5_ckpt/detail/directories.h"
 #include "hdf5_ckpt/detail/json_fields.h"
 #include "hdf5_ckpt/detail/layout.h"
@@ -159,6 +160,14 @@ FileRecord CheckpointDirectory::write_shard(const SaveId& id, const std::string&
                          *ops_);
 }
 
+void CheckpointDirectory::copy_shard(const SaveId& id, const FileRecord& record,
+                                     const fs::path& from) {
+  if (const std::string problem = file_name_problem(record.file.name); !problem.empty())
+    throw Error(fmt::format("the file name '{}' {}", record.file.name, problem));
+  copy_file_durably(*ops_, from, draft_directory(root_, id) / record.file.name,
+                    options_.write.threads);
+}
+
 void CheckpointDirectory::read_back(const SaveId& id, const FileRecord& record,
                                     const ReadOptions& options) const {
   Checkpoint::verify_file(draft_directory(root_, id), record, options);
@@ -253,6 +262,7 @@ std::vector<fs::path> CheckpointDirectory::set_aside(std::span<const std::uint64
                                                      std::optional<std::uint64_t> newest,
                                                      const OwnerTag& owner) {
   std::vector<fs::path> names;
+  if (!steps.empty()) ops_->unlink((root_ / kLocalSavesName).c_str());
   for (const std::uint64_t step : steps) {
     const fs::path from = root_ / step_directory_name(step);
     const fs::path to = free_name(kSuperseded, step, owner);

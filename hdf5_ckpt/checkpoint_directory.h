@@ -137,6 +137,11 @@ class CheckpointDirectory {
                          std::span<const ArrayView> arrays,
                          const nlohmann::json& attributes = nlohmann::json::object());
 
+  // Call instead of write_shard() for a shard that was written elsewhere (LocalStore): copies its
+  // file `from`. On return the bytes are durable. Throws DamagedError or UnreadableError if `from`
+  // cannot be read. Does not compare checksums; read_back() does.
+  void copy_shard(const SaveId& id, const FileRecord& record, const std::filesystem::path& from);
+
   // Reads a shard that this process has written back from the disk. Throws DamagedError if any byte
   // differs from the written one.
   void read_back(const SaveId& id, const FileRecord& record, const ReadOptions& options = {}) const;
@@ -151,7 +156,8 @@ class CheckpointDirectory {
 
   // Removes whole or damaged checkpoints from the sequence: each is renamed to
   // .superseded-step-N.<owner>, which readers ignore, and `latest` is set to `newest`, or removed
-  // if that is empty. Returns the new names. Throws IoError; checkpoints renamed before the failure
+  // if that is empty. Node-local saves, which may follow from them, are no longer used. Returns the
+  // new names. Throws IoError; checkpoints renamed before the failure
   // stay set aside.
   std::vector<std::filesystem::path> set_aside(std::span<const std::uint64_t> steps,
                                                std::optional<std::uint64_t> newest,

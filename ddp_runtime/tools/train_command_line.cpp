@@ -189,6 +189,9 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
       ->capture_default_str();
   app.add_option("--checkpoint-dir", t.checkpoint.directory,
                  "Directory for checkpoints [no checkpoints]");
+  app.add_option("--checkpoint-local", t.checkpoint.local_directory,
+                 "Directory on a disk of each node, such as /local/scratch: checkpoints are saved "
+                 "there first, and copied to --checkpoint-dir while training continues");
   app.add_option(
          "--checkpoint-every", c.checkpoint_every,
          "Save every N steps, every epoch, after a time of training such as 90s, 10min or 1h30min, "
@@ -385,6 +388,9 @@ void interpret_keeping(TrainCommandLine& c) {
   }
   if (!c.keep_every.empty()) throw UsageError("--keep-every needs a --checkpoint-dir");
   if (!o.after_save.empty()) throw UsageError("--after-save needs a --checkpoint-dir");
+  if (!o.local_directory.empty()) {
+    throw UsageError("--checkpoint-local needs a --checkpoint-dir to copy the checkpoints to");
+  }
 }
 
 // Performs the checks that CLI11 cannot.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "base/errors.h"
 #include "ddp_runtime/train/forward_pass.h"
@@ -53,13 +54,14 @@ StaleSynchronousOptions stale_options(const TrainOptions& o) {
 
 AsynchronousStep::AsynchronousStep(comm::Group& group, torch::nn::Module& module,
                                    const Objective& objective, const TrainOptions& options,
-                                   profile::StepRecorder& recorder)
+                                   profile::StepRecorder& recorder, LogFunction log)
     : group_(group),
       module_(module),
       objective_(objective),
       options_(require_possible(options)),
       device_(device_of(module)),
       recorder_(recorder),
+      log_(std::move(log)),
       optimizer_(make_optimizer(module, options.optimizer)),
       optimizer_state_(*optimizer_, named_parameters(module)),
       replica_(module, group, stale_options(options), decay_groups(module).decayed) {
@@ -122,9 +124,9 @@ void AsynchronousStep::leave_out(const std::string& why, std::int64_t step) {
                     "or lower the learning rate",
                     group_.rank(), left_out_in_a_row_, why));
   }
-  // Each rank prints its own warning: asynchronous ranks do not synchronize for it.
-  fmt::print(stderr, "warning: rank {} skipped the update of its step {}: {}\n", group_.rank(),
-             step, why);
+  // Each rank logs its own warning: asynchronous ranks do not synchronize for it.
+  log_.warning(
+      fmt::format("rank {} skipped the update of its step {}: {}", group_.rank(), step, why));
   put_back_buffers(module_, buffers_before_);
 }
 

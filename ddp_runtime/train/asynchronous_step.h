@@ -11,6 +11,7 @@
 
 #include "ddp_runtime/parallel/stale_synchronous.h"
 #include "ddp_runtime/train/optimizer_state.h"
+#include "ddp_runtime/train/run_log.h"
 #include "ddp_runtime/train/training_step.h"
 
 namespace ddp::train {
@@ -19,7 +20,7 @@ class AsynchronousStep final : public TrainingStep {
  public:
   // See make_training_step(). options.staleness must be set.
   AsynchronousStep(comm::Group& group, torch::nn::Module& module, const Objective& objective,
-                   const TrainOptions& options, profile::StepRecorder& recorder);
+                   const TrainOptions& options, profile::StepRecorder& recorder, LogFunction log);
 
   StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) override;
   std::int64_t max_lead() const noexcept override { return *options_.staleness + 1; }
@@ -45,6 +46,7 @@ class AsynchronousStep final : public TrainingStep {
   TrainOptions options_;
   torch::Device device_;
   profile::StepRecorder& recorder_;
+  RunLog log_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   OptimizerState optimizer_state_;
   StaleSynchronous replica_;

@@ -5,31 +5,13 @@
 
 #include <cstddef>
 #include <exception>
-#include <nlohmann/json.hpp>
 #include <span>
-#include <system_error>
 #include <utility>
 
-#include "ddp_runtime/train/array_views.h"
 #include "ddp_runtime/train/shard_report.h"
-#include "ddp_runtime/train/write_partition.h"
 #include "hdf5_ckpt/lease.h"
-#include "hdf5_ckpt/memory_headroom.h"
 
 namespace ddp::train {
-namespace {
-
-// Fraction of the available memory that a copy may use; training needs the rest.
-constexpr double kUsablePart = 0.9;
-
-// All ranks of a node allocate their copies at the same time.
-std::optional<std::uint64_t> headroom_per_rank(std::uint64_t ranks_on_host) {
-  const auto left = ckpt::memory_headroom();
-  if (!left) return std::nullopt;
-  return static_cast<std::uint64_t>(static_cast<double>(*left) * kUsablePart) / ranks_on_host;
-}
-
-}  // namespace
 
 // The save's background thread works on it, and on the directory and the retention; it accesses
 // nothing else of the save except leaving_. This rank accesses it before the thread starts and
@@ -44,72 +26,71 @@ struct BackgroundSave::Job {
 BackgroundSave::BackgroundSave(comm::Group& group, const TrainingState& state,
                                ckpt::CheckpointDirectory& directory, ckpt::Retention& retention,
                                const CheckpointOptions& options, std::uint64_t ranks_on_host,
-                               std::function<bool(std::uint64_t)> in_use)
+                               std::function<bool(std::uint64_t)> in_use, const RunLog& log)
     : group_(group),
-      state_(state),
       directory_(directory),
       retention_(retention),
       options_(options),
       in_use_(std::move(in_use)),
-      saver_({.budget_bytes = options.copy_bytes,
-              .headroom = [ranks_on_host] { return headroom_per_rank(ranks_on_host); }}) {}
+      writer_(group, state, options, ranks_on_host, log) {}
 
-void BackgroundSave::start(const ckpt::SaveId& id, ckpt::CheckpointInfo info,
-                           const std::vector<NamedTensor>& arrays) {
+void BackgroundSave::begin(const ckpt::SaveId& id, ckpt::CheckpointInfo info) {
   job_ = std::make_shared<Job>();
   job_->id = id;
   job_->info = std::move(info);
   job_->result.step = id.step;
   shards_in_flight_ = true;
-  write_shard(arrays);
 }
 
-void BackgroundSave::write_shard(const std::vector<NamedTensor>& arrays) {
-  const int writers = count_writers(arrays, options_.bytes_per_writer, group_.size());
-  if (group_.rank() >= writers) return;
-  const auto part = on_host(part_of(state_, arrays, group_.rank(), writers));
-  const nlohmann::json attributes = {{"epoch", job_->info.epoch},
-                                     {"world_size", job_->info.world_size}};
-  const auto write =
-      [job = job_, directory = &directory_, attributes, reads_back = !leaving_,
-       name = shard_name(group_.rank(), writers)](std::span<const ckpt::ArrayView> views) {
+void BackgroundSave::start(const ckpt::SaveId& id, ckpt::CheckpointInfo info,
+                           const std::vector<NamedTensor>& arrays) {
+  begin(id, std::move(info));
+  writer_.start(arrays, [job = job_, directory = &directory_, reads_back = !leaving_](
+                            const ShardPlace& place, std::span<const ckpt::ArrayView> views) {
+    try {
+      auto record =
+          directory->write_shard(job->id, place.file_name, views, shard_attributes(job->info));
+      if (reads_back) directory->read_back(job->id, record);
+      job->shard.read_back = reads_back;
+      job->shard.record = std::move(record);
+    } catch (const std::exception& e) {
+      job->shard.problem = e.what();
+    }
+  });
+}
+
+void BackgroundSave::start_copy(const ckpt::SaveId& id, ckpt::CheckpointInfo info,
+                                std::optional<WrittenShard> mine) {
+  begin(id, std::move(info));
+  if (!mine) return;
+  writer_.start(
+      [job = job_, directory = &directory_, reads_back = !leaving_, shard = std::move(*mine)] {
         try {
-          auto record = directory->write_shard(job->id, name, views, attributes);
-          if (reads_back) directory->read_back(job->id, record);
+          directory->copy_shard(job->id, shard.record, shard.file);
+          if (reads_back) directory->read_back(job->id, shard.record);
           job->shard.read_back = reads_back;
-          job->shard.record = std::move(record);
+          job->shard.record = shard.record;
         } catch (const std::exception& e) {
           job->shard.problem = e.what();
         }
-      };
-  const auto views = array_views(part);
-  try {
-    saver_.start(views, write);
-  } catch (const std::exception&) {
-    write(views);  // not enough memory for a copy, or no thread available
-  }
-  if (!saver_.short_of_memory() || std::exchange(said_short_, true)) return;
-  fmt::print(
-      "checkpoint: rank {} has too little memory left for a copy of the {:.0f} MiB that it saves; "
-      "they are written before the next step, as with --checkpoint-copy-mb 0\n",
-      group_.rank(), static_cast<double>(bytes_of(part)) / 1048576);
+      });
 }
 
 std::optional<SaveResult> BackgroundSave::poll(bool anyone_writing) {
   if (shards_in_flight_ && !anyone_writing) finish_shards();
-  if (!committing_ || !saver_.idle()) return std::nullopt;
+  if (!committing_ || !writer_.idle()) return std::nullopt;
   return take_result();
 }
 
 std::optional<SaveResult> BackgroundSave::drain() {
-  saver_.wait();
+  writer_.wait();
   if (shards_in_flight_) finish_shards();
   if (!committing_) return std::nullopt;
   return take_result();
 }
 
 void BackgroundSave::finish_shards() {
-  saver_.wait();
+  writer_.wait();
   shards_in_flight_ = false;
   const auto reports = group_.all_gather_text(to_text(job_->shard));
   if (group_.rank() != 0) {
@@ -131,7 +112,7 @@ void BackgroundSave::commit(std::vector<ckpt::FileRecord> records, bool verified
   const auto work = [job = job_, directory = &directory_, retention = &retention_,
                      leaving = &leaving_, in_use = &in_use_,
                      keep = static_cast<std::size_t>(options_.keep_last), verified,
-                     records = std::move(records)](std::span<const ckpt::ArrayView>) {
+                     records = std::move(records)] {
     auto& result = job->result;
     try {
       auto saved = directory->commit(job->id, records, job->info);
@@ -156,15 +137,11 @@ void BackgroundSave::commit(std::vector<ckpt::FileRecord> records, bool verified
       result.notes.push_back(fmt::format("old checkpoints were not removed: {}", e.what()));
     }
   };
-  try {
-    saver_.start({}, work);
-  } catch (const std::system_error&) {
-    work({});  // no thread available
-  }
+  writer_.start(work);
 }
 
 SaveResult BackgroundSave::take_result() {
-  saver_.wait();
+  writer_.wait();
   committing_ = false;
   const auto job = std::exchange(job_, nullptr);
   return std::move(job->result);

@@ -7,7 +7,8 @@
 // start(). When StepBoundary reports that no rank is writing any more, finish_shards() sends each
 // rank's report (shard_report.h) to rank 0. Rank 0 then commits, reads back and removes old
 // checkpoints, again in a background thread: commit(). An error on one rank abandons that save on
-// all ranks. Checkpointer decides when to save, and what follows from the result.
+// all ranks. Checkpointer decides when to save, and what follows from the result. With node-local
+// saves the ranks copy their files here instead, and the second part is the same: start_copy().
 #pragma once
 
 #include <atomic>
@@ -22,8 +23,9 @@
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/train/options.h"
+#include "ddp_runtime/train/run_log.h"
+#include "ddp_runtime/train/shard_writer.h"
 #include "ddp_runtime/train/training_state.h"
-#include "hdf5_ckpt/async_saver.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/retention.h"
 
@@ -37,6 +39,12 @@ struct SaveResult {
   std::vector<std::string> notes;  // problems that did not stop the save
 };
 
+// A file that this rank has written elsewhere.
+struct WrittenShard {
+  std::filesystem::path file;
+  ckpt::FileRecord record;
+};
+
 class BackgroundSave {
  public:
   // `ranks_on_host`: how many ranks share this machine's memory. `in_use`: see RetentionPolicy; a
@@ -45,15 +53,20 @@ class BackgroundSave {
   BackgroundSave(comm::Group& group, const TrainingState& state,
                  ckpt::CheckpointDirectory& directory, ckpt::Retention& retention,
                  const CheckpointOptions& options, std::uint64_t ranks_on_host,
-                 std::function<bool(std::uint64_t step)> in_use);
+                 std::function<bool(std::uint64_t step)> in_use, const RunLog& log);
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
 
   // Call on all ranks when no save is in progress. Returns as soon as `arrays` may change.
   void start(const ckpt::SaveId& id, ckpt::CheckpointInfo info,
              const std::vector<NamedTensor>& arrays);
+  // The same for shards that are already in files. `mine`: nullopt if this rank wrote none.
+  void start_copy(const ckpt::SaveId& id, ckpt::CheckpointInfo info,
+                  std::optional<WrittenShard> mine);
   // Whether this rank is still writing. Not collective.
-  bool writing() const noexcept { return !saver_.idle(); }
+  bool writing() const noexcept { return !writer_.idle(); }
+  // Whether the ranks have not sent their reports yet; the same on all ranks.
+  bool shards_in_flight() const noexcept { return shards_in_flight_; }
 
   // On rank 0: whether a save is not over yet. Not collective.
   bool in_progress() const noexcept { return job_ != nullptr; }
@@ -72,23 +85,21 @@ class BackgroundSave {
  private:
   struct Job;
 
-  void write_shard(const std::vector<NamedTensor>& arrays);
+  void begin(const ckpt::SaveId& id, ckpt::CheckpointInfo info);
   void finish_shards();
   void commit(std::vector<ckpt::FileRecord> records, bool verified);
   SaveResult take_result();
 
   comm::Group& group_;
-  const TrainingState& state_;
   ckpt::CheckpointDirectory& directory_;
   ckpt::Retention& retention_;
   const CheckpointOptions& options_;
   const std::function<bool(std::uint64_t)> in_use_;
-  bool said_short_ = false;
   bool shards_in_flight_ = false;  // the same on all ranks
   bool committing_ = false;        // rank 0
   std::atomic<bool> leaving_ = false;
   std::shared_ptr<Job> job_;  // the save in progress; null on ranks whose part is over
-  ckpt::AsyncSaver saver_;    // last: its thread, which uses the members above, is joined first
+  ShardWriter writer_;        // last: its thread, which uses the members above, is joined first
 };
 
 }  // namespace ddp::train

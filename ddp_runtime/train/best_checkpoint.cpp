@@ -109,14 +109,15 @@ bool is_among_best(std::optional<double> cost, const std::vector<BestEntry>& ent
 
 BestCheckpoint::BestCheckpoint(const std::filesystem::path& directory, const ckpt::OwnerTag& owner,
                                const DirectoryClaim& claim, const nlohmann::json& run,
-                               std::size_t keep, BestMetric metric)
+                               std::size_t keep, BestMetric metric, const RunLog& log)
     : best_(directory / ckpt::kBestName),
       next_best_(directory / ckpt::kNextBestName),
       owner_(owner),
       claim_(claim),
       run_(run),
       keep_(keep),
-      metric_(metric) {}
+      metric_(metric),
+      log_(log) {}
 
 std::vector<BestEntry> BestCheckpoint::entries() const {
   std::vector<BestEntry> found;
@@ -163,7 +164,7 @@ void BestCheckpoint::save(std::uint64_t step, const std::vector<NamedTensor>& ar
   saving.before_publishing = [this] { claim_.require(); };
   ckpt::CheckpointDirectory directory(is_best ? best_ : next_best_, std::move(saving));
   const auto saved = directory.save(step, owner_, array_views(on_host(arrays)), info);
-  for (const auto& note : saved.notes) fmt::print("checkpoint: {}\n", note);
+  for (const auto& note : saved.notes) log_.line(fmt::format("checkpoint: {}", note));
   if (is_best) path_ = saved.path;
   // The same step in the other directory is from before the resume.
   const auto& other = is_best ? next_best_ : best_;
@@ -190,7 +191,8 @@ void BestCheckpoint::set_aside_others(std::uint64_t step, const std::string& lin
       }
     }
     for (const auto& name : checkpoints.set_aside(others, newest, owner_)) {
-      fmt::print("checkpoint: the best checkpoint of another run is kept as {}\n", name.string());
+      log_.line(fmt::format("checkpoint: the best checkpoint of another run is kept as {}",
+                            name.string()));
     }
   }
 }
@@ -201,8 +203,8 @@ void BestCheckpoint::abandon_after(std::uint64_t step) const {
     arrange();
   } catch (const std::exception& e) {
     // The next evaluation tries again.
-    fmt::print("checkpoint: no best checkpoint was chosen from {}: {}\n", next_best_.string(),
-               e.what());
+    log_.line(fmt::format("checkpoint: no best checkpoint was chosen from {}: {}",
+                          next_best_.string(), e.what()));
   }
 }
 
@@ -210,8 +212,8 @@ void BestCheckpoint::set_aside_after(std::uint64_t step) const {
   for (const auto& directory : {best_, next_best_}) {
     for (const auto& name :
          ckpt::CheckpointDirectory(directory).set_aside_later_than(step, owner_)) {
-      fmt::print("checkpoint: the best checkpoint of an abandoned branch is kept as {}\n",
-                 name.string());
+      log_.line(fmt::format("checkpoint: the best checkpoint of an abandoned branch is kept as {}",
+                            name.string()));
     }
   }
 }
@@ -236,7 +238,7 @@ void BestCheckpoint::remove_surplus() const {
     ckpt::Retention retention(in_best ? best_ : next_best_, owner_);
     retention.remember_across_restarts();
     const auto report = retention.keep_first(checkpoints_of(sorted, in_best), keep);
-    for (const auto& note : report.notes) fmt::print("checkpoint: {}\n", note);
+    for (const auto& note : report.notes) log_.line(fmt::format("checkpoint: {}", note));
     if (!report.notes.empty()) return;  // perhaps the best one is damaged: delete no other
     keep = keep_ - 1;
   }

@@ -18,6 +18,7 @@
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/train/directory_claim.h"
 #include "ddp_runtime/train/evaluation_result.h"
+#include "ddp_runtime/train/run_log.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/owner_tag.h"
 
@@ -56,7 +57,7 @@ class BestCheckpoint {
   // outlive this object.
   BestCheckpoint(const std::filesystem::path& directory, const ckpt::OwnerTag& owner,
                  const DirectoryClaim& claim, const nlohmann::json& run, std::size_t keep,
-                 BestMetric metric);
+                 BestMetric metric, const RunLog& log);
 
   // Whether a checkpoint of this step and run (a name of Lineage) would be kept. Throws ckpt::Error
   // if the directories cannot be read.
@@ -90,6 +91,7 @@ class BestCheckpoint {
   const nlohmann::json& run_;
   std::size_t keep_;
   BestMetric metric_;
+  const RunLog& log_;
   std::filesystem::path path_;
 };
 

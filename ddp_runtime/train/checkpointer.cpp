@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <exception>
 #include <functional>
 #include <set>
@@ -20,7 +19,6 @@
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/train/after_save.h"
 #include "ddp_runtime/train/array_views.h"
-#include "ddp_runtime/train/background_save.h"
 #include "ddp_runtime/train/best_checkpoint.h"
 #include "ddp_runtime/train/checkpoint_agreement.h"
 #include "ddp_runtime/train/directory_claim.h"
@@ -28,6 +26,7 @@
 #include "ddp_runtime/train/run_difference.h"
 #include "ddp_runtime/train/run_directory.h"
 #include "ddp_runtime/train/save_failures.h"
+#include "ddp_runtime/train/save_pipeline.h"
 #include "ddp_runtime/train/save_timer.h"
 #include "ddp_runtime/train/step_boundary.h"
 #include "ddp_runtime/train/training_state.h"
@@ -72,10 +71,6 @@ void require_usable(comm::Group& group, const CheckpointOptions& options,
   if (!problem.empty()) throw UsageError(problem);
 }
 
-std::uint64_t count_ranks_on(const std::string& host, const std::vector<std::string>& hosts) {
-  return static_cast<std::uint64_t>(std::count(hosts.begin(), hosts.end(), host));
-}
-
 // `hosts`: one for each rank.
 SaveTimer timer_of(const CheckpointOptions& options, const std::vector<std::string>& hosts) {
   const std::set<std::string> nodes(hosts.begin(), hosts.end());
@@ -89,16 +84,19 @@ SaveTimer timer_of(const CheckpointOptions& options, const std::vector<std::stri
 
 struct Checkpointer::Parts {
   Parts(comm::Group& its_group, TrainingState& its_state, CheckpointOptions its_options,
-        nlohmann::json its_run)
+        nlohmann::json its_run, LogFunction its_log)
       : group(its_group),
         state(its_state),
         options(std::move(its_options)),
-        run(std::move(its_run)) {}
+        run(std::move(its_run)),
+        log(std::move(its_log)) {}
 
   ckpt::CheckpointInfo info_of(const Position& position) const;
   bool is_permanent(const Position& position) const;
   void begin_save(const Position& position);
-  void record(const SaveResult& result);
+  void record(const SaveResult& result, double seconds);
+  void say_interval(double seconds);
+  void agree_on_newest();
   bool try_best(const Position& position, const std::function<bool()>& work);
   void report_commands();
   std::string wait_for_commands(std::chrono::steady_clock::time_point begin,
@@ -108,24 +106,25 @@ struct Checkpointer::Parts {
   TrainingState& state;
   CheckpointOptions options;
   nlohmann::json run;
+  RunLog log;
   ckpt::OwnerTag owner = this_owner();
   ckpt::Lineage lineage{ckpt::new_run_name(), {}, {}};  // of the next checkpoint; rank 0
-  DirectoryClaim claim{group, options.directory, owner};
+  DirectoryClaim claim{group, options.directory, owner, log};
   BestCheckpoint best{options.directory,
                       owner,
                       claim,
                       run,
                       static_cast<std::size_t>(options.keep_best),
-                      parse_best_metric(options.best_metric)};
+                      parse_best_metric(options.best_metric),
+                      log};
   std::optional<ckpt::CheckpointDirectory> directory;  // nullopt: nothing is saved
   std::optional<ckpt::Retention> retention;            // as `directory`
   std::filesystem::path newest;
   std::int64_t attempted_step = -1;
   std::int64_t durable_step = -1;  // rank 0
   std::int64_t agreed_step = -1;   // the same on all ranks, as of the last drain()
-  SaveFailures failures;           // rank 0
+  SaveFailures failures{log};      // rank 0
   double longest_save = 0;
-  std::chrono::steady_clock::time_point save_began;
   double stall = 0;                     // seconds that the latest save stopped training
   std::optional<SaveTimer> timer;       // rank 0, as `directory`
   std::optional<AfterSave> after_save;  // rank 0, as `directory`
@@ -134,12 +133,13 @@ struct Checkpointer::Parts {
   bool requested = false;  // the same on all ranks
   // As `directory`. Last: its thread, which uses `claim`, `directory` and `retention`, is joined
   // before they are destroyed.
-  std::optional<BackgroundSave> saving;
+  std::optional<SavePipeline> saving;
 };
 
 Checkpointer::Checkpointer(comm::Group& group, TrainingState& state, CheckpointOptions options,
-                           nlohmann::json run)
-    : parts_(std::make_unique<Parts>(group, state, std::move(options), std::move(run))) {
+                           nlohmann::json run, LogFunction log)
+    : parts_(std::make_unique<Parts>(group, state, std::move(options), std::move(run),
+                                     std::move(log))) {
   auto& p = *parts_;
   if (p.options.directory.empty()) return;
   // An existing step belongs to a fenced-off process or to an abandoned branch, so this run sets it
@@ -160,9 +160,13 @@ Checkpointer::Checkpointer(comm::Group& group, TrainingState& state, CheckpointO
                            p.options.directory / "after-save.log");
     }
   }
-  p.saving.emplace(group, state, *p.directory, *p.retention, p.options,
-                   count_ranks_on(p.owner.host, hosts),
-                   [&p](std::uint64_t step) { return p.after_save && p.after_save->in_use(step); });
+  p.saving.emplace(
+      group, state, *p.directory, *p.retention, p.options, p.owner, hosts,
+      [&p](std::uint64_t step) { return p.after_save && p.after_save->in_use(step); },
+      SaveEvents{
+          .over = [&p](const SaveResult& result, double seconds) { p.record(result, seconds); },
+          .staged = [&p](double seconds) { p.say_interval(seconds); }},
+      p.log);
 }
 
 Checkpointer::~Checkpointer() = default;
@@ -178,6 +182,7 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
   p.claim.claim();
   if (p.timer) p.timer->restart(std::chrono::steady_clock::now());
   if (p.options.resume == "never") return std::nullopt;
+  if (enabled()) p.saving->adopt_local_saves();
   std::string text;
   if (p.group.rank() == 0) {
     const ResumeSource source{p.options,
@@ -185,7 +190,8 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
                               p.owner,
                               p.directory ? &*p.directory : nullptr,
                               p.retention ? &*p.retention : nullptr,
-                              p.best};
+                              p.best,
+                              p.log};
     if (auto resumed = resume_on_leader(source, p.state)) {
       p.newest = std::move(resumed->checkpoint);
       p.lineage = std::move(resumed->lineage);
@@ -212,7 +218,7 @@ std::int64_t Checkpointer::last_saved_step() const noexcept {
 
 bool Checkpointer::time_to_save() const {
   const auto& p = *parts_;
-  return p.timer && !p.saving->in_progress() && p.timer->due(std::chrono::steady_clock::now());
+  return p.timer && !p.saving->busy() && p.timer->due(std::chrono::steady_clock::now());
 }
 
 void Checkpointer::request_save() noexcept {
@@ -256,10 +262,12 @@ void Checkpointer::save(const Position& position) {
   if (!enabled()) return;
   p.requested = false;
   p.claim.claim();
-  drain();
-  p.save_began = std::chrono::steady_clock::now();
+  p.saving->remove_needless(p.agreed_step);
+  p.saving->make_room();
+  p.agree_on_newest();
+  const auto began = std::chrono::steady_clock::now();
   p.begin_save(position);
-  p.stall = seconds_since(p.save_began);
+  p.stall = seconds_since(began);
   if (p.timer) p.timer->restart(std::chrono::steady_clock::now());
 }
 
@@ -270,23 +278,8 @@ void Checkpointer::Parts::begin_save(const Position& position) {
   if (longest_save == 0) {
     longest_save = static_cast<double>(bytes_of(arrays)) / kGuessedBytesPerSecond;
   }
-  auto info = info_of(position);
-  std::string id;
-  std::string problem;
-  if (group.rank() == 0) {
-    try {
-      id = directory->begin(static_cast<std::uint64_t>(position.step), owner).to_json().dump();
-    } catch (const std::exception& e) {
-      problem = e.what();
-    }
-  }
-  id = group.broadcast_text(id, 0);
   attempted_step = position.step;
-  if (id.empty()) {  // no save was begun
-    if (group.rank() == 0) failures.record(position.step, problem);
-    return;
-  }
-  saving->start(ckpt::SaveId::from_json(nlohmann::json::parse(id)), std::move(info), arrays);
+  saving->start(static_cast<std::uint64_t>(position.step), info_of(position), arrays);
 }
 
 bool Checkpointer::writing() const noexcept {
@@ -295,29 +288,31 @@ bool Checkpointer::writing() const noexcept {
 
 void Checkpointer::poll(bool anyone_writing) {
   if (!parts_->saving) return;
-  if (const auto result = parts_->saving->poll(anyone_writing)) parts_->record(*result);
+  parts_->saving->poll(anyone_writing);
   parts_->report_commands();
 }
 
 void Checkpointer::drain() {
   auto& p = *parts_;
-  if (p.saving) {
-    if (const auto result = p.saving->drain()) p.record(*result);
-  }
-  p.agreed_step = p.durable_step;
-  p.group.broadcast(comm::buffer_of(p.agreed_step), 0, "step of the newest checkpoint").wait();
+  if (p.saving) p.saving->drain();
+  p.agree_on_newest();
+  if (p.saving) p.saving->remove_needless(p.agreed_step);
+}
+
+// Collective.
+void Checkpointer::Parts::agree_on_newest() {
+  agreed_step = durable_step;
+  group.broadcast(comm::buffer_of(agreed_step), 0, "step of the newest checkpoint").wait();
 }
 
 // On rank 0.
-void Checkpointer::Parts::record(const SaveResult& result) {
-  for (const auto& note : result.notes) fmt::print("checkpoint: {}\n", note);
+void Checkpointer::Parts::record(const SaveResult& result, double seconds) {
+  for (const auto& note : result.notes) log.line("checkpoint: " + note);
   if (!result.path.empty()) newest = result.path;
   const auto step = static_cast<std::int64_t>(result.step);
   if (result.problem.empty()) {
-    const double seconds = seconds_since(save_began);
     longest_save = std::max(longest_save, seconds);
-    const auto said = timer->measured({stall, seconds});
-    if (!said.empty() && !failures.in_last_save()) fmt::print("checkpoint: {}\n", said);
+    if (options.local_directory.empty()) say_interval(seconds);
     lineage.parent = result.step;
     durable_step = step;
     if (after_save) after_save->run(result.path, result.step);
@@ -326,13 +321,23 @@ void Checkpointer::Parts::record(const SaveResult& result) {
   failures.record(step, result.problem);
 }
 
+// On rank 0, after a save that took `seconds`.
+void Checkpointer::Parts::say_interval(double seconds) {
+  const auto said = timer->measured({stall, seconds});
+  if (!said.empty() && !failures.in_last_save()) log.line("checkpoint: " + said);
+}
+
 void Checkpointer::save_last(const Position& position) {
   auto& p = *parts_;
   if (!enabled()) return;
   p.failures.begin_last_save();
+  p.saving->drop_before(static_cast<std::uint64_t>(position.step));
   drain();
   for (int attempt = 0; attempt < kLastAttempts && p.agreed_step != position.step; ++attempt) {
-    if (attempt > 0) std::this_thread::sleep_for(kBetweenAttempts);
+    if (attempt > 0) {
+      std::this_thread::sleep_for(kBetweenAttempts);
+      p.saving->avoid_local_disks();  // they may be the reason
+    }
     save(position);
     drain();
   }
@@ -358,8 +363,8 @@ bool Checkpointer::Parts::try_best(const Position& position, const std::function
   try {
     return work();
   } catch (const std::exception& e) {
-    fmt::print(stderr, "warning: the best checkpoint, of step {}, was not saved: {}\n",
-               position.step, e.what());
+    log.warning(
+        fmt::format("the best checkpoint, of step {}, was not saved: {}", position.step, e.what()));
     return false;
   }
 }
@@ -383,9 +388,7 @@ void Checkpointer::save_best(const Position& position, const Evaluation& evaluat
 // On rank 0.
 void Checkpointer::Parts::report_commands() {
   if (!after_save) return;
-  for (const auto& message : after_save->take_messages()) {
-    fmt::print(stderr, "warning: {}\n", message);
-  }
+  for (const auto& message : after_save->take_messages()) log.warning(message);
 }
 
 // Checks repeatedly and briefly, as DirectoryClaim does: the other ranks must not block in one long
@@ -412,18 +415,18 @@ std::string Checkpointer::Parts::wait_for_commands(std::chrono::steady_clock::ti
   const auto step = after_save->unfinished();
   bool over = !step || after_save->wait(look);
   if (!over && !std::exchange(said_waiting, true)) {
-    fmt::print("checkpoint: waiting up to {} for the command after the checkpoint of step {}\n",
-               rounded_duration(limit), *step);
-    static_cast<void>(std::fflush(stdout));
+    log.line(
+        fmt::format("checkpoint: waiting up to {} for the command after the checkpoint of step {}",
+                    rounded_duration(limit), *step));
   }
   if (!over && seconds_since(begin) >= limit) {
     after_save->stop();
     over = true;
     static_cast<void>(after_save->wait(2 * look));
-    fmt::print(stderr,
-               "warning: the command after the checkpoint of step {} was stopped, because "
-               "the run is over\n",
-               *step);
+    log.warning(
+        fmt::format("the command after the checkpoint of step {} was stopped, because the "
+                    "run is over",
+                    *step));
   }
   report_commands();
   return over ? kCommandsOver : "";

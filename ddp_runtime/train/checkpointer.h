@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "ddp_runtime/train/options.h"
+#include "ddp_runtime/train/run_log.h"
 
 namespace ddp::comm {
 class Group;
@@ -26,8 +27,9 @@ class Checkpointer {
   // resume() or save() claims the directory for this run until this object is destroyed; it throws
   // UsageError on all ranks if another run saves there. `run` describes the run (model, data, ...)
   // and goes into every checkpoint. With an empty directory nothing is ever saved or resumed.
+  // With `log`, lines and warnings go there and nothing is printed.
   Checkpointer(comm::Group& group, TrainingState& state, CheckpointOptions options,
-               nlohmann::json run);
+               nlohmann::json run, LogFunction log = {});
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
   // Waits for the save in progress. Call drain() if its result matters.
@@ -38,7 +40,7 @@ class Checkpointer {
 
   bool enabled() const noexcept;
   // The step of the newest checkpoint that is known to be durable; -1 if there is none. Only
-  // resume() and drain() change it, so it is the same on all ranks.
+  // resume(), save() and drain() change it, so it is the same on all ranks.
   std::int64_t last_saved_step() const noexcept;
   // Whether this rank's clock asks for a save; only rank 0's does. Not collective: let all ranks
   // agree (StepBoundary), and then call request_save() on all of them after the same step.

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdio>
 #include <exception>
 #include <utility>
 
@@ -21,8 +20,8 @@ constexpr const char* kHaveLease = "have";
 }  // namespace
 
 DirectoryClaim::DirectoryClaim(comm::Group& group, std::filesystem::path directory,
-                               ckpt::OwnerTag owner)
-    : group_(group), directory_(std::move(directory)), owner_(std::move(owner)) {}
+                               ckpt::OwnerTag owner, const RunLog& log)
+    : group_(group), directory_(std::move(directory)), owner_(std::move(owner)), log_(log) {}
 
 // Checks repeatedly and briefly: rank 0 may have to watch another owner for a while, and the other
 // ranks must not block in one long wait.
@@ -46,9 +45,9 @@ std::string DirectoryClaim::advance_on_leader(std::optional<ckpt::LeaseClaim>& c
     if (first) claim.emplace(directory_, owner_);
     lease_ = claim->advance(first ? std::chrono::milliseconds(0) : kLook);
     if (!lease_ && first) {
-      fmt::print("checkpoint: waiting for up to 30 s to see whether {} still saves to {}\n",
-                 claim->other() ? claim->other()->name() : "another process", directory_.string());
-      static_cast<void>(std::fflush(stdout));
+      log_.line(fmt::format(
+          "checkpoint: waiting for up to 30 s to see whether {} still saves to {}",
+          claim->other() ? claim->other()->name() : "another process", directory_.string()));
     }
   } catch (const std::exception& e) {
     return e.what();

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/train/run_log.h"
 #include "hdf5_ckpt/lease.h"
 #include "hdf5_ckpt/owner_tag.h"
 
@@ -15,8 +16,9 @@ namespace ddp::train {
 
 class DirectoryClaim {
  public:
-  // An empty directory is never claimed. `group` must outlive this object.
-  DirectoryClaim(comm::Group& group, std::filesystem::path directory, ckpt::OwnerTag owner);
+  // An empty directory is never claimed. `group` and `log` must outlive this object.
+  DirectoryClaim(comm::Group& group, std::filesystem::path directory, ckpt::OwnerTag owner,
+                 const RunLog& log);
   DirectoryClaim(const DirectoryClaim&) = delete;
   DirectoryClaim& operator=(const DirectoryClaim&) = delete;
 
@@ -36,6 +38,7 @@ class DirectoryClaim {
   comm::Group& group_;
   std::filesystem::path directory_;
   ckpt::OwnerTag owner_;
+  const RunLog& log_;
   std::unique_ptr<ckpt::Lease> lease_;  // rank 0
   bool claimed_ = false;
 };

@@ -23,7 +23,10 @@ struct OptimizerOptions {
 
 struct CheckpointOptions {
   std::filesystem::path directory;  // empty: no checkpoints
-  std::int64_t every_steps = 0;     // 0: no saves at a fixed number of steps
+  // A directory on a disk of each node, to which checkpoints are saved first; empty: none. See
+  // docs/checkpoint.md.
+  std::filesystem::path local_directory;
+  std::int64_t every_steps = 0;  // 0: no saves at a fixed number of steps
   bool every_epoch = true;
   double every_seconds = 0;  // of training between two saves, by rank 0's clock; 0: not by time
   bool every_auto = false;   // as every_seconds, with Young's interval; see save_timer.h

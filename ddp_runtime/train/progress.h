@@ -4,8 +4,9 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <string>
+
+#include "ddp_runtime/train/run_log.h"
 
 namespace ddp::train {
 
@@ -27,8 +28,6 @@ std::string share_done_text(const ProgressPoint& point, double seconds_left);
 
 // "0:07", "12:34", "1:02:03".
 std::string duration_text(double seconds);
-
-using LogFunction = std::function<void(const std::string& line)>;
 
 class Progress {
  public:

@@ -31,7 +31,7 @@ Position position_in(const ckpt::Manifest& manifest, const ResumeSource& source)
   if (!differences.refusal.empty() && !source.options.resume_changed) {
     throw UsageError(differences.refusal);
   }
-  for (const auto& line : differences.lines) fmt::print("checkpoint: {}\n", line);
+  for (const auto& line : differences.lines) source.log.line("checkpoint: " + line);
   // A loss on different data says nothing about this run's evaluations.
   if (differences.other_data) position.best = {};
   return position;
@@ -45,11 +45,11 @@ void leave_branch(const ResumeSource& source, const ckpt::Resumption& resumed) {
   if (resumed.in_directory) source.retention->remember_verified(resumed.checkpoint);
   if (names.empty()) return;
   source.best.abandon_after(step);
-  fmt::print(
+  source.log.line(fmt::format(
       "checkpoint: {} not on the way to step {} set aside in {}, and kept until ddp-ckpt clean "
-      "removes {}\n",
+      "removes {}",
       names.size() == 1 ? "one checkpoint" : fmt::format("{} checkpoints", names.size()), step,
-      source.options.directory.string(), names.size() == 1 ? "it" : "them");
+      source.options.directory.string(), names.size() == 1 ? "it" : "them"));
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ std::optional<ResumedRun> resume_on_leader(const ResumeSource& source, TrainingS
     auto resumed = load_checkpoint(source, state);
     if (!resumed) return std::nullopt;
     const auto& manifest = resumed->checkpoint.manifest();
-    for (const auto& note : resumed->notes) fmt::print("checkpoint: {}\n", note);
+    for (const auto& note : resumed->notes) source.log.line("checkpoint: " + note);
     run.checkpoint = resumed->checkpoint.path();
     const auto user = manifest.state.value("user", nlohmann::json::object());
     state.user().require_fit(user);
@@ -68,8 +68,9 @@ std::optional<ResumedRun> resume_on_leader(const ResumeSource& source, TrainingS
     run.text = nlohmann::json{{"position", position.to_json()}, {"user", user}}.dump();
     if (source.directory != nullptr) leave_branch(source, *resumed);
     run.lineage = std::move(resumed->lineage);
-    fmt::print("resumed from {} (step {}, made by {} rank{})\n", run.checkpoint.string(),
-               manifest.step, manifest.world_size, manifest.world_size == 1 ? "" : "s");
+    source.log.line(fmt::format("resumed from {} (step {}, made by {} rank{})",
+                                run.checkpoint.string(), manifest.step, manifest.world_size,
+                                manifest.world_size == 1 ? "" : "s"));
     return run;
   } catch (const ckpt::MismatchError& e) {
     throw UsageError(e.what());

@@ -10,6 +10,7 @@
 
 #include "ddp_runtime/train/best_checkpoint.h"
 #include "ddp_runtime/train/options.h"
+#include "ddp_runtime/train/run_log.h"
 #include "ddp_runtime/train/training_state.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/lineage.h"
@@ -26,6 +27,7 @@ struct ResumeSource {
   ckpt::CheckpointDirectory* directory;  // null if the run does not save; so is `retention`
   ckpt::Retention* retention;
   const BestCheckpoint& best;
+  const RunLog& log;
 };
 
 struct ResumedRun {

@@ -9,7 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <system_error>
@@ -250,12 +249,13 @@ RunReporter::WallSpan::~WallSpan() {
 }
 
 RunReporter::RunReporter(comm::Group& group, RunFacts facts, ReportTarget target,
-                         const profile::StepRecorder& recorder, bool synchronous)
+                         const profile::StepRecorder& recorder, bool synchronous, LogFunction log)
     : group_(group),
       facts_(std::move(facts)),
       target_(std::move(target)),
       recorder_(recorder),
       synchronous_(synchronous),
+      log_(std::move(log)),
       exchange_(group, kWarmupSteps),
       totals_(kWarmupSteps),
       switches_before_(involuntary_switches()),
@@ -398,7 +398,7 @@ void RunReporter::update(const RunOutcome& so_far) {
     warned_ = false;
   } catch (const std::exception& error) {
     if (!std::exchange(warned_, true)) {
-      fmt::print(stderr, "warning: the report is not up to date: {}\n", error.what());
+      log_.warning(fmt::format("the report is not up to date: {}", error.what()));
     }
   }
 }

@@ -21,6 +21,7 @@
 #include "ddp_runtime/profile/step_recorder.h"
 #include "ddp_runtime/profile/step_totals.h"
 #include "ddp_runtime/train/report_file.h"
+#include "ddp_runtime/train/run_log.h"
 #include "ddp_runtime/train/run_outcome.h"
 #include "ddp_runtime/train/step_exchange.h"
 
@@ -55,9 +56,9 @@ class RunReporter {
   };
 
   // Create it just before the first step: everything before counts as start-up time. `synchronous`:
-  // the ranks are in the same step, so their steps can be compared.
+  // the ranks are in the same step, so their steps can be compared. `log` takes the warnings.
   RunReporter(comm::Group& group, RunFacts facts, ReportTarget target,
-              const profile::StepRecorder& recorder, bool synchronous);
+              const profile::StepRecorder& recorder, bool synchronous, LogFunction log = {});
 
   // Call after each step. Collective if the ranks are synchronous and there is a report to write.
   // Returns whether it is time for update(), the same on all ranks.
@@ -65,7 +66,7 @@ class RunReporter {
   // Takes rows whose losses are means over the ranks, for the table of steps. Call after each step,
   // even without rows: asynchronous ranks write their table here.
   void add_rows(std::span<const StepLoss> rows);
-  // Collective: updates the report on disk. Prints a warning if it cannot be written.
+  // Collective: updates the report on disk. Logs a warning if it cannot be written.
   void update(const RunOutcome& so_far);
   // Collective, once: returns the report on rank 0, null on the others. Throws RuntimeError if it
   // cannot be written. A process that trained no steps leaves the earlier processes' report
@@ -99,6 +100,7 @@ class RunReporter {
   ReportTarget target_;
   const profile::StepRecorder& recorder_;
   bool synchronous_;
+  RunLog log_;
   StepExchange exchange_;
   profile::StepTotals totals_;  // of the first `summed_` steps
   std::int64_t summed_ = 0;

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
-
 #include "base/errors.h"
 
 namespace ddp::train {
@@ -16,7 +14,7 @@ void SaveFailures::record(std::int64_t step, const std::string& problem) {
   }
   problem_ = problem;
   if (last_save_) {
-    fmt::print(stderr, "warning: the checkpoint of step {} was not saved: {}\n", step, problem);
+    log_.warning(fmt::format("the checkpoint of step {} was not saved: {}", step, problem));
     return;
   }
   ++in_a_row_;
@@ -24,8 +22,8 @@ void SaveFailures::record(std::int64_t step, const std::string& problem) {
     throw RuntimeError(
         fmt::format("{} checkpoints in a row could not be saved: {}", in_a_row_, problem));
   }
-  fmt::print(stderr, "warning: the checkpoint of step {} was not saved, training continues: {}\n",
-             step, problem);
+  log_.warning(fmt::format("the checkpoint of step {} was not saved, training continues: {}", step,
+                           problem));
 }
 
 }  // namespace ddp::train

@@ -5,11 +5,16 @@
 #include <cstdint>
 #include <string>
 
+#include "ddp_runtime/train/run_log.h"
+
 namespace ddp::train {
 
 class SaveFailures {
  public:
   static constexpr int kMaxInARow = 3;
+
+  // `log` must outlive this object.
+  explicit SaveFailures(const RunLog& log) : log_(log) {}
 
   // From now on, saves are those after the last step, which the caller retries: a failure causes
   // only a warning.
@@ -17,7 +22,7 @@ class SaveFailures {
   void end_last_save() noexcept { last_save_ = false; }
   bool in_last_save() const noexcept { return last_save_; }
 
-  // Records the result of a save; `problem` is empty if it succeeded. Prints a warning after a
+  // Records the result of a save; `problem` is empty if it succeeded. Logs a warning after a
   // failure; throws RuntimeError after kMaxInARow failures in a row.
   void record(std::int64_t step, const std::string& problem);
 
@@ -25,6 +30,7 @@ class SaveFailures {
   const std::string& problem() const noexcept { return problem_; }
 
  private:
+  const RunLog& log_;
   int in_a_row_ = 0;
   bool last_save_ = false;
   std::string problem_;

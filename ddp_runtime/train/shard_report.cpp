@@ -14,6 +14,10 @@ std::string to_text(const ShardReport& report) {
   return json.dump();
 }
 
+nlohmann::json shard_attributes(const ckpt::CheckpointInfo& info) {
+  return {{"epoch", info.epoch}, {"world_size", info.world_size}};
+}
+
 Shards collect_shards(const std::vector<std::string>& reports) {
   Shards shards;
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {

@@ -3,10 +3,12 @@
 // effects.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/manifest.h"
 
 namespace ddp::train {
@@ -19,6 +21,9 @@ struct ShardReport {
 };
 
 std::string to_text(const ShardReport& report);
+
+// The attributes of a shard's file.
+nlohmann::json shard_attributes(const ckpt::CheckpointInfo& info);
 
 // The shards of one checkpoint.
 struct Shards {

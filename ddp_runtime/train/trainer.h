@@ -50,8 +50,8 @@ struct TrainTask {
   ScheduleFunction schedule = {};
   // Called on all ranks; see callbacks.h.
   Callbacks callbacks = {};
-  // Takes the lines about the progress of training, on rank 0, which are then not printed, and no
-  // progress line is drawn. Warnings and lines about checkpoints are still printed.
+  // Takes the lines of the run, which are then not printed, and no progress line is drawn. Warnings
+  // begin with "warning: ". Called on rank 0, and for a warning about another rank alone there.
   LogFunction log = {};
   // Settings of model and data, by name, that the shapes of the arrays do not show: a resumed run
   // reports the settings that differ from those of the run that saved the checkpoint.

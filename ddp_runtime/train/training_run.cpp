@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -23,6 +22,7 @@
 #include "ddp_runtime/train/rank_agreement.h"
 #include "ddp_runtime/train/run_description.h"
 #include "ddp_runtime/train/run_difference.h"
+#include "ddp_runtime/train/run_log.h"
 
 namespace ddp::train {
 namespace {
@@ -175,14 +175,14 @@ TrainingRun::TrainingRun(comm::Group& group, TrainTask task, TrainOptions option
       objective_(objective_of(task_, options_)),
       stream_(stream_for(graph_, device_of(task_.module))),
       step_(make_training_step(group, task_.module, objective_, options_, recorder_,
-                               {task_.optimizer, std::move(graph_.graph)})),
+                               {task_.optimizer, std::move(graph_.graph), task_.log})),
       learning_rate_(
           learning_rate_of(options_, group.size(), GroupRates(step_->optimizer()).base())),
       sampler_(task_.data.train->size(), options_.seed, layout_of(group, options_)),
       average_(make_average()),
       state_(group, task_.module, step_->optimizer(), step_->replica(), task_.user_state),
       checkpointer_(group, state_, options_.checkpoint,
-                    describe_run(subject_, task_, options_, sampler_.layout())) {
+                    describe_run(subject_, task_, options_, sampler_.layout()), task_.log) {
   require_evaluation(task_, options_);
   require_report_directory(group_, options_.report_directory);
   torch::manual_seed(generator_seed(options_.seed, group_.rank()));
@@ -230,8 +230,8 @@ bool TrainingRun::resume() {
   auto* const scaler = step_->scaler();
   if (scaler != nullptr && position_.loss_scale.scale > 0) scaler->restore(position_.loss_scale);
   if (task_.initial_weights && group_.rank() == 0) {
-    fmt::print("initial weights: {} is not read, because the run resumes\n",
-               task_.initial_weights->source.string());
+    RunLog(task_.log).line(fmt::format("initial weights: {} is not read, because the run resumes",
+                                       task_.initial_weights->source.string()));
   }
   return true;
 }
@@ -332,7 +332,7 @@ std::unique_ptr<RunReporter> TrainingRun::make_reporter() {
   ReportTarget target{options_.dry_run ? std::filesystem::path() : options_.report_directory,
                       first_step_};
   return std::make_unique<RunReporter>(group_, std::move(facts), std::move(target), recorder_,
-                                       step_->max_lead() == 0);
+                                       step_->max_lead() == 0, task_.log);
 }
 
 RunOutcome TrainingRun::outcome_so_far() const {

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "base/errors.h"
 #include "ddp_runtime/train/asynchronous_step.h"
 #include "ddp_runtime/train/synchronous_step.h"
@@ -30,7 +32,8 @@ std::unique_ptr<TrainingStep> make_training_step(comm::Group& group, torch::nn::
           "weights of batches need all ranks in each step; leave them out, or train without "
           "staleness");
     }
-    return std::make_unique<AsynchronousStep>(group, module, objective, options, recorder);
+    return std::make_unique<AsynchronousStep>(group, module, objective, options, recorder,
+                                              std::move(parts.log));
   }
   return std::make_unique<SynchronousStep>(group, module, objective, options, recorder,
                                            std::move(parts));

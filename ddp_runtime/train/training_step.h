@@ -21,6 +21,7 @@
 #include "ddp_runtime/train/mean_loss.h"
 #include "ddp_runtime/train/optimizer.h"
 #include "ddp_runtime/train/options.h"
+#include "ddp_runtime/train/run_log.h"
 
 namespace ddp::train {
 
@@ -72,7 +73,6 @@ class TrainingStep {
   static constexpr int kMaxLeftOut = 50;
 };
 
-// Collective. Throws UsageError or RuntimeError on all ranks if the options or models do not match.
 // What a step may be given besides its options.
 struct StepParts {
   // Makes the optimizer instead of options.optimizer; empty: that one.
@@ -80,8 +80,11 @@ struct StepParts {
   // For synchronous steps, which are captured in it, on this thread's current stream; null: no step
   // is.
   std::unique_ptr<DeviceGraph> graph = nullptr;
+  // Takes the warnings of asynchronous steps, which are about one rank, on that rank.
+  LogFunction log = {};
 };
 
+// Collective. Throws UsageError or RuntimeError on all ranks if the options or models do not match.
 // All arguments except the options and `parts` must outlive the step.
 std::unique_ptr<TrainingStep> make_training_step(comm::Group& group, torch::nn::Module& module,
                                                  const Objective& objective,

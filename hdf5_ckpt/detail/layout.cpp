@@ -18,6 +18,7 @@ constexpr std::string_view kHintDraft = ".latest.";
 constexpr std::string_view kLeaseDraft = ".owner.";
 constexpr std::string_view kTakenLease = ".owner-gone.";
 constexpr std::string_view kNotesDraft = ".verified.";
+constexpr std::string_view kLocalSavesDraft = ".local-saves.";
 
 // Returns the rest of `text` after `prefix`, if it starts with `prefix`.
 std::optional<std::string_view> after(std::string_view text, std::string_view prefix) {
@@ -57,9 +58,13 @@ std::string taken_lease_name(const OwnerTag& owner) {
 std::string notes_draft_name(const OwnerTag& owner) {
   return fmt::format("{}{}", kNotesDraft, owner.text());
 }
+std::string local_saves_draft_name(const OwnerTag& owner) {
+  return fmt::format("{}{}", kLocalSavesDraft, owner.text());
+}
 
 std::optional<OwnerTag> owner_of_leftover(std::string_view name) {
-  for (const std::string_view prefix : {kHintDraft, kLeaseDraft, kTakenLease, kNotesDraft})
+  for (const std::string_view prefix :
+       {kHintDraft, kLeaseDraft, kTakenLease, kNotesDraft, kLocalSavesDraft})
     if (const auto tag = after(name, prefix)) return OwnerTag::parse(*tag);
   for (const std::string_view kind : {kBuilding, kDeleting}) {
     const auto rest = after(name, fmt::format("{}-", kind));

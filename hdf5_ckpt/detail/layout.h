@@ -27,6 +27,8 @@ inline constexpr std::string_view kLeaseName =
     ".owner";  // names the run that saves to the directory
 inline constexpr std::string_view kVerifiedName =
     ".verified";  // checkpoints that retention has verified
+inline constexpr std::string_view kLocalSavesName =
+    ".local-saves";  // identifies the directory's node-local saves
 
 // Returns ".tmp-step-00012345.<owner>".
 std::string owned_directory_name(std::string_view kind, std::uint64_t step, const OwnerTag& owner);
@@ -34,10 +36,12 @@ std::string owned_directory_name(std::string_view kind, std::uint64_t step, cons
 // Returns ".latest.<owner>", the name of the hint before its rename.
 std::string hint_draft_name(const OwnerTag& owner);
 
-// Return the draft names of the lease, of a lease being removed, and of the notes of retention.
+// Return the draft names of the lease, of a lease being removed, of the notes of retention and of
+// the identity of node-local saves.
 std::string lease_draft_name(const OwnerTag& owner);
 std::string taken_lease_name(const OwnerTag& owner);
 std::string notes_draft_name(const OwnerTag& owner);
+std::string local_saves_draft_name(const OwnerTag& owner);
 
 // Returns the owner in a name made by owned_directory_name with kBuilding or kDeleting, or by one
 // of the functions above; nullopt for other names.

@@ -470,14 +470,28 @@ TEST_F(OwnProgram, LogReplacesStandardOutput) {
   options_.log_every_steps = 1;
   options_.checkpoint.directory = temporary_.path();
   std::vector<std::string> lines;
-  testing::internal::CaptureStdout();
-  train(2, data_of(tokens(16)), [&](TrainTask& task, NetImpl&, comm::Group&) {
-    task.log = [&](const std::string& line) { lines.push_back(line); };
-  });
-  EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
+  const auto train_with_log = [&] {
+    lines.clear();
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    train(2, data_of(tokens(16)), [&](TrainTask& task, NetImpl&, comm::Group&) {
+      task.log = [&](const std::string& line) { lines.push_back(line); };
+    });
+    EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  };
+  train_with_log();
   ASSERT_EQ(lines.size(), 3U);
   EXPECT_THAT(lines[0], HasSubstr("step 1/2  50%"));
   EXPECT_THAT(lines[2], HasSubstr("eval loss"));
+
+  // The lines and warnings of checkpoints, too.
+  options_.epochs = 2;
+  options_.checkpoint.after_save = "exit 3";
+  train_with_log();
+  EXPECT_THAT(lines.front(), HasSubstr("resumed from"));
+  EXPECT_THAT(lines, testing::Contains(testing::StartsWith(
+                         "warning: the command after the checkpoint of step 4")));
 }
 
 TEST_F(OwnProgram, AverageOfTheWeightsFollowsItsFormula) {

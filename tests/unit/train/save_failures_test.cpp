@@ -14,7 +14,8 @@ namespace {
 using testing::HasSubstr;
 
 TEST(SaveFailures, ThirdInARowThrows) {
-  SaveFailures failures;
+  const RunLog log;
+  SaveFailures failures(log);
   failures.record(10, "no space");
   failures.record(20, "no space");
   EXPECT_THAT(error_of([&] { failures.record(30, "a disk error"); }),
@@ -22,7 +23,8 @@ TEST(SaveFailures, ThirdInARowThrows) {
 }
 
 TEST(SaveFailures, SuccessStartsTheCountAgain) {
-  SaveFailures failures;
+  const RunLog log;
+  SaveFailures failures(log);
   for (int i = 0; i < 5; ++i) {
     failures.record(10, "no space");
     failures.record(20, "no space");
@@ -32,7 +34,8 @@ TEST(SaveFailures, SuccessStartsTheCountAgain) {
 }
 
 TEST(SaveFailures, LastSaveIsRetriedByTheCaller) {
-  SaveFailures failures;
+  const RunLog log;
+  SaveFailures failures(log);
   failures.begin_last_save();
   for (int i = 0; i < 5; ++i) failures.record(10, "no space");
   failures.end_last_save();

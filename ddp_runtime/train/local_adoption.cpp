@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/train/local_adoption.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "base/errors.h"
+#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/local_store.h"
+#include "hdf5_ckpt/manifest.h"
+
+namespace ddp::train {
+namespace {
+
+using nlohmann::json;
+
+// The shards of one save, over all ranks.
+struct FoundSave {
+  const FoundShard* first = nullptr;  // any
+  const ckpt::CheckpointInfo* info = nullptr;
+  std::map<std::string, std::pair<std::size_t, std::uint64_t>> files;  // -> rank, bytes
+
+  bool complete() const { return info != nullptr && files.size() == first->shards; }
+};
+
+// Whether the save was reached from the newest checkpoint. A save whose checkpoints were deleted,
+// or left for another branch, was not.
+bool continues(const FoundSave& save, const std::optional<NewestCheckpoint>& newest) {
+  const auto& lineage = save.info->lineage;
+  if (!lineage) return false;
+  if (!newest) {
+    if (!lineage->parent) return true;
+    return !lineage->origins.empty() && lineage->origins.back().step == *lineage->parent;
+  }
+  if (save.first->save.step <= newest->step) return false;
+  if (!newest->lineage || newest->lineage->run != lineage->run) return false;
+  // One process saves one sequence, and copies only some of it.
+  return newest->run_id == save.first->save.owner.text() || lineage->parent == newest->step;
+}
+
+std::map<std::pair<std::uint64_t, std::string>, FoundSave> saves_in(
+    const std::vector<std::vector<FoundShard>>& found) {
+  std::map<std::pair<std::uint64_t, std::string>, FoundSave> saves;
+  for (std::size_t rank = 0; rank < found.size(); ++rank) {
+    for (const auto& shard : found[rank]) {
+      auto& save = saves[{shard.save.step, shard.save.owner.text()}];
+      if (save.first == nullptr) save.first = &shard;
+      if (shard.info) save.info = &*shard.info;
+      // If the directory is on a shared disk after all, several ranks find the same file.
+      save.files.try_emplace(shard.file, rank, shard.bytes);
+    }
+  }
+  return saves;
+}
+
+json to_json(const ckpt::LocalShard& shard) {
+  json result = {{"save", shard.save.to_json()},
+                 {"shards", shard.shards},
+                 {"file", shard.record.file.name},
+                 {"bytes", shard.record.file.size}};
+  if (shard.info) result["info"] = ckpt::info_to_text(shard.save, *shard.info);
+  return result;
+}
+
+FoundShard found_from_json(const json& value) {
+  FoundShard shard{ckpt::SaveId::from_json(value.at("save")),
+                   value.at("shards").get<std::uint64_t>(),
+                   value.at("file").get<std::string>(),
+                   value.at("bytes").get<std::uint64_t>(),
+                   {}};
+  if (value.contains("info")) {
+    shard.info = ckpt::info_from_text(value.at("info").get<std::string>());
+  }
+  return shard;
+}
+
+std::optional<NewestCheckpoint> newest_in(const ckpt::CheckpointDirectory& directory) {
+  for (const auto& candidate : directory.candidates()) {
+    try {
+      const auto manifest = ckpt::Checkpoint::open(candidate.path).manifest();
+      return NewestCheckpoint{manifest.step, manifest.run_id, manifest.lineage};
+    } catch (const ckpt::DamagedError&) {
+      // Resuming skips it, too.
+    }
+  }
+  return std::nullopt;
+}
+
+// One adoption, on one rank.
+class Adoption {
+ public:
+  Adoption(comm::Group& group, ckpt::CheckpointDirectory& directory, const ckpt::OwnerTag& owner,
+           const RunLog& log)
+      : group_(group), directory_(directory), owner_(owner), log_(log) {}
+
+  // Lists this node's shards and sends them to all ranks.
+  std::vector<std::vector<FoundShard>> find(const std::optional<ckpt::LocalStore>& store) {
+    json mine = json::array();
+    std::vector<std::string> notes;
+    try {
+      if (store) shards_ = store->list(notes);
+    } catch (const std::exception& e) {
+      notes.emplace_back(e.what());
+    }
+    for (const auto& note : notes) log_.warning(note);
+    for (const auto& shard : shards_) mine.push_back(to_json(shard));
+    std::vector<std::vector<FoundShard>> found;
+    for (const auto& text : group_.all_gather_text(mine.dump())) {
+      auto& list = found.emplace_back();
+      for (const auto& shard : json::parse(text)) list.push_back(found_from_json(shard));
+    }
+    return found;
+  }
+
+  // On rank 0: the text that tells all ranks what to copy; "" for nothing.
+  std::string begin(const std::vector<std::vector<FoundShard>>& found) {
+    if (group_.rank() != 0) return {};
+    std::vector<std::string> notes;
+    plan_ = plan_adoption(found, newest_in(directory_), notes);
+    for (const auto& note : notes) log_.line("checkpoint: " + note);
+    if (!plan_) return {};
+    log_.line(fmt::format(
+        "checkpoint: copying step {} ({:.0f} MiB) from the nodes' own disks, where an earlier "
+        "process of this run left it",
+        plan_->save.step, static_cast<double>(plan_->bytes) / 1048576));
+    try {
+      const auto id = directory_.begin(plan_->save.step, owner_);
+      return json{{"id", id.to_json()}, {"save", plan_->save.to_json()}, {"files", plan_->files}}
+          .dump();
+    } catch (const std::exception& e) {
+      return json{{"problem", e.what()}}.dump();
+    }
+  }
+
+  // Copies this rank's files of the plan and commits. Returns why the directory could not be
+  // written; empty if it could.
+  std::string carry_out(const json& plan, const std::optional<ckpt::LocalStore>& store) {
+    if (plan.contains("problem")) return plan.at("problem").get<std::string>();
+    const auto id = ckpt::SaveId::from_json(plan.at("id"));
+    const auto mine = copy(id, plan, store);
+    std::vector<ckpt::FileRecord> records;
+    std::string damage;
+    std::string problem;
+    const auto reports = group_.all_gather_text(mine.dump());
+    for (std::size_t rank = 0; rank < reports.size(); ++rank) {
+      const auto report = json::parse(reports[rank]);
+      for (const auto& record : report.at("records")) {
+        records.push_back(ckpt::record_from_json(record));
+      }
+      for (auto [key, text] : {std::pair{"damage", &damage}, {"problem", &problem}}) {
+        if (text->empty() && report.contains(key)) {
+          *text = fmt::format("rank {}: {}", rank, report.at(key).get<std::string>());
+        }
+      }
+    }
+    if (group_.rank() == 0 && problem.empty()) problem = finish(id, records, damage);
+    if (group_.rank() == 0 && !problem.empty()) directory_.abandon(id);
+    return group_.broadcast_text(problem, 0);
+  }
+
+ private:
+  json copy(const ckpt::SaveId& id, const json& plan,
+            const std::optional<ckpt::LocalStore>& store) {
+    json report = {{"records", json::array()}};
+    const auto files = plan.at("files").at(static_cast<std::size_t>(group_.rank()));
+    const auto save = ckpt::SaveId::from_json(plan.at("save"));
+    try {
+      for (const auto& shard : shards_) {
+        const bool wanted =
+            shard.save.step == save.step && shard.save.owner == save.owner &&
+            std::find(files.begin(), files.end(), shard.record.file.name) != files.end();
+        if (!wanted) continue;
+        directory_.copy_shard(id, shard.record, store->file_of(shard));
+        directory_.read_back(id, shard.record);
+        report["records"].push_back(ckpt::record_to_json(shard.record));
+      }
+    } catch (const ckpt::DamagedError& e) {
+      report["damage"] = e.what();
+    } catch (const std::exception& e) {
+      report["problem"] = e.what();
+    }
+    return report;
+  }
+
+  // On rank 0.
+  std::string finish(const ckpt::SaveId& id, const std::vector<ckpt::FileRecord>& records,
+                     const std::string& damage) {
+    try {
+      if (!damage.empty()) throw ckpt::DamagedError(damage);
+      for (const auto& note : directory_.commit(id, records, plan_->info).notes) {
+        log_.line("checkpoint: " + note);
+      }
+    } catch (const ckpt::DamagedError& e) {
+      directory_.abandon(id);
+      log_.warning(fmt::format("the node-local save of step {} is damaged and is not used: {}",
+                               id.step, e.what()));
+    } catch (const std::exception& e) {
+      return e.what();
+    }
+    return {};
+  }
+
+  comm::Group& group_;
+  ckpt::CheckpointDirectory& directory_;
+  const ckpt::OwnerTag& owner_;
+  const RunLog& log_;
+  std::vector<ckpt::LocalShard> shards_;  // on this node; leaders only
+  std::optional<AdoptionPlan> plan_;      // rank 0
+};
+
+}  // namespace
+
+std::optional<AdoptionPlan> plan_adoption(const std::vector<std::vector<FoundShard>>& found,
+                                          const std::optional<NewestCheckpoint>& newest,
+                                          std::vector<std::string>& notes) {
+  const auto saves = saves_in(found);
+  for (auto entry = saves.rbegin(); entry != saves.rend(); ++entry) {  // the latest step first
+    const auto& save = entry->second;
+    const auto step = save.first->save.step;
+    if (!save.complete()) {
+      if (!newest || step > newest->step) {
+        notes.push_back(fmt::format(
+            "the nodes' own disks hold {} of the {} files of a later save, step {}, which is not "
+            "used; it is whole only on the nodes that wrote it",
+            save.files.size(), save.first->shards, step));
+      }
+      continue;
+    }
+    if (!continues(save, newest)) continue;
+    AdoptionPlan plan{save.first->save, *save.info, 0, {}};
+    plan.files.resize(found.size());
+    for (const auto& [file, place] : save.files) {
+      plan.files[place.first].push_back(file);
+      plan.bytes += place.second;
+    }
+    return plan;
+  }
+  return std::nullopt;
+}
+
+void adopt_local_saves(comm::Group& group, const CheckpointOptions& options,
+                       const ckpt::OwnerTag& owner, bool leader,
+                       ckpt::CheckpointDirectory& directory, const RunLog& log) {
+  std::string id;
+  if (group.rank() == 0) id = ckpt::local_store_id(options.directory).value_or("");
+  id = group.broadcast_text(id, 0);
+  if (id.empty()) return;
+  std::optional<ckpt::LocalStore> store;
+  if (leader) store.emplace(options.local_directory, id, options.directory);
+  Adoption adoption(group, directory, owner, log);
+  const auto found = adoption.find(store);
+  const auto plan = group.broadcast_text(adoption.begin(found), 0);
+  if (plan.empty()) return;
+  const auto problem = adoption.carry_out(json::parse(plan), store);
+  if (problem.empty()) return;
+  throw RuntimeError(fmt::format(
+      "a checkpoint on the nodes' own disks could not be copied to {}: {}; make room there and "
+      "start again on the same nodes, or leave out --checkpoint-local to continue without it",
+      options.directory.string(), problem));
+}
+
+}  // namespace ddp::train

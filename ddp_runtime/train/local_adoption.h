@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finishes the newest node-local save of a job that ended before it was in the checkpoint
+// directory; see Note [Node-local saves] in hdf5_ckpt/local_store.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/train/options.h"
+#include "ddp_runtime/train/run_log.h"
+#include "hdf5_ckpt/checkpoint_directory.h"
+#include "hdf5_ckpt/owner_tag.h"
+
+namespace ddp::train {
+
+// A shard that a rank has found on its node's disk, without its checksums.
+struct FoundShard {
+  ckpt::SaveId save;
+  std::uint64_t shards = 1;  // of the save
+  std::string file;
+  std::uint64_t bytes = 0;
+  std::optional<ckpt::CheckpointInfo> info;
+};
+
+// The newest checkpoint in the directory.
+struct NewestCheckpoint {
+  std::uint64_t step = 0;
+  std::string run_id;
+  std::optional<ckpt::Lineage> lineage;
+};
+
+struct AdoptionPlan {
+  ckpt::SaveId save;
+  ckpt::CheckpointInfo info;
+  std::uint64_t bytes = 0;
+  std::vector<std::vector<std::string>> files;  // that each rank copies
+};
+
+// Chooses the newest save that continues `newest`, or that begins the sequence if that is nullopt,
+// and of which the ranks have found all shards. `found`: one list for each rank. Adds a sentence to
+// `notes` about a later save that lacks shards. Pure.
+std::optional<AdoptionPlan> plan_adoption(const std::vector<std::vector<FoundShard>>& found,
+                                          const std::optional<NewestCheckpoint>& newest,
+                                          std::vector<std::string>& notes);
+
+// Collective, before resuming, when the directory is this run's: copies that save, if there is one,
+// to the directory and commits it. Shards with wrong bytes are reported and not used. Throws
+// RuntimeError on all ranks if the directory cannot be written.
+void adopt_local_saves(comm::Group& group, const CheckpointOptions& options,
+                       const ckpt::OwnerTag& owner, bool leader,
+                       ckpt::CheckpointDirectory& directory, const RunLog& log);
+
+}  // namespace ddp::train

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/train/shard_writer.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "ddp_runtime/train/array_views.h"
+#include "ddp_runtime/train/write_partition.h"
+#include "hdf5_ckpt/memory_headroom.h"
+
+namespace ddp::train {
+namespace {
+
+// Fraction of the available memory that a copy may use; training needs the rest.
+constexpr double kUsablePart = 0.9;
+
+// All ranks of a node allocate their copies at the same time.
+std::optional<std::uint64_t> headroom_per_rank(std::uint64_t ranks_on_host) {
+  const auto left = ckpt::memory_headroom();
+  if (!left) return std::nullopt;
+  return static_cast<std::uint64_t>(static_cast<double>(*left) * kUsablePart) / ranks_on_host;
+}
+
+}  // namespace
+
+ShardWriter::ShardWriter(comm::Group& group, const TrainingState& state,
+                         const CheckpointOptions& options, std::uint64_t ranks_on_host,
+                         const RunLog& log)
+    : group_(group),
+      state_(state),
+      options_(options),
+      log_(log),
+      saver_({.budget_bytes = options.copy_bytes,
+              .headroom = [ranks_on_host] { return headroom_per_rank(ranks_on_host); }}) {}
+
+void ShardWriter::start(const std::vector<NamedTensor>& arrays, Write write) {
+  const int writers = count_writers(arrays, options_.bytes_per_writer, group_.size());
+  if (group_.rank() >= writers) return;
+  const auto part = on_host(part_of(state_, arrays, group_.rank(), writers));
+  const auto work = [write = std::move(write),
+                     place = ShardPlace{shard_name(group_.rank(), writers), writers}](
+                        std::span<const ckpt::ArrayView> views) { write(place, views); };
+  const auto views = array_views(part);
+  try {
+    saver_.start(views, work);
+  } catch (const std::exception&) {
+    work(views);  // not enough memory for a copy, or no thread available
+  }
+  if (!saver_.short_of_memory() || std::exchange(said_short_, true)) return;
+  log_.line(fmt::format(
+      "checkpoint: rank {} has too little memory left for a copy of the {:.0f} MiB that it saves; "
+      "they are written before the next step, as with --checkpoint-copy-mb 0",
+      group_.rank(), static_cast<double>(bytes_of(part)) / 1048576));
+}
+
+void ShardWriter::start(std::function<void()> work) {
+  try {
+    saver_.start({}, [work](std::span<const ckpt::ArrayView>) { work(); });
+  } catch (const std::system_error&) {
+    work();  // no thread available
+  }
+}
+
+}  // namespace ddp::train

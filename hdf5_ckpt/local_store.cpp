@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Note [Node-local saves] in the header.
+
+#include "hdf5_ckpt/local_store.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string_view>
+#include <utility>
+
+#include "base/file_descriptor.h"
+#include "hdf5_ckpt/detail/directories.h"
+#include "hdf5_ckpt/detail/json_fields.h"
+#include "hdf5_ckpt/detail/layout.h"
+#include "hdf5_ckpt/detail/names.h"
+#include "hdf5_ckpt/detail/posix_read.h"
+#include "hdf5_ckpt/error.h"
+
+namespace ddp::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::string_view kRecordEnding = ".json";
+constexpr std::string_view kDraftEnding = ".new";
+constexpr std::string_view kPathName = "of";  // the checkpoint directory that a store belongs to
+constexpr std::size_t kMaxSmallFile = 8192;
+
+// Throws DamagedError or UnreadableError.
+std::string text_of_file(const fs::path& path, std::size_t most) {
+  const FileDescriptor directory(
+      ::open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory) throw_read_error(fmt::format("cannot open '{}'", path.string()), errno);
+  const OpenedFile file = open_regular_file(directory.get(), path.filename().string());
+  if (file.size > most)
+    throw DamagedError(fmt::format("'{}' is larger than {} bytes", path.string(), most));
+  std::string text(file.size, '\0');
+  const ReadResult read = read_fully(file.fd.get(), std::as_writable_bytes(std::span(text)), 0);
+  if (read.code != 0) throw_read_error(fmt::format("cannot read '{}'", path.string()), read.code);
+  text.resize(read.bytes);
+  return text;
+}
+
+// Replaces `path`. Its entry is durable on return.
+void put_durable_file(FileOps& ops, const fs::path& path, const fs::path& draft,
+                      std::string_view text) {
+  ops.unlink(draft.c_str());  // left by a process that died here
+  write_durable_file(ops, draft, text);
+  if (ops.rename(draft.c_str(), path.c_str(), 0) != 0) {
+    const int code = errno;
+    ops.unlink(draft.c_str());
+    throw IoError("replace", path, code);
+  }
+  sync_directory(ops, path.parent_path());
+}
+
+bool is_store_name(std::string_view name) {
+  return name.size() == 16 && std::all_of(name.begin(), name.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
+
+// Creates this user's own directory, or checks that it is. Others could otherwise replace what the
+// next job resumes from.
+fs::path make_user_directory(FileOps& ops, const fs::path& directory) {
+  fs::path mine = fs::absolute(directory) / fmt::format("slurm-ddp-{}", ::geteuid());
+  make_directories(ops, mine.parent_path());
+  if (ops.mkdir(mine.c_str(), 0700) != 0 && errno != EEXIST)
+    throw IoError("create the directory", mine, errno);
+  struct stat status = {};
+  if (ops.lstat(mine.c_str(), &status) != 0) throw IoError("inspect", mine, errno);
+  if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 077) != 0)
+    throw Error(fmt::format(
+        "'{}' is not a directory that only this user can access, so it is not used; remove it, or "
+        "choose another directory for node-local saves",
+        mine.string()));
+  return mine;
+}
+
+json to_json(const LocalShard& shard) {
+  json result = {{"save", shard.save.to_json()},
+                 {"shards", shard.shards},
+                 {"record", record_to_json(shard.record)}};
+  if (shard.info) result["info"] = info_to_text(shard.save, *shard.info);
+  return result;
+}
+
+LocalShard shard_from_json(const json& value) {
+  const JsonFields fields(value, "record");
+  LocalShard shard;
+  shard.save = SaveId::from_json(fields.at("save"));
+  shard.shards = fields.number("shards", kMaxFiles);
+  shard.record = record_from_json(fields.at("record"));
+  if (const std::string problem = file_name_problem(shard.record.file.name); !problem.empty())
+    fields.fail("record", "names a file that " + problem);
+  if (fields.has("info")) shard.info = info_from_text(fields.text("info"));
+  return shard;
+}
+
+fs::path directory_of(const fs::path& root, const SaveId& save) {
+  return root / owned_directory_name(kBuilding, save.step, save.owner);
+}
+
+}  // namespace
+
+void require_local_directory(const fs::path& directory) {
+  FileOps& ops = system_file_ops();
+  const fs::path mine = make_user_directory(ops, directory);
+  if (::access(mine.c_str(), R_OK | W_OK | X_OK) != 0) throw IoError("write to", mine, errno);
+}
+
+LocalStore::LocalStore(const fs::path& directory, const std::string& id, const fs::path& of,
+                       FileOps& ops)
+    : user_directory_(make_user_directory(ops, directory)),
+      root_(user_directory_ / id),
+      of_(fs::absolute(of).string()),
+      shards_(root_, {}, ops),
+      ops_(&ops) {
+  make_directories(ops, root_);
+}
+
+fs::path LocalStore::file_of(const LocalShard& shard) const {
+  return directory_of(root_, shard.save) / shard.record.file.name;
+}
+
+LocalShard LocalStore::write(const SaveId& save, std::size_t shards, const std::string& file_name,
+                             std::span<const ArrayView> arrays, const json& attributes,
+                             const std::optional<CheckpointInfo>& info) {
+  const fs::path directory = directory_of(root_, save);
+  const std::string record = (directory / file_name).string() + std::string(kRecordEnding);
+  make_directories(*ops_, directory);
+  // The save is written again because its first attempt failed.
+  ops_->unlink(record.c_str());
+  ops_->unlink((directory / file_name).c_str());
+  LocalShard shard{save, shards, shards_.write_shard(save, file_name, arrays, attributes), info};
+  put_durable_file(*ops_, record, record + std::string(kDraftEnding), to_json(shard).dump());
+  return shard;
+}
+
+std::vector<LocalShard> LocalStore::list(std::vector<std::string>& notes) const {
+  std::vector<LocalShard> found;
+  for (const std::string& save : names_in_directory(*ops_, root_)) {
+    if (!owner_of_leftover(save)) continue;
+    for (const std::string& name : names_in_directory(*ops_, root_ / save)) {
+      if (!name.ends_with(kRecordEnding)) continue;
+      const fs::path path = root_ / save / name;
+      try {
+        LocalShard shard =
+            shard_from_json(parse_bounded_json(text_of_file(path, kMaxManifestBytes)));
+        if (file_of(shard).string() + std::string(kRecordEnding) != path.string())
+          throw DamagedError("it belongs to another file");
+        found.push_back(std::move(shard));
+      } catch (const Error& error) {
+        notes.push_back(
+            fmt::format("skipped the node-local record '{}': {}", path.string(), error.what()));
+      }
+    }
+  }
+  return found;
+}
+
+void LocalStore::keep_only(std::span<const SaveId> keep,
+                           const std::optional<OwnerTag>& of) noexcept {
+  try {
+    for (const std::string& name : names_in_directory(*ops_, root_)) {
+      const auto owner = owner_of_leftover(name);
+      if (!owner || (of && *owner != *of)) continue;
+      const bool kept = std::any_of(keep.begin(), keep.end(), [&](const SaveId& save) {
+        return directory_of(root_, save).filename() == name;
+      });
+      if (!kept) remove_directory(*ops_, root_ / name);
+    }
+  } catch (const std::exception&) {
+    // Only space is lost.
+  }
+}
+
+void LocalStore::remove_abandoned() noexcept {
+  try {
+    if (!is_there(*ops_, root_ / kPathName))
+      put_durable_file(*ops_, root_ / kPathName, root_ / fmt::format("{}.new", kPathName), of_);
+    for (const std::string& name : names_in_directory(*ops_, user_directory_)) {
+      const fs::path store = user_directory_ / name;
+      if (!is_store_name(name) || store == root_) continue;
+      if (text_of_file(store / kPathName, kMaxSmallFile) != of_) continue;
+      for (const std::string& entry : names_in_directory(*ops_, store))
+        if (owner_of_leftover(entry)) remove_directory(*ops_, store / entry);
+      remove_directory(*ops_, store);
+    }
+  } catch (const std::exception&) {
+    // Only space is lost.
+  }
+}
+
+std::string info_to_text(const SaveId& save, const CheckpointInfo& info) {
+  Manifest manifest;
+  manifest.step = save.step;
+  manifest.epoch = info.epoch;
+  manifest.world_size = info.world_size;
+  manifest.run_id = info.run_id;
+  manifest.state = info.state;
+  manifest.lineage = info.lineage;
+  manifest.permanent = info.permanent;
+  return serialize_manifest(manifest);
+}
+
+CheckpointInfo info_from_text(const std::string& text) {
+  Manifest manifest = parse_manifest(text);
+  return {manifest.epoch,
+          manifest.world_size,
+          std::move(manifest.run_id),
+          std::move(manifest.state),
+          std::move(manifest.lineage),
+          manifest.permanent};
+}
+
+std::optional<std::string> local_store_id(const fs::path& root) {
+  const fs::path file = fs::absolute(root) / kLocalSavesName;
+  if (!is_there(system_file_ops(), file)) return std::nullopt;
+  std::string text;
+  try {
+    text = text_of_file(file, kMaxSmallFile);
+  } catch (const DamagedError&) {
+    return std::nullopt;
+  }
+  std::string id = text.substr(0, text.find('\n'));
+  // A copy of the directory is another directory.
+  if (!is_store_name(id) || text != fmt::format("{}\n{}\n", id, file.parent_path().string()))
+    return std::nullopt;
+  return id;
+}
+
+std::string make_local_store_id(const fs::path& root, const OwnerTag& owner) {
+  if (auto id = local_store_id(root)) return *id;
+  const fs::path directory = fs::absolute(root);
+  std::string id = new_run_name();
+  put_durable_file(system_file_ops(), directory / kLocalSavesName,
+                   directory / local_saves_draft_name(owner),
+                   fmt::format("{}\n{}\n", id, directory.string()));
+  return id;
+}
+
+}  // namespace ddp::ckpt
