@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/optim/partial_step.h"
+#include "ddp_runtime/parallel/ignored_tensors.h"
 #include "ddp_runtime/parallel/loss_check.h"
 #include "ddp_runtime/parallel/reducer.h"
 #include "ddp_runtime/parallel/same_parameters.h"
@@ -18,10 +19,13 @@
 namespace ddp {
 namespace {
 
-std::vector<NamedTensor> agreed_parameters(const torch::nn::Module& module, comm::Group& group) {
-  auto parameters = named_parameters(module);
+std::vector<NamedTensor> agreed_parameters(const torch::nn::Module& module,
+                                           const IgnoredTensors& ignored, comm::Group& group) {
+  auto parameters = ignored.removed_from(named_parameters(module));
   auto state = parameters;
-  for (auto& buffer : named_buffers(module)) state.push_back(std::move(buffer));
+  for (auto& buffer : ignored.removed_from(named_buffers(module))) {
+    state.push_back(std::move(buffer));
+  }
   require_same_model(group, state);
   broadcast_from_leader(group, state);
   return parameters;
@@ -88,14 +92,19 @@ DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, comm
     : module_(module),
       group_(group),
       options_(options),
-      buffers_(named_buffers(module)),
-      parameters_(std::make_unique<WrappedParameters>(module, agreed_parameters(module, group),
-                                                      options.allow_unused)),
+      ignored_(std::make_unique<IgnoredTensors>(module, options.ignore, group)),
+      buffers_(ignored_->removed_from(named_buffers(module))),
+      parameters_(std::make_unique<WrappedParameters>(
+          module, *ignored_, agreed_parameters(module, *ignored_, group), options.allow_unused)),
       reducer_(std::make_unique<Reducer>(
           group, std::vector<NamedTensor>(parameters_->all().begin(), parameters_->all().end()),
           options)),
       losses_(std::make_unique<LossCheck>(on_a_device(*parameters_))),
-      agreement_(std::make_unique<StepAgreement>(group)) {}
+      agreement_(std::make_unique<StepAgreement>(group)) {
+  for (const auto& [name, tensor] : named_parameters(module)) {
+    if (ignored_->contains(name)) ignored_parameters_.push_back(tensor);
+  }
+}
 
 DistributedDataParallel::~DistributedDataParallel() = default;
 
@@ -111,6 +120,7 @@ GradientStep DistributedDataParallel::begin(int micro_batches, int ranks, std::i
   ++steps_;
   if (steps_ == 1 || compares_parameters()) parameters_->require_same_list();
   if (options_.broadcast_buffers) broadcast_from_leader(group_, buffers_);
+  for (auto& parameter : ignored_parameters_) parameter.mutable_grad().reset();
   reducer_->begin_step();
   losses_->begin_step();
   return {*this, micro_batches, ranks, tag, has_data};
@@ -206,6 +216,11 @@ void DistributedDataParallel::finish_and_apply(torch::optim::Optimizer& optimize
   clock.end_wait();
   partial ? partial->finish() : static_cast<void>(optimizer.step());
   clock.end_update();
+}
+
+bool DistributedDataParallel::ignores(const torch::Tensor& parameter) const noexcept {
+  return std::any_of(ignored_parameters_.begin(), ignored_parameters_.end(),
+                     [&](const torch::Tensor& ignored) { return ignored.is_same(parameter); });
 }
 
 void DistributedDataParallel::mark_on(StepMarks* marks) noexcept {

@@ -40,6 +40,7 @@ class PartialStep;
 namespace ddp {
 
 class DistributedDataParallel;
+class IgnoredTensors;
 class Reducer;
 class LossCheck;
 class StepAgreement;
@@ -128,8 +129,9 @@ void backward(const torch::Tensor& loss, std::span<GradientStep* const> steps,
 
 class DistributedDataParallel {
  public:
-  // Collective. Throws RuntimeError, the same on all ranks, if the models differ. Parameters and
-  // buffers take rank 0's values. `module` and `group` must outlive this object.
+  // Collective. Throws RuntimeError, the same on all ranks, if the models differ, and UsageError
+  // for a list of tensors to ignore that is wrong. Parameters and buffers take rank 0's values.
+  // `module` and `group` must outlive this object.
   DistributedDataParallel(torch::nn::Module& module, comm::Group& group,
                           const DataParallelOptions& options = {});
   DistributedDataParallel(const DistributedDataParallel&) = delete;
@@ -198,6 +200,8 @@ class DistributedDataParallel {
   comm::Group& group() noexcept { return group_; }
   torch::nn::Module& module() noexcept { return module_; }
   std::size_t bucket_count() const noexcept;
+  // Whether this parameter was ignored when this object was created (options.ignore).
+  bool ignores(const torch::Tensor& parameter) const noexcept;
 
   // The buckets depend on the order in which the first step's gradients became ready, and the exact
   // bits of a sum over more than two ranks depend on the buckets. So a checkpoint must keep this
@@ -235,6 +239,8 @@ class DistributedDataParallel {
   torch::nn::Module& module_;
   comm::Group& group_;
   DataParallelOptions options_;
+  std::unique_ptr<IgnoredTensors> ignored_;
+  std::vector<torch::Tensor> ignored_parameters_;
   std::vector<NamedTensor> buffers_;
   std::unique_ptr<WrappedParameters> parameters_;
   std::unique_ptr<Reducer> reducer_;

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "ddp_runtime/parallel/bucket_plan.h"
 #include "ddp_runtime/parallel/comm_hook.h"
@@ -30,6 +32,20 @@ struct DataParallelOptions {
 
   // Before each step, buffers (such as running means) take rank 0's values.
   bool broadcast_buffers = true;
+
+  // Parameters and buffers that the replica leaves alone, because each rank has its own, or because
+  // other code keeps them in step. An entry is a full name, or the beginning of names followed by a
+  // '*': "head.bias", "head.*". All ranks must give the same list.
+  //
+  // These parameters are neither broadcast nor compared, and may differ in shape, or be on some
+  // ranks only. Their gradients are not averaged: each rank has that of its own share of the mean,
+  // so the sum over the ranks would be the average. begin_step() discards them like the others.
+  // Clip and unscale gradients without them, or ranks would treat the averaged ones differently.
+  //
+  // A checkpoint has rank 0's values and optimizer state of ignored tensors, so all ranks must
+  // have them in the same shape, and all resume with those. ddp::train::evaluate() takes rank 0's
+  // buffers. The trainer accepts no such list.
+  std::vector<std::string> ignore = {};
 
   // If a loss is not finite, the run stops on all ranks with an error that names the rank: before
   // the update on CPUs; on a device in the next step, because reading the loss would wait for it.

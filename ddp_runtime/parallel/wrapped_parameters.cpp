@@ -29,9 +29,12 @@ const NamedTensor* find_parameter(std::span<const NamedTensor> parameters,
 
 }  // namespace
 
-WrappedParameters::WrappedParameters(const torch::nn::Module& module,
+WrappedParameters::WrappedParameters(const torch::nn::Module& module, const IgnoredTensors& ignored,
                                      std::vector<NamedTensor> parameters, bool may_freeze)
-    : module_(module), parameters_(std::move(parameters)), may_freeze_(may_freeze) {
+    : module_(module),
+      ignored_(ignored),
+      parameters_(std::move(parameters)),
+      may_freeze_(may_freeze) {
   for (const auto& [name, tensor] : parameters_) {
     facts_.push_back(
         {tensor.requires_grad(), tensor.scalar_type(), tensor.device(), tensor.sizes().vec()});
@@ -61,7 +64,7 @@ void WrappedParameters::require_as_wrapped() const {
 }
 
 void WrappedParameters::require_same_list() const {
-  const auto now = named_parameters(module_);
+  const auto now = ignored_.removed_from(named_parameters(module_));
   for (std::size_t i = 0; i < now.size(); ++i) {
     if (i < parameters_.size() && now[i].tensor.is_same(parameters_[i].tensor)) continue;
     if (find_parameter(parameters_, now[i].tensor) == nullptr) {

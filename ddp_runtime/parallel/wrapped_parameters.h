@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "ddp_runtime/parallel/ignored_tensors.h"
 #include "ddp_runtime/parallel/replica.h"
 
 namespace ddp {
@@ -16,9 +17,9 @@ namespace ddp {
 class WrappedParameters {
  public:
   // `may_freeze`: a parameter may stop requiring gradients, because it may be unused anyway. The
-  // module must outlive this object.
-  WrappedParameters(const torch::nn::Module& module, std::vector<NamedTensor> parameters,
-                    bool may_freeze);
+  // module and `ignored` must outlive this object.
+  WrappedParameters(const torch::nn::Module& module, const IgnoredTensors& ignored,
+                    std::vector<NamedTensor> parameters, bool may_freeze);
 
   std::span<const NamedTensor> all() const noexcept { return parameters_; }
 
@@ -38,6 +39,7 @@ class WrappedParameters {
   };
 
   const torch::nn::Module& module_;
+  const IgnoredTensors& ignored_;
   std::vector<NamedTensor> parameters_;
   std::vector<Facts> facts_;  // at the time of wrapping
   bool may_freeze_;

@@ -39,6 +39,8 @@ const TrainOptions& require_possible(const TrainOptions& o) {
          "gradients are sent to servers, not reduced in buckets");
   refuse(o.channels_last, "--channels-last",
          "the parameter server keeps weights in the order of their dimensions");
+  refuse(!o.parallel.ignore.empty(), "parallel.ignore",
+         "the parameter server keeps all parameters");
   refuse(o.parallel.static_graph, "static_graph", "asynchronous training does not use the graph");
   return o;
 }

@@ -27,6 +27,13 @@ constexpr std::size_t kMaxCharacters = 300;  // of an error of the device in a n
 
 DataParallelOptions parallel_options(const TrainOptions& options) {
   auto parallel = options.parallel;
+  // It evaluates, clips and unscales the model that all ranks have in common.
+  if (!parallel.ignore.empty()) {
+    throw UsageError(fmt::format(
+        "the trainer cannot leave '{}' to each rank (parallel.ignore); write a loop of your own, "
+        "see docs/own_loop.md",
+        parallel.ignore.front()));
+  }
   if (options.on_nan == OnNan::skip) parallel.check_loss = false;  // LossWatch checks it
   return parallel;
 }

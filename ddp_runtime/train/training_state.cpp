@@ -145,15 +145,28 @@ TrainingState::TrainingState(comm::Group& group, torch::nn::Module& module,
       optimizer_state_(std::make_unique<OptimizerStates>(optimizers_, named_parameters(module_))),
       loaded_orders_(std::max<std::size_t>(1, replicas_.size())),
       generators_(generator_devices(module)) {
-  for (const auto& parameter : named_parameters(module_)) {
-    parameters_.insert("model/" + parameter.name);
+  for (const auto& [name, tensor] : named_parameters(module_)) {
+    parameters_.insert("model/" + name);
+    const auto& parameter = tensor;
+    if (std::any_of(replicas_.begin(), replicas_.end(),
+                    [&](const auto* replica) { return replica->ignores(parameter); })) {
+      ignored_.push_back(name);
+    }
   }
 }
 
 TrainingState::~TrainingState() = default;
 
-bool TrainingState::is_replicated(const std::string& array) const {
+bool TrainingState::is_trained(const std::string& array) const {
   return array.starts_with(kOptimizer) || parameters_.contains(array);
+}
+
+bool TrainingState::is_replicated(const std::string& array) const {
+  const auto belongs_to = [&](const std::string& parameter) {
+    return array == "model/" + parameter ||
+           array.starts_with(fmt::format("{}{}/", kOptimizer, parameter));
+  };
+  return is_trained(array) && std::none_of(ignored_.begin(), ignored_.end(), belongs_to);
 }
 
 bool TrainingState::has_masters() const {
@@ -230,7 +243,7 @@ torch::ScalarType TrainingState::type_in(const ckpt::Checkpoint& checkpoint,
                                          const std::string& name,
                                          const torch::Tensor& tensor) const {
   const auto* const stored = checkpoint.find(name);
-  const bool is_short = stored != nullptr && has_masters() && is_replicated(name) &&
+  const bool is_short = stored != nullptr && has_masters() && is_trained(name) &&
                         tensor.scalar_type() == torch::kFloat32;
   if (is_short && stored->dtype == ckpt::DType::bfloat16) return torch::kBFloat16;
   if (is_short && stored->dtype == ckpt::DType::float16) return torch::kHalf;

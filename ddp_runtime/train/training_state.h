@@ -88,8 +88,8 @@ class TrainingState {
   std::vector<NamedTensor> collect();
 
   // Whether every rank has the same bytes of this array between two steps, so that any rank may
-  // save it. Buffers (the statistics of BatchNorm) differ between ranks; rank 0's buffers are
-  // saved.
+  // save it. Buffers (the statistics of BatchNorm) differ between ranks, and so do parameters that
+  // their replica ignores; those of rank 0 are saved.
   bool is_replicated(const std::string& array) const;
 
   // Collective, before the first step. On rank 0, calls `fill` with the parameters and buffers of
@@ -108,6 +108,7 @@ class TrainingState {
   const UserState& user() const noexcept { return user_; }
 
  private:
+  bool is_trained(const std::string& array) const;
   void add_masters(std::vector<NamedTensor>& tensors) const;
   bool has_masters() const;
   torch::ScalarType type_in(const ckpt::Checkpoint& checkpoint, const std::string& name,
@@ -124,6 +125,7 @@ class TrainingState {
   std::vector<torch::optim::Optimizer*> optimizers_;
   std::unique_ptr<OptimizerStates> optimizer_state_;
   std::unordered_set<std::string> parameters_;  // by array name
+  std::vector<std::string> ignored_;            // parameters that their replica ignores
   // By replica, at least one: see DistributedDataParallel::gradient_order.
   std::vector<std::vector<std::int64_t>> loaded_orders_;
   std::vector<torch::Device> generators_;  // of the host and of the model's device

@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/errors.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
@@ -98,6 +99,17 @@ inline void expect_close(const std::map<std::string, torch::Tensor>& a,
 inline std::string error_of_three_ranks(const std::function<void(comm::Group&)>& body) {
   return error_of(
       [&] { test::run_ranks(3, body, {.limits = {.timeout = std::chrono::seconds(10)}}); });
+}
+
+// Runs `body` on three ranks, each of which must throw the same text; returns it.
+inline std::string error_on_each_of_three_ranks(const std::function<void(comm::Group&)>& body) {
+  std::vector<std::string> texts(3);
+  error_of_three_ranks([&](comm::Group& group) {
+    texts[static_cast<std::size_t>(group.rank())] = error_of([&] { body(group); });
+    group.barrier().wait();  // keeps every rank here until all have thrown
+  });
+  for (const auto& text : texts) EXPECT_EQ(text, texts[0]);
+  return texts[0];
 }
 
 }  // namespace ddp::test

@@ -104,6 +104,8 @@ TEST_F(Asynchronous, RefusesOptionsThatNeedAllGradientsAtOnce) {
            {"cannot be combined with loss scaling:", [](auto& o) { o.loss_scale = 8; }},
            {"cannot be combined with loss scaling:",
             [](auto& o) { o.precision = amp::Precision::fp16; }},
+           {"cannot be combined with parallel.ignore:",
+            [](auto& o) { o.parallel.ignore = {"fc1.*"}; }},
            {"cannot be combined with static_graph:",
             [](auto& o) { o.parallel.static_graph = true; }},
            {"cannot be combined with --comm-hook:",

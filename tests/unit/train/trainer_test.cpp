@@ -428,6 +428,12 @@ TEST_F(Training, MinimizesACustomLoss) {
           "the loss must be one number, the mean over the batch, not a tensor of shape [8, 6]"));
 }
 
+TEST_F(Training, RefusesParametersThatEachRankKeeps) {
+  auto o = options(2);
+  o.parallel.ignore = {"fc1.*"};
+  EXPECT_THAT(error_of([&] { run(2, o); }), HasSubstr("the trainer cannot leave 'fc1.*' to each"));
+}
+
 // A checkpoint's arrays come from several ranks, so the ranks must agree.
 TEST(TrainingState, IsNotCollectedFromRanksThatDiffer) {
   const auto error = error_of([] {
@@ -444,6 +450,32 @@ TEST(TrainingState, IsNotCollectedFromRanksThatDiffer) {
     });
   });
   EXPECT_THAT(error, HasSubstr("rank 1 (first in 'bias') differs from rank 0;"));
+}
+
+// Only one rank's values of what differs between ranks can be saved.
+TEST(TrainingState, HasIgnoredParametersAndTheirOptimizerStateFromRankZero) {
+  test::run_ranks(2, [](comm::Group& group) {
+    auto layer = test::on_test_device(torch::nn::Linear(2, 2));
+    DataParallelOptions options;
+    options.ignore = {"bias"};
+    DistributedDataParallel replica(*layer, group, options);
+    torch::optim::SGD optimizer(layer->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    auto step = replica.begin_step();
+    step.backward(layer->forward(test::on_test_device(torch::ones({1, 2}))).sum());
+    step.apply(optimizer);
+    const torch::NoGradGuard no_grad;
+    if (group.rank() == 1) layer->bias.add_(1);
+    const UserState user;
+    TrainingState state(group, *layer, optimizer, &replica, user);
+    std::vector<std::string> from_rank_zero;
+    for (const auto& array : state.collect()) {
+      if (!state.is_replicated(array.name)) from_rank_zero.push_back(array.name);
+    }
+    EXPECT_THAT(from_rank_zero,
+                testing::IsSupersetOf({"model/bias", "optim/bias/momentum_buffer"}));
+    EXPECT_THAT(from_rank_zero, testing::Not(testing::Contains("model/weight")));
+    EXPECT_THAT(from_rank_zero, testing::Not(testing::Contains("optim/weight/momentum_buffer")));
+  });
 }
 
 }  // namespace
