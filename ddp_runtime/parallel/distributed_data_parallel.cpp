@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/optim/partial_step.h"
+#include "ddp_runtime/parallel/followed_buffers.h"
 #include "ddp_runtime/parallel/ignored_tensors.h"
 #include "ddp_runtime/parallel/loss_check.h"
 #include "ddp_runtime/parallel/reducer.h"
@@ -93,7 +94,7 @@ DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, comm
       group_(group),
       options_(options),
       ignored_(std::make_unique<IgnoredTensors>(module, options.ignore, group)),
-      buffers_(ignored_->removed_from(named_buffers(module))),
+      buffers_(std::make_unique<FollowedBuffers>(module, *ignored_)),
       parameters_(std::make_unique<WrappedParameters>(
           module, *ignored_, agreed_parameters(module, *ignored_, group), options.allow_unused)),
       reducer_(std::make_unique<Reducer>(
@@ -119,11 +120,28 @@ GradientStep DistributedDataParallel::begin(int micro_batches, int ranks, std::i
   parameters_->require_as_wrapped();
   ++steps_;
   if (steps_ == 1 || compares_parameters()) parameters_->require_same_list();
-  if (options_.broadcast_buffers) broadcast_from_leader(group_, buffers_);
+  if (options_.broadcast_buffers && group_.size() > 1) follow_buffers(micro_batches, tag);
   for (auto& parameter : ignored_parameters_) parameter.mutable_grad().reset();
   reducer_->begin_step();
   losses_->begin_step();
   return {*this, micro_batches, ranks, tag, has_data};
+}
+
+// See Note [Buffers that are added later].
+void DistributedDataParallel::follow_buffers(int micro_batches, std::int64_t tag) {
+  buffers_->broadcast(group_);
+  const auto change = buffers_->update();
+  if (!change) return;
+  agreement_->ask({.step = steps_,
+                   .micro_batches = micro_batches,
+                   .tag = tag,
+                   .buffers = buffers_->fingerprint()});
+  if (agreement_->holds()) return buffers_->broadcast(group_);
+  throw RuntimeError(fmt::format(
+      "the buffers of the model on rank {} changed before step {} ({}), but not in the same way on "
+      "all ranks; register the same buffers on all ranks, between the same two steps, or list them "
+      "in DataParallelOptions::ignore",
+      group_.rank(), steps_, *change));
 }
 
 // Whether this step's agreement includes a checksum of the parameters.

@@ -40,6 +40,7 @@ class PartialStep;
 namespace ddp {
 
 class DistributedDataParallel;
+class FollowedBuffers;
 class IgnoredTensors;
 class Reducer;
 class LossCheck;
@@ -140,6 +141,8 @@ class DistributedDataParallel {
 
   // Collective if the module has buffers to broadcast. `tag` is any number that must be the same on
   // all ranks in this step, such as the position in the data: if it is not, backward() throws.
+  // Buffers that were registered since the last step follow rank 0 from here on; if the ranks
+  // registered different ones, all ranks throw RuntimeError, here or in backward().
   // Throws RuntimeError naming the parameter if one was added, frozen, unfrozen or converted since
   // this object was created. Throws RuntimeError on several ranks if the last backward() of the
   // previous step ended with an exception before all gradients were averaged: its collectives may
@@ -227,6 +230,7 @@ class DistributedDataParallel {
   friend class GradientStep;
 
   GradientStep begin(int micro_batches, int ranks, std::int64_t tag, bool has_data);
+  void follow_buffers(int micro_batches, std::int64_t tag);
   void ask(const GradientStep& step);
   void finish();
   void require_agreement();
@@ -241,7 +245,7 @@ class DistributedDataParallel {
   DataParallelOptions options_;
   std::unique_ptr<IgnoredTensors> ignored_;
   std::vector<torch::Tensor> ignored_parameters_;
-  std::vector<NamedTensor> buffers_;
+  std::unique_ptr<FollowedBuffers> buffers_;
   std::unique_ptr<WrappedParameters> parameters_;
   std::unique_ptr<Reducer> reducer_;
   std::unique_ptr<LossCheck> losses_;

@@ -26,7 +26,14 @@ std::string describe(const NamedTensor& t) {
                      t.tensor.requires_grad() ? "" : ", frozen");
 }
 
-// FNV-1a, 64 bits.
+std::vector<std::string> describe(std::span<const NamedTensor> tensors) {
+  std::vector<std::string> lines;
+  lines.reserve(tensors.size());
+  for (const auto& tensor : tensors) lines.push_back(describe(tensor));
+  return lines;
+}
+
+// FNV-1a, of whose 64 bits the sign is left out.
 std::int64_t hash_of(std::span<const std::string> lines) {
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (const auto& line : lines) {
@@ -34,7 +41,7 @@ std::int64_t hash_of(std::span<const std::string> lines) {
       hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
     }
   }
-  return static_cast<std::int64_t>(hash);
+  return static_cast<std::int64_t>(hash >> 1);
 }
 
 [[noreturn]] void throw_first_difference(const std::vector<std::string>& leader,
@@ -98,11 +105,12 @@ std::vector<NamedTensor> named_buffers(const torch::nn::Module& module) {
   return defined_once(module.named_buffers());
 }
 
-void require_same_model(comm::Group& group, std::span<const NamedTensor> tensors) {
-  std::vector<std::string> mine;
-  mine.reserve(tensors.size());
-  for (const auto& tensor : tensors) mine.push_back(describe(tensor));
+std::int64_t fingerprint_of(std::span<const NamedTensor> tensors) {
+  return hash_of(describe(tensors));
+}
 
+void require_same_model(comm::Group& group, std::span<const NamedTensor> tensors) {
+  const auto mine = describe(tensors);
   std::int64_t hash = hash_of(mine);
   std::vector<std::int64_t> hashes(static_cast<std::size_t>(group.size()));
   group.all_gather(comm::buffer_of(hash), comm::buffer_of(std::span(hashes)), "model hash").wait();

@@ -4,6 +4,7 @@
 
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,10 @@ struct NamedTensor {
 // Parameters in registration order; shared (tied) ones are listed once, under their first name.
 std::vector<NamedTensor> named_parameters(const torch::nn::Module& module);
 std::vector<NamedTensor> named_buffers(const torch::nn::Module& module);
+
+// Not negative. The same on two ranks if names, shapes, types, strides and requires_grad are; if
+// they differ, only with a probability of 2^-63.
+std::int64_t fingerprint_of(std::span<const NamedTensor> tensors);
 
 // Compares names, shapes, types, strides and requires_grad over all ranks. If they differ, every
 // rank throws the same RuntimeError, which names the difference and the rank.

@@ -23,7 +23,8 @@ std::uint64_t mix(std::uint64_t hash, std::int64_t value) {
 }
 
 std::int64_t word_of(const StepFacts& facts, std::uint64_t history) {
-  const std::uint64_t hash = mix(mix(mix(history, facts.step), facts.micro_batches), facts.tag);
+  std::uint64_t hash = mix(mix(mix(history, facts.step), facts.micro_batches), facts.tag);
+  if (facts.buffers != 0) hash = mix(hash, facts.buffers);
   return static_cast<std::int64_t>(hash >> 1);  // so that its negative is representable
 }
 

@@ -20,6 +20,7 @@ struct StepFacts {
   std::int64_t tag = 0;  // set by the program, such as the position in the data
   bool loss_is_finite = true;
   std::int64_t loss_step = 0;   // the step of that loss: this one or, on a device, the previous one
+  std::int64_t buffers = 0;     // fingerprint, in an agreement about buffers that were added
   std::int64_t parameters = 0;  // checksum, in steps that compare parameters
 };
 
