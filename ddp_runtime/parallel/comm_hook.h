@@ -35,8 +35,8 @@
 
 namespace ddp {
 
-// The awaitable that all_reduce() returns. Its collective has already started, so several can be in
-// flight.
+// The awaitable that a collective of GradientBucket returns. Its collective has already started, so
+// several can be in flight.
 class Sent {
  public:
   explicit Sent(comm::Work work) : work_(std::move(work)) {}
@@ -88,13 +88,21 @@ class GradientBucket {
   // Starts summing `data` over the ranks, in place. `data` must be contiguous and have the same
   // size on all ranks.
   Sent all_reduce(const torch::Tensor& data);
+  // Starts sending part r of `input` to rank r, and receiving part r of `output` from it: the parts
+  // have the same size. `output` and `input` must be contiguous and must not overlap.
+  Sent all_to_all(const torch::Tensor& output, const torch::Tensor& input);
+  // Starts collecting the ranks' inputs in `output`, in rank order. Both must be contiguous.
+  Sent all_gather(const torch::Tensor& output, const torch::Tensor& input);
 
-  // Number of bytes reduced so far.
+  // Number of bytes reduced so far. all_to_all and all_gather count half of their larger tensor,
+  // because an all_reduce of it would send twice as much.
   std::size_t bytes() const noexcept { return bytes_; }
   // The time from the start of the first collective to the end of the last one that is done.
   profile::Interval communication() const;
 
  private:
+  Sent note(comm::Work work, std::size_t bytes);
+
   comm::Group& group_;
   std::string name_;
   std::int64_t pass_;

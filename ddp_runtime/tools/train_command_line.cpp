@@ -141,9 +141,10 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
   app.add_option("--bucket-mb", c.bucket_mb, "Size of gradient buckets in MiB")
       ->check(size_in_mib())
       ->capture_default_str();
-  app.add_option("--comm-hook", c.comm_hook,
-                 "Gradient compression: off, fp16, bf16, powersgd or powersgd:RANK; noop sends "
-                 "nothing (for measuring only)")
+  app.add_option(
+         "--comm-hook", c.comm_hook,
+         "Gradient compression: off, fp16, bf16, bf16-fp32, powersgd or powersgd:RANK; noop sends "
+         "nothing (for measuring only)")
       ->capture_default_str();
   app.add_flag(
       "--deterministic", c.deterministic,

@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdint>
 #include <memory>
 
 #include "base/errors.h"
@@ -29,7 +30,8 @@ HookTask in_type(GradientBucket& bucket, torch::ScalarType type, double factor) 
 
 [[noreturn]] void throw_unknown(std::string_view name) {
   throw UsageError(fmt::format(
-      "--comm-hook must be fp16, bf16, powersgd, powersgd:RANK (1 to 64), noop or off, not '{}'",
+      "--comm-hook must be fp16, bf16, bf16-fp32, powersgd, powersgd:RANK (1 to 64), noop or off, "
+      "not '{}'",
       name));
 }
 
@@ -57,6 +59,21 @@ HookTask bf16(GradientBucket& bucket) {
   return in_type(bucket, torch::kBFloat16, 1);
 }
 
+HookTask bf16_summed_in_fp32(GradientBucket& bucket) {
+  const auto& gradients = bucket.tensor();
+  const std::int64_t elements = gradients.numel();
+  const std::int64_t ranks = bucket.group().size();
+  const std::int64_t part = (elements + ranks - 1) / ranks;
+  const auto rounded = torch::zeros({ranks * part}, gradients.options().dtype(torch::kBFloat16));
+  rounded.narrow(0, 0, elements).copy_(gradients);
+  const auto received = torch::empty_like(rounded);
+  co_await bucket.all_to_all(received, rounded);
+  const auto sum = received.view({ranks, part}).to(torch::kFloat32).sum(0).to(torch::kBFloat16);
+  co_await bucket.all_gather(rounded, sum);
+  // cppcheck-suppress missingReturn  ; a coroutine
+  gradients.copy_(rounded.narrow(0, 0, elements));
+}
+
 HookTask none(GradientBucket&) {
   co_return;
 }
@@ -66,6 +83,7 @@ CommHook by_name(std::string_view name) {
   if (name.empty() || name == "off") return {};
   if (name == "fp16") return fp16;
   if (name == "bf16") return bf16;
+  if (name == "bf16-fp32") return bf16_summed_in_fp32;
   if (name == "noop") return none;
   if (name == kPowerSgd) return power_sgd(name, {});
   if (name.starts_with("powersgd:") && name.size() > kPowerSgd.size() + 1) {

@@ -19,12 +19,18 @@ namespace ddp::hooks {
 HookTask fp16(GradientBucket& bucket);
 HookTask bf16(GradientBucket& bucket);
 
+// Sends as many bytes as bf16(), but sums in float32: each rank receives its part of the bucket
+// from all ranks, adds it up, and sends the sum to all in bf16. So a gradient is rounded twice on
+// any number of ranks, and small contributions are not lost beside large ones. bf16() rounds after
+// every addition, so that its error grows with the number of ranks.
+HookTask bf16_summed_in_fp32(GradientBucket& bucket);
+
 // Sends nothing: each rank trains alone, with only its share of the average. Shows how long a step
 // would take if communication were free. For measurements only; set check_parameters_every to 0.
 HookTask none(GradientBucket& bucket);
 
-// "fp16", "bf16", "powersgd" or "powersgd:RANK", "noop"; empty or "off" means no hook. Throws
-// UsageError for anything else.
+// "fp16", "bf16", "bf16-fp32" (bf16_summed_in_fp32), "powersgd" or "powersgd:RANK", "noop"; empty
+// or "off" means no hook. Throws UsageError for anything else.
 CommHook by_name(std::string_view name);
 
 }  // namespace ddp::hooks

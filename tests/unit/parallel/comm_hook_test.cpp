@@ -6,6 +6,7 @@
 
 #include <limits>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "base/errors.h"
@@ -189,6 +190,76 @@ TEST(Fp16, KeepsSmallGradientsOnManyRanks) {
   });
 }
 
+// The average of [elements] gradients, of which rank r has rows[r], as a hook computes it.
+torch::Tensor average_with(const CommHook& hook, const std::vector<torch::Tensor>& rows) {
+  std::vector<torch::Tensor> averages(rows.size());
+  test::run_ranks(static_cast<int>(rows.size()), [&](comm::Group& group) {
+    const auto rank = static_cast<std::size_t>(group.rank());
+    auto layer = test::on_test_device(
+        torch::nn::Linear(torch::nn::LinearOptions(rows[0].numel(), 1).bias(false)));
+    DistributedDataParallel replica(*layer, group, {.buckets = {}, .hook = hook});
+    auto step = replica.begin_step();
+    step.backward((layer->weight * test::on_test_device(rows[rank])).sum());
+    averages[rank] = layer->weight.grad().cpu().clone().view({-1});
+    if (rank != 0 || test::on_device()) return;
+    // The last part of the bucket is filled up.
+    const std::size_t parts = (static_cast<std::size_t>(rows[0].numel()) - 1) / rows.size() + 1;
+    EXPECT_LE(replica.communication().at(0).bytes, 2 * parts * rows.size());
+  });
+  expect_same_bits(averages);
+  return averages[0];
+}
+
+std::vector<torch::Tensor> random_rows(int ranks, std::int64_t elements) {
+  std::vector<torch::Tensor> rows;
+  for (int rank = 0; rank < ranks; ++rank) {
+    rows.push_back(seeded(rank, [&] { return torch::randn({elements}) + 1; }));
+  }
+  return rows;
+}
+
+torch::Tensor exact_average(const std::vector<torch::Tensor>& rows) {
+  return torch::stack(rows).to(torch::kFloat64).mean(0);
+}
+
+class SumInFp32 : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (test::on_device() && GetParam() > 4) GTEST_SKIP() << "the fake device has 4 devices";
+  }
+};
+
+// Each gradient is rounded to bf16, and so is their average: both by at most 1 / 256.
+TEST_P(SumInFp32, IsRoundedTwiceOnAnyNumberOfRanks) {
+  for (const std::int64_t elements : {1, 7, 1000}) {
+    const auto rows = random_rows(GetParam(), elements);
+    const auto exact = exact_average(rows);
+    const auto sizes = torch::stack(rows).to(torch::kFloat64).abs().mean(0);
+    const auto error = (average_with(hooks::bf16_summed_in_fp32, rows) - exact).abs();
+    EXPECT_TRUE((error <= 1.01 * (sizes + exact.abs()) / 256).all().item<bool>()) << elements;
+  }
+}
+
+TEST_P(SumInFp32, IsCloserThanASumInBf16) {
+  const auto rows = random_rows(GetParam(), 1000);
+  const auto exact = exact_average(rows);
+  const double in_fp32 = relative_error(average_with(hooks::bf16_summed_in_fp32, rows), exact);
+  const double in_bf16 = relative_error(average_with(hooks::bf16, rows), exact);
+  RecordProperty("in_fp32", std::to_string(in_fp32));
+  RecordProperty("in_bf16", std::to_string(in_bf16));
+  EXPECT_LT(in_fp32, GetParam() == 2 ? 1.001 * in_bf16 : 0.9 * in_bf16);
+}
+
+// Beside 256, bf16 has no place for a one.
+TEST_P(SumInFp32, KeepsSmallContributionsBesideALargeOne) {
+  auto rows = std::vector<torch::Tensor>(static_cast<std::size_t>(GetParam()), torch::ones({50}));
+  rows[0] = torch::full({50}, 256.0);
+  EXPECT_LT(relative_error(average_with(hooks::bf16_summed_in_fp32, rows), exact_average(rows)),
+            1.01 / 256);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, SumInFp32, testing::Values(2, 3, 4, 8, 16));
+
 CommHook power_sgd(const hooks::PowerSgdOptions& options, int ranks = kRanks) {
   auto states = std::make_shared<std::vector<hooks::PowerSgd>>();
   for (int rank = 0; rank < ranks; ++rank) states->emplace_back(options);
@@ -308,7 +379,8 @@ TEST(PowerSgd, KeepsItsErrorWithoutTheLossScale) {
 
 TEST(CommHook, IsFoundByItsName) {
   for (const char* name : {"", "off"}) EXPECT_FALSE(hooks::by_name(name));
-  for (const char* name : {"fp16", "bf16", "noop", "powersgd", "powersgd:1", "powersgd:64"}) {
+  for (const char* name :
+       {"fp16", "bf16", "bf16-fp32", "noop", "powersgd", "powersgd:1", "powersgd:64"}) {
     EXPECT_TRUE(hooks::by_name(name)) << name;
   }
   for (const char* name : {"fp8", "powersgd:", "powersgd:0", "powersgd:65", "powersgd:2x", "BF16",
