@@ -13,6 +13,7 @@
 #include "ddp_runtime/parallel/loss_check.h"
 #include "ddp_runtime/parallel/reducer.h"
 #include "ddp_runtime/parallel/same_parameters.h"
+#include "ddp_runtime/parallel/sparse_gradients.h"
 #include "ddp_runtime/parallel/step_agreement.h"
 #include "ddp_runtime/parallel/sync_batch_norm.h"
 #include "ddp_runtime/parallel/wrapped_parameters.h"
@@ -24,12 +25,29 @@ std::vector<NamedTensor> agreed_parameters(const torch::nn::Module& module,
                                            const IgnoredTensors& ignored, comm::Group& group) {
   auto parameters = ignored.removed_from(named_parameters(module));
   auto state = parameters;
+  const auto sparse = sparse_weights(module);
+  for (auto& [name, tensor] : state) {
+    if (sparse.contains(tensor.unsafeGetTensorImpl())) name += " (sparse gradient)";
+  }
   for (auto& buffer : ignored.removed_from(named_buffers(module))) {
     state.push_back(std::move(buffer));
   }
   require_same_model(group, state);
   broadcast_from_leader(group, state);
   return parameters;
+}
+
+// Those whose gradients are sparse, or the others.
+std::vector<NamedTensor> with_gradients(const torch::nn::Module& module,
+                                        const WrappedParameters& parameters, bool sparse) {
+  const auto weights = sparse_weights(module);
+  std::vector<NamedTensor> chosen;
+  for (const auto& parameter : parameters.all()) {
+    if (weights.contains(parameter.tensor.unsafeGetTensorImpl()) == sparse) {
+      chosen.push_back(parameter);
+    }
+  }
+  return chosen;
 }
 
 bool on_a_device(const WrappedParameters& parameters) {
@@ -97,9 +115,8 @@ DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, comm
       buffers_(std::make_unique<FollowedBuffers>(module, *ignored_)),
       parameters_(std::make_unique<WrappedParameters>(
           module, *ignored_, agreed_parameters(module, *ignored_, group), options.allow_unused)),
-      reducer_(std::make_unique<Reducer>(
-          group, std::vector<NamedTensor>(parameters_->all().begin(), parameters_->all().end()),
-          options)),
+      reducer_(std::make_unique<Reducer>(group, with_gradients(module, *parameters_, false),
+                                         with_gradients(module, *parameters_, true), options)),
       losses_(std::make_unique<LossCheck>(on_a_device(*parameters_))),
       agreement_(std::make_unique<StepAgreement>(group)) {
   for (const auto& [name, tensor] : named_parameters(module)) {

@@ -77,8 +77,9 @@ class GradientStep {
   // update the parameters of each bucket when its gradients are reduced, while later buckets are
   // still being reduced. Parameters of the optimizer that are not the replica's are updated last.
   // The update comes after all gradients, as in apply(), for any other optimizer, with
-  // communication hooks, with allow_unused, in the first step of a static graph, with a single
-  // rank, and if PartialStep (optim/partial_step.h) refuses. Ranks may mix both ways.
+  // communication hooks, with sparse gradients, with allow_unused, in the first step of a static
+  // graph, with a single rank, and if PartialStep (optim/partial_step.h) refuses. Ranks may mix
+  // both ways.
   //
   // Not for steps that need all gradients before the update, to clip them or to undo a loss scale.
   //

@@ -66,10 +66,11 @@ void require_types_that_can_be_summed(const std::vector<NamedTensor>& parameters
 }  // namespace
 
 Reducer::Reducer(comm::Group& group, std::vector<NamedTensor> parameters,
-                 const DataParallelOptions& options)
+                 std::vector<NamedTensor> sparse, const DataParallelOptions& options)
     : group_(group),
       options_(options),
       parameters_(trainable(std::move(parameters))),
+      sparse_(group, trainable(std::move(sparse))),
       plan_(plan_for(parameters_, reverse_order(parameters_.size()), options.buckets)),
       order_(plan_),
       device_(device_of(parameters_)),
@@ -98,6 +99,7 @@ void Reducer::add_hook(std::size_t index) {
 
 void Reducer::begin_step() {
   for (auto& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+  sparse_.discard();
   std::fill(used_.begin(), used_.end(), std::uint8_t{0});
   if (knowledge_ == Knowledge::order_recorded) rebuild();
 }
@@ -108,6 +110,7 @@ void Reducer::begin_pass() {
   waited_ = 0;
   if (hook_) hook_->reset();
   gradients_left_ = gradients_of_;
+  has_data_ = true;
   if (knowledge_ == Knowledge::none) ready_order_.clear();
   armed_ = true;
 }
@@ -142,6 +145,7 @@ void Reducer::arm_without_data() {
   if (!store_) return;
   const std::lock_guard lock(mutex_);
   begin_pass();
+  has_data_ = false;
   settle_missing();
 }
 
@@ -160,8 +164,9 @@ void Reducer::take_gradient(std::size_t index) {
   if (gradient.is_same(window)) return;
   if (gradient.layout() != torch::kStrided) {
     throw RuntimeError(fmt::format(
-        "parameter '{}' has a sparse gradient, which cannot be averaged over the ranks; "
-        "build its layer without sparse gradients (torch::nn::EmbeddingOptions::sparse)",
+        "parameter '{}' has a sparse gradient, which can be averaged over the ranks only for the "
+        "weight of a torch::nn::Embedding or EmbeddingBag that was built with it before "
+        "DistributedDataParallel (EmbeddingOptions::sparse)",
         parameters_[index].name));
   }
   if (device_) return;
@@ -291,10 +296,9 @@ bool Reducer::end_backward() {
   if (!store_) return false;
   armed_ = false;
   spans_.clear();
-  const auto missing = order_.missing();
-  if (!missing.empty() && !may_miss_gradients()) throw RuntimeError(describe_missing(missing));
+  if (!may_miss_gradients()) require_gradients();
   settle_missing();
-  if (hook_ || tracks_use()) return false;
+  if (hook_ || tracks_use() || !sparse_.empty()) return false;
   publish_gradients();
   return true;
 }
@@ -320,6 +324,7 @@ void Reducer::finish() {
     used_ = *use_map_;
   }
   publish_gradients();
+  for (auto& span : sparse_.reduce()) spans_.push_back(std::move(span));
   learn_order();
 }
 
@@ -430,16 +435,29 @@ void Reducer::rebuild() {
   store_ = std::make_unique<BucketStore>(group_, tensors_of(parameters_), plan_);
 }
 
-std::string Reducer::describe_missing(const std::vector<std::size_t>& missing) const {
+void Reducer::require_gradients() const {
+  const auto missing = missing_names();
+  if (!missing.empty()) throw RuntimeError(describe_missing(missing));
+}
+
+// Of parameters that got no gradient in this pass.
+std::vector<std::string> Reducer::missing_names() const {
   std::vector<std::string> names;
-  for (std::size_t i = 0; i < std::min<std::size_t>(missing.size(), 8); ++i) {
-    names.push_back(parameters_[missing[i]].name);
-  }
+  for (const std::size_t index : order_.missing()) names.push_back(parameters_[index].name);
+  // A static graph may lack these: what each rank has used may change.
+  if (!has_data_ || options_.static_graph) return names;
+  for (auto& name : sparse_.missing()) names.push_back(std::move(name));
+  return names;
+}
+
+std::string Reducer::describe_missing(const std::vector<std::string>& missing) const {
+  constexpr std::size_t kMaxNamed = 8;
+  const std::span named(missing.data(), std::min(missing.size(), kMaxNamed));
   return fmt::format(
       "no gradient for {} of {} parameters ({}{}): they do not affect this loss{}; use every "
       "parameter in forward, freeze those with requires_grad_(false), or set allow_unused",
-      missing.size(), parameters_.size(), fmt::join(names, ", "),
-      missing.size() > names.size() ? ", ..." : "",
+      missing.size(), parameters_.size() + sparse_.size(), fmt::join(named, ", "),
+      missing.size() > named.size() ? ", ..." : "",
       options_.static_graph ? ", although they did in the first step (static_graph)" : "");
 }
 
@@ -447,9 +465,9 @@ std::string Reducer::describe_missing(const std::vector<std::size_t>& missing) c
 // the error that several ranks would report.
 void Reducer::warn_of_missing() {
   if (warned_of_missing_ || options_.allow_unused || options_.static_graph) return;
-  std::vector<std::size_t> missing;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!parameters_[i].tensor.grad().defined()) missing.push_back(i);
+  auto missing = sparse_.missing();
+  for (const auto& [name, tensor] : parameters_) {
+    if (!tensor.grad().defined()) missing.push_back(name);
   }
   if (missing.empty()) return;
   warned_of_missing_ = true;

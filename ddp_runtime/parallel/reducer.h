@@ -19,6 +19,7 @@
 #include "ddp_runtime/parallel/launch_order.h"
 #include "ddp_runtime/parallel/options.h"
 #include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/sparse_gradients.h"
 #include "ddp_runtime/parallel/step_marks.h"
 #include "ddp_runtime/profile/step_recorder.h"
 #include "ddp_runtime/torch_compat.h"
@@ -57,8 +58,9 @@ namespace ddp {
 class Reducer {
  public:
   // Only parameters that require gradients take part. If they are on a device, its stream that is
-  // current for this thread must be current in every step.
-  Reducer(comm::Group& group, std::vector<NamedTensor> parameters,
+  // current for this thread must be current in every step. `sparse` has the parameters whose
+  // gradients are sparse.
+  Reducer(comm::Group& group, std::vector<NamedTensor> parameters, std::vector<NamedTensor> sparse,
           const DataParallelOptions& options);
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
@@ -84,7 +86,8 @@ class Reducer {
   // and returns its parameters, nothing after the last one.
   //
   // end_backward() returns false if only finish() tells which gradients there are, or when:
-  // communication hooks, a step that determines the unused parameters, a single rank. Otherwise all
+  // communication hooks, sparse gradients, a step that determines the unused parameters, a single
+  // rank. Otherwise all
   // gradients are defined when it returns, but those of a bucket have their values only after the
   // call of next_bucket().
   bool end_backward();
@@ -137,13 +140,16 @@ class Reducer {
   bool tracks_use() const noexcept;
   void launch_use_map();
   void publish_gradients();
-  std::string describe_missing(const std::vector<std::size_t>& missing) const;
+  void require_gradients() const;
+  std::vector<std::string> missing_names() const;
+  std::string describe_missing(const std::vector<std::string>& missing) const;
   void warn_of_missing();
   std::string label(std::size_t bucket) const;
 
   comm::Group& group_;
   DataParallelOptions options_;
   std::vector<NamedTensor> parameters_;
+  SparseGradients sparse_;
   BucketPlan plan_;
   LaunchOrder order_;
   std::unique_ptr<BucketStore> store_;  // null with a single rank: nothing is sent
@@ -166,6 +172,7 @@ class Reducer {
 
   std::mutex mutex_;  // hooks may run on a device's backward thread
   bool armed_ = false;
+  bool has_data_ = true;            // in this pass
   std::vector<std::uint8_t> used_;  // in this step, by this rank; after finish(), by any rank
   std::vector<std::uint8_t> used_by_any_;  // static graph: learned in the first step
   std::shared_ptr<std::vector<std::uint8_t>> use_map_;

@@ -239,19 +239,6 @@ TEST(ParameterAddedLater, IsFoundByALaterComparison) {
               HasSubstr("parameter 'scale' was added after"));
 }
 
-TEST(UnsupportedTraining, SparseGradientNamesItsParameter) {
-  if (on_device()) GTEST_SKIP() << "the fake device has no sparse tensors";
-  EXPECT_THAT(error_of_three_ranks([](comm::Group& group) {
-                auto layer = on_test_device(
-                    torch::nn::Embedding(torch::nn::EmbeddingOptions(5, 2).sparse(true)));
-                DistributedDataParallel replica(*layer, group);
-                auto step = replica.begin_step();
-                step.backward(loss_of(layer->forward(on_test_device(torch::tensor({1, 2})))));
-              }),
-              AllOf(HasSubstr("parameter 'weight' has a sparse gradient"),
-                    HasSubstr("EmbeddingOptions::sparse")));
-}
-
 TEST(UnsupportedTraining, LbfgsIsRefused) {
   EXPECT_THAT(error_of_three_ranks([](comm::Group& group) {
                 auto net = make_branches();
