@@ -53,14 +53,18 @@ std::optional<torch::Device> device_of(const std::vector<NamedTensor>& parameter
 // Found when the replica is made rather than in a hook of its first backward.
 void require_types_that_can_be_summed(const std::vector<NamedTensor>& parameters) {
   for (const auto& p : parameters) {
-    if (can_be_communicated(p.tensor.scalar_type())) continue;
+    const auto type = p.tensor.scalar_type();
+    if (can_be_communicated(type)) continue;
+    if (type == torch::kComplexFloat || type == torch::kComplexDouble) continue;
     throw UsageError(fmt::format(
         "parameter '{}' is of type {}, whose gradients cannot be averaged over the ranks{}", p.name,
-        c10::toString(p.tensor.scalar_type()),
-        p.tensor.is_complex() ? "; make it a real parameter with a last dimension of 2, and use "
-                                "torch::view_as_complex() in forward"
-                              : ""));
+        c10::toString(type), p.tensor.is_complex() ? "; make it ComplexFloat" : ""));
   }
+}
+
+// Complex numbers are summed as two real ones each, which are the last dimension: [..., 2].
+torch::Tensor real_view(const torch::Tensor& tensor) {
+  return tensor.is_complex() ? torch::view_as_real(tensor) : tensor;
 }
 
 }  // namespace
@@ -243,16 +247,17 @@ void Reducer::launch(std::size_t bucket) {
 }
 
 void Reducer::send(std::size_t bucket) {
-  works_.push_back(group_.all_reduce(buffer_of(store_->bucket(bucket)), comm::ReduceOp::sum,
-                                     label(bucket), store_->memory(bucket)));
+  works_.push_back(group_.all_reduce(buffer_of(real_view(store_->bucket(bucket))),
+                                     comm::ReduceOp::sum, label(bucket), store_->memory(bucket)));
 }
 
 GradientBucket Reducer::bucket_for_hook(std::size_t bucket) const {
   std::vector<BucketMember> members;
   for (const std::size_t index : plan_.buckets[bucket]) {
-    members.push_back({index, store_->gradient(index), used_[index] != 0});
+    members.push_back({index, real_view(store_->gradient(index)), used_[index] != 0});
   }
-  return {group_, label(bucket), passes_, store_->bucket(bucket), std::move(members), loss_scale_};
+  const auto all = real_view(store_->bucket(bucket)).view({-1});
+  return {group_, label(bucket), passes_, all, std::move(members), loss_scale_};
 }
 
 void Reducer::wait_for_bucket() {

@@ -70,7 +70,7 @@ std::map<std::string, torch::Tensor> dense_gradients(const torch::nn::Module& mo
 }
 
 // One process with dense gradients that runs all micro-batches of all ranks.
-std::map<std::string, torch::Tensor> expected_of(const Shares& shares) {
+std::map<std::string, torch::Tensor> gradients_of_all(const Shares& shares) {
   auto net = make_words(Gradient::dense);
   std::size_t parts = 0;
   for (const auto& of_rank : shares) parts += of_rank.size();
@@ -90,7 +90,7 @@ DataParallelOptions compared() {
 }
 
 void expect_parity(const Shares& shares, const DataParallelOptions& options) {
-  const auto expected = expected_of(shares);
+  const auto expected = gradients_of_all(shares);
   run_ranks(static_cast<int>(shares.size()), [&](comm::Group& group) {
     auto net = make_words(Gradient::sparse);
     DistributedDataParallel replica(*net, group, options);
@@ -146,7 +146,7 @@ TEST_F(SparseGradients, MayBeUnusedBySomeRanksOrAll) {
 
 TEST_F(SparseGradients, AreNotRoundedByACommunicationHook) {
   const Shares shares = {{{{1, 2}}}, {{{2, 5}}}};
-  const auto expected = expected_of(shares);
+  const auto expected = gradients_of_all(shares);
   run_ranks(2, [&](comm::Group& group) {
     auto net = make_words(Gradient::sparse);
     auto options = compared();
@@ -211,7 +211,7 @@ TEST_F(SparseGradients, MayEndEarlierOnSomeRanks) {
 }
 
 template <class Optimizer>
-std::map<std::string, torch::Tensor> trained(Gradient gradient, bool by_bucket) {
+std::map<std::string, torch::Tensor> values_after_training(Gradient gradient, bool by_bucket) {
   std::map<std::string, torch::Tensor> values;
   run_ranks(2, [&](comm::Group& group) {
     auto net = make_words(gradient);
@@ -234,10 +234,10 @@ std::map<std::string, torch::Tensor> trained(Gradient gradient, bool by_bucket) 
 }
 
 TEST_F(SparseGradients, TrainTheSameModelAsDenseOnes) {
-  const auto expected = trained<torch::optim::SGD>(Gradient::dense, false);
+  const auto expected = values_after_training<torch::optim::SGD>(Gradient::dense, false);
   for (const bool by_bucket : {false, true}) {
-    expect_close(trained<torch::optim::SGD>(Gradient::sparse, by_bucket), expected);
-    expect_close(trained<optim::SGD>(Gradient::sparse, by_bucket), expected);
+    expect_close(values_after_training<torch::optim::SGD>(Gradient::sparse, by_bucket), expected);
+    expect_close(values_after_training<optim::SGD>(Gradient::sparse, by_bucket), expected);
   }
 }
 
