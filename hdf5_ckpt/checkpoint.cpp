@@ -39,23 +39,9 @@ FileDescriptor open_directory(const fs::path& path) {
                    code);
 }
 
-std::string read_manifest_text(int directory) {
-  const OpenedFile file = open_regular_file(directory, std::string(kManifestName));
-  if (file.size > kMaxManifestBytes)
-    throw DamagedError(
-        fmt::format("'{}' is larger than {} bytes", kManifestName, kMaxManifestBytes));
-  std::string text(file.size, '\0');
-  const ReadResult result = read_fully(file.fd.get(), std::as_writable_bytes(std::span(text)), 0);
-  if (result.code != 0)
-    throw_read_error(fmt::format("'{}' cannot be read: {}", kManifestName,
-                                 std::generic_category().message(result.code)),
-                     result.code);
-  text.resize(result.bytes);
-  return text;
-}
-
 Manifest read_manifest(int directory) {
-  const std::string text = read_manifest_text(directory);
+  const std::string name(kManifestName);
+  const std::string text = text_of(open_regular_file(directory, name), name, kMaxManifestBytes);
   try {
     return parse_manifest(text);
   } catch (const DamagedError& error) {

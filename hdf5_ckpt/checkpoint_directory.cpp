@@ -236,16 +236,8 @@ void CheckpointDirectory::publish(const SaveId& id, Saved& saved) {
 }
 
 void CheckpointDirectory::leave_hint(std::uint64_t step, const OwnerTag& owner) {
-  const fs::path draft = root_ / hint_draft_name(owner);
-  const fs::path hint = root_ / kHintName;
-  ops_->unlink(draft.c_str());  // a process with the same id may have died here
-  write_durable_file(*ops_, draft, step_directory_name(step) + "\n");
-  if (ops_->rename(draft.c_str(), hint.c_str(), 0) != 0) {
-    const int code = errno;
-    ops_->unlink(draft.c_str());
-    throw IoError("replace", hint, code);
-  }
-  sync_directory(*ops_, root_);
+  replace_durable_file(*ops_, root_ / kHintName, root_ / hint_draft_name(owner),
+                       step_directory_name(step) + "\n");
 }
 
 // A process with the same id may have set the same step aside before, for example in a container.

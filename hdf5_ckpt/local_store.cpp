@@ -3,7 +3,6 @@
 
 #include "hdf5_ckpt/local_store.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,7 +12,6 @@
 #include <string_view>
 #include <utility>
 
-#include "base/file_descriptor.h"
 #include "hdf5_ckpt/detail/directories.h"
 #include "hdf5_ckpt/detail/json_fields.h"
 #include "hdf5_ckpt/detail/layout.h"
@@ -29,35 +27,13 @@ using nlohmann::json;
 
 constexpr std::string_view kRecordEnding = ".json";
 constexpr std::string_view kDraftEnding = ".new";
-constexpr std::string_view kPathName = "of";  // the checkpoint directory that a store belongs to
+// A file in each store with the path of its checkpoint directory.
+constexpr std::string_view kPathName = "checkpoint-directory";
 constexpr std::size_t kMaxSmallFile = 8192;
 
 // Throws DamagedError or UnreadableError.
 std::string text_of_file(const fs::path& path, std::size_t most) {
-  const FileDescriptor directory(
-      ::open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory) throw_read_error(fmt::format("cannot open '{}'", path.string()), errno);
-  const OpenedFile file = open_regular_file(directory.get(), path.filename().string());
-  if (file.size > most)
-    throw DamagedError(fmt::format("'{}' is larger than {} bytes", path.string(), most));
-  std::string text(file.size, '\0');
-  const ReadResult read = read_fully(file.fd.get(), std::as_writable_bytes(std::span(text)), 0);
-  if (read.code != 0) throw_read_error(fmt::format("cannot read '{}'", path.string()), read.code);
-  text.resize(read.bytes);
-  return text;
-}
-
-// Replaces `path`. Its entry is durable on return.
-void put_durable_file(FileOps& ops, const fs::path& path, const fs::path& draft,
-                      std::string_view text) {
-  ops.unlink(draft.c_str());  // left by a process that died here
-  write_durable_file(ops, draft, text);
-  if (ops.rename(draft.c_str(), path.c_str(), 0) != 0) {
-    const int code = errno;
-    ops.unlink(draft.c_str());
-    throw IoError("replace", path, code);
-  }
-  sync_directory(ops, path.parent_path());
+  return text_of(open_regular_file(path), path.string(), most);
 }
 
 bool is_store_name(std::string_view name) {
@@ -115,11 +91,11 @@ void require_local_directory(const fs::path& directory) {
   if (::access(mine.c_str(), R_OK | W_OK | X_OK) != 0) throw IoError("write to", mine, errno);
 }
 
-LocalStore::LocalStore(const fs::path& directory, const std::string& id, const fs::path& of,
-                       FileOps& ops)
+LocalStore::LocalStore(const fs::path& directory, const std::string& id,
+                       const fs::path& checkpoints, FileOps& ops)
     : user_directory_(make_user_directory(ops, directory)),
       root_(user_directory_ / id),
-      of_(fs::absolute(of).string()),
+      checkpoints_(fs::absolute(checkpoints).string()),
       shards_(root_, {}, ops),
       ops_(&ops) {
   make_directories(ops, root_);
@@ -139,7 +115,7 @@ LocalShard LocalStore::write(const SaveId& save, std::size_t shards, const std::
   ops_->unlink(record.c_str());
   ops_->unlink((directory / file_name).c_str());
   LocalShard shard{save, shards, shards_.write_shard(save, file_name, arrays, attributes), info};
-  put_durable_file(*ops_, record, record + std::string(kDraftEnding), to_json(shard).dump());
+  replace_durable_file(*ops_, record, record + std::string(kDraftEnding), to_json(shard).dump());
   return shard;
 }
 
@@ -166,11 +142,11 @@ std::vector<LocalShard> LocalStore::list(std::vector<std::string>& notes) const 
 }
 
 void LocalStore::keep_only(std::span<const SaveId> keep,
-                           const std::optional<OwnerTag>& of) noexcept {
+                           const std::optional<OwnerTag>& owner) noexcept {
   try {
     for (const std::string& name : names_in_directory(*ops_, root_)) {
-      const auto owner = owner_of_leftover(name);
-      if (!owner || (of && *owner != *of)) continue;
+      const auto writer = owner_of_leftover(name);
+      if (!writer || (owner && *writer != *owner)) continue;
       const bool kept = std::any_of(keep.begin(), keep.end(), [&](const SaveId& save) {
         return directory_of(root_, save).filename() == name;
       });
@@ -184,11 +160,12 @@ void LocalStore::keep_only(std::span<const SaveId> keep,
 void LocalStore::remove_abandoned() noexcept {
   try {
     if (!is_there(*ops_, root_ / kPathName))
-      put_durable_file(*ops_, root_ / kPathName, root_ / fmt::format("{}.new", kPathName), of_);
+      replace_durable_file(*ops_, root_ / kPathName, root_ / fmt::format("{}.new", kPathName),
+                           checkpoints_);
     for (const std::string& name : names_in_directory(*ops_, user_directory_)) {
       const fs::path store = user_directory_ / name;
       if (!is_store_name(name) || store == root_) continue;
-      if (text_of_file(store / kPathName, kMaxSmallFile) != of_) continue;
+      if (text_of_file(store / kPathName, kMaxSmallFile) != checkpoints_) continue;
       for (const std::string& entry : names_in_directory(*ops_, store))
         if (owner_of_leftover(entry)) remove_directory(*ops_, store / entry);
       remove_directory(*ops_, store);
@@ -240,9 +217,9 @@ std::string make_local_store_id(const fs::path& root, const OwnerTag& owner) {
   if (auto id = local_store_id(root)) return *id;
   const fs::path directory = fs::absolute(root);
   std::string id = new_run_name();
-  put_durable_file(system_file_ops(), directory / kLocalSavesName,
-                   directory / local_saves_draft_name(owner),
-                   fmt::format("{}\n{}\n", id, directory.string()));
+  replace_durable_file(system_file_ops(), directory / kLocalSavesName,
+                       directory / local_saves_draft_name(owner),
+                       fmt::format("{}\n{}\n", id, directory.string()));
   return id;
 }
 

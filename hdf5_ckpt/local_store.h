@@ -46,10 +46,10 @@ void require_local_directory(const std::filesystem::path& directory);
 
 class LocalStore {
  public:
-  // `id`: local_store_id() of the checkpoint directory `of`. Creates the directories and checks
+  // `id`: local_store_id() of the directory `checkpoints`. Creates the directories and checks
   // that no other user can write there; throws Error. `ops` must outlive the object.
   LocalStore(const std::filesystem::path& directory, const std::string& id,
-             const std::filesystem::path& of, FileOps& ops = system_file_ops());
+             const std::filesystem::path& checkpoints, FileOps& ops = system_file_ops());
 
   // Writes a shard and then its record; both are durable on return. `attributes`: see
   // write_hdf5_file. Throws Error, and then leaves no record behind.
@@ -63,9 +63,10 @@ class LocalStore {
   // All shards with a valid record, in any order. Adds a sentence to `notes` for each other record.
   std::vector<LocalShard> list(std::vector<std::string>& notes) const;
 
-  // Removes the shards of all saves but `keep`, of this owner or, by default, of all. Ignores
+  // Removes the shards of all saves but `keep`, those of `owner` or, by default, of all
+  // owners. Ignores
   // errors: the next call tries again.
-  void keep_only(std::span<const SaveId> keep, const std::optional<OwnerTag>& of = {}) noexcept;
+  void keep_only(std::span<const SaveId> keep, const std::optional<OwnerTag>& owner = {}) noexcept;
 
   // Removes the stores of earlier checkpoint directories with the same path, and notes the path for
   // the next time. Call on one rank of a node. Ignores errors.
@@ -74,7 +75,7 @@ class LocalStore {
  private:
   std::filesystem::path user_directory_;
   std::filesystem::path root_;
-  std::string of_;
+  std::string checkpoints_;  // the path of the directory
   CheckpointDirectory shards_;
   FileOps* ops_;
 };

@@ -3,11 +3,9 @@
 
 #include "hdf5_ckpt/retention.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <fstream>
-#include <span>
 #include <sstream>
 
 #include "hdf5_ckpt/detail/directories.h"
@@ -27,13 +25,8 @@ struct Stopped {};
 // Returns the recorded notes; empty if there are none or if the file is not valid.
 std::string notes_in(const fs::path& root) {
   try {
-    const FileDescriptor directory(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!directory) return {};
-    const OpenedFile file = open_regular_file(directory.get(), std::string(kVerifiedName));
-    if (file.size > kMaxNotes) return {};
-    std::string text(file.size, '\0');
-    text.resize(read_fully(file.fd.get(), std::as_writable_bytes(std::span(text)), 0).bytes);
-    return text;
+    const fs::path path = root / kVerifiedName;
+    return text_of(open_regular_file(path), path.string(), kMaxNotes);
   } catch (const Error&) {
     return {};
   }

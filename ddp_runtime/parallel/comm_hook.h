@@ -53,9 +53,8 @@ class Sent {
 
 // A gradient in a bucket: the index of its parameter among those that require gradients, the same
 // in every step; its slice of the bucket, in the parameter's shape, with a last dimension of two
-// real numbers if the parameter is complex; and whether this rank used the
-// parameter in this step (see DataParallelOptions::allow_unused). The gradient of an unused
-// parameter is zero.
+// real numbers if the parameter is complex; and whether this rank used the parameter in this step
+// (see DataParallelOptions::allow_unused). The gradient of an unused parameter is zero.
 struct BucketMember {
   std::size_t parameter;
   torch::Tensor gradient;

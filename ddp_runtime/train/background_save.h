@@ -48,8 +48,8 @@ struct WrittenShard {
 class BackgroundSave {
  public:
   // `ranks_on_host`: how many ranks share this machine's memory. `in_use`: see RetentionPolicy; a
-  // background thread calls it. All references must outlive this
-  // object. While a save is in progress, nothing else uses `retention`.
+  // background thread calls it. All references must outlive this object. While a save is in
+  // progress, nothing else uses `retention`.
   BackgroundSave(comm::Group& group, const TrainingState& state,
                  ckpt::CheckpointDirectory& directory, ckpt::Retention& retention,
                  const CheckpointOptions& options, std::uint64_t ranks_on_host,

@@ -43,7 +43,8 @@ struct TrainTask {
   BatchWeight weight = {};
   std::vector<Metric> metrics = {};
   // Makes the optimizer, instead of options.optimizer. The schedule multiplies the learning rates
-  // of its parameter groups, see GroupRates. Checkpoints need SGD, Adam or AdamW.
+  // of its parameter groups, see GroupRates. Checkpoints need SGD, Adam,
+  // AdamW, RMSprop or Adagrad.
   OptimizerFactory optimizer = {};
   // The factor of the learning rate in a step, instead of options.schedule and its warm-up. Must be
   // the same on all ranks, so compute it from its argument alone.

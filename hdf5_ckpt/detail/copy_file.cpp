@@ -3,11 +3,9 @@
 
 #include "hdf5_ckpt/detail/copy_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <system_error>
 #include <vector>
 
@@ -23,18 +21,11 @@ namespace {
 
 constexpr std::size_t kBlock = 4 << 20;
 
-OpenedFile open_source(const std::filesystem::path& from) {
-  const FileDescriptor directory(
-      ::open(from.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory) throw_read_error(fmt::format("cannot open '{}'", from.string()), errno);
-  return open_regular_file(directory.get(), from.filename().string());
-}
-
 }  // namespace
 
 void copy_file_durably(FileOps& ops, const std::filesystem::path& from,
                        const std::filesystem::path& to, unsigned threads) {
-  auto opened = open_source(from);
+  auto opened = open_regular_file(from);
   const std::uint64_t size = opened.size;
   auto around_cache = open_around_cache(opened.fd);
   SourceFile source(std::move(opened.fd), std::move(around_cache));

@@ -60,6 +60,18 @@ void write_durable_file(FileOps& ops, const fs::path& path, std::string_view tex
   write_durable_pieces(ops, path, {&piece, 1});
 }
 
+void replace_durable_file(FileOps& ops, const fs::path& path, const fs::path& draft,
+                          std::string_view text) {
+  ops.unlink(draft.c_str());  // a process with the same id may have died here
+  write_durable_file(ops, draft, text);
+  if (ops.rename(draft.c_str(), path.c_str(), 0) != 0) {
+    const int code = errno;
+    ops.unlink(draft.c_str());
+    throw IoError("replace", path, code);
+  }
+  sync_directory(ops, path.parent_path());
+}
+
 void write_durable_pieces(FileOps& ops, const fs::path& path,
                           std::span<const std::span<const std::byte>> pieces) {
   TargetFile file(ops, path, false);

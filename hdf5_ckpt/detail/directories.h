@@ -23,6 +23,11 @@ void make_directories(FileOps& ops, const std::filesystem::path& directory);
 // fails. Throws IoError.
 void write_durable_file(FileOps& ops, const std::filesystem::path& path, std::string_view text);
 
+// Replaces `path`, or creates it: writes `draft` in the same directory and renames it. The entry is
+// durable on return. Throws IoError, and leaves the old file.
+void replace_durable_file(FileOps& ops, const std::filesystem::path& path,
+                          const std::filesystem::path& draft, std::string_view text);
+
 // Like write_durable_file, with the content in several consecutive pieces.
 void write_durable_pieces(FileOps& ops, const std::filesystem::path& path,
                           std::span<const std::span<const std::byte>> pieces);

@@ -54,6 +54,30 @@ OpenedFile open_regular_file(int directory, const std::string& name) {
   return {std::move(fd), static_cast<std::uint64_t>(status.st_size)};
 }
 
+OpenedFile open_regular_file(const std::filesystem::path& path) {
+  const FileDescriptor directory(
+      ::open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory) {
+    const int code = errno;
+    throw_read_error(fmt::format("'{}' cannot be opened: {}", path.string(),
+                                 std::generic_category().message(code)),
+                     code);
+  }
+  return open_regular_file(directory.get(), path.filename().string());
+}
+
+std::string text_of(const OpenedFile& file, std::string_view name, std::size_t most) {
+  if (file.size > most) throw DamagedError(fmt::format("'{}' is larger than {} bytes", name, most));
+  std::string text(file.size, '\0');
+  const ReadResult result = read_fully(file.fd.get(), std::as_writable_bytes(std::span(text)), 0);
+  if (result.code != 0)
+    throw_read_error(
+        fmt::format("'{}' cannot be read: {}", name, std::generic_category().message(result.code)),
+        result.code);
+  text.resize(result.bytes);
+  return text;
+}
+
 void throw_read_error(const std::string& text, int code) {
   switch (code) {
     case ENOENT:

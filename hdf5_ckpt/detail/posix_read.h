@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/file_descriptor.h"
 
@@ -29,6 +31,12 @@ struct OpenedFile {
 // device. Throws DamagedError starting with the name ("'rank-0.h5' is a symbolic link"), or
 // UnreadableError if the file may be valid.
 OpenedFile open_regular_file(int directory, const std::string& name);
+// The same for a path that has a parent.
+OpenedFile open_regular_file(const std::filesystem::path& path);
+
+// Returns the content of a file. Throws DamagedError if it has more than `most` bytes, or an error
+// of reading; `name` is for messages.
+std::string text_of(const OpenedFile& file, std::string_view name, std::size_t most);
 
 // Throws the exception for the errno value of a failed call: DamagedError if the value means that
 // the file is not valid, UnreadableError if the file may be valid.
