@@ -223,4 +223,10 @@ std::string make_local_store_id(const fs::path& root, const OwnerTag& owner) {
   return id;
 }
 
+void remove_local_store_id(const fs::path& root) {
+  const fs::path file = fs::absolute(root) / kLocalSavesName;
+  if (system_file_ops().unlink(file.c_str()) != 0 && errno != ENOENT)
+    throw IoError("remove", file, errno);
+}
+
 }  // namespace ddp::ckpt

@@ -92,4 +92,7 @@ std::optional<std::string> local_store_id(const std::filesystem::path& root);
 // Returns the identity, and makes one if there is none yet. Throws IoError.
 std::string make_local_store_id(const std::filesystem::path& root, const OwnerTag& owner);
 
+// Removes the identity, so that earlier node-local saves are not used any more. Throws IoError.
+void remove_local_store_id(const std::filesystem::path& root);
+
 }  // namespace ddp::ckpt

@@ -181,7 +181,10 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
   }
   p.claim.claim();
   if (p.timer) p.timer->restart(std::chrono::steady_clock::now());
-  if (p.options.resume == "never") return std::nullopt;
+  if (p.options.resume == "never") {
+    if (enabled()) p.saving->forget_local_saves();
+    return std::nullopt;
+  }
   if (enabled()) p.saving->adopt_local_saves();
   std::string text;
   if (p.group.rank() == 0) {
@@ -262,8 +265,7 @@ void Checkpointer::save(const Position& position) {
   if (!enabled()) return;
   p.requested = false;
   p.claim.claim();
-  p.saving->remove_needless(p.agreed_step);
-  p.saving->make_room();
+  p.saving->make_room(p.agreed_step);
   p.agree_on_newest();
   const auto began = std::chrono::steady_clock::now();
   p.begin_save(position);

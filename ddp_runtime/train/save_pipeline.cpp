@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/deadline.h"
+#include "base/errors.h"
 #include "ddp_runtime/train/local_adoption.h"
 
 namespace ddp::train {
@@ -51,10 +52,25 @@ void SavePipeline::adopt_local_saves() {
   train::adopt_local_saves(group_, options_, owner_, leads_node_, directory_, log_);
 }
 
-void SavePipeline::make_room() {
+void SavePipeline::forget_local_saves() {
+  if (!local_) return;
+  std::string problem;
+  if (group_.rank() == 0) {
+    try {
+      ckpt::remove_local_store_id(options_.directory);
+    } catch (const std::exception& e) {
+      problem = e.what();
+    }
+  }
+  problem = group_.broadcast_text(problem, 0);
+  if (!problem.empty()) throw RuntimeError(problem);
+}
+
+void SavePipeline::make_room(std::int64_t durable) {
   if (!locally()) return drain();
   if (!local_->is_open()) local_->open();
   finish_staging();
+  local_->remove_needless(durable);
   // No rank stages the next save before all have removed what they no longer need.
   poll(group_.all_reduce_value(direct_.writing() ? 1 : 0, comm::ReduceOp::max) != 0);
 }

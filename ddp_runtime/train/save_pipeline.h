@@ -44,9 +44,12 @@ class SavePipeline {
 
   // Collective, before resuming, when the directory is this run's: see local_adoption.h.
   void adopt_local_saves();
+  // Collective, instead: a run that starts over does not use what an earlier one has left.
+  void forget_local_saves();
 
-  // Collective, when the directory is this run's: returns when a save can begin.
-  void make_room();
+  // Collective, when the directory is this run's: returns when a save can begin. `durable`: the
+  // newest step in the directory that all ranks know of.
+  void make_room(std::int64_t durable);
   // Collective, then: begins a save. Returns as soon as `arrays` may change. If it cannot begin,
   // that is its result.
   void start(std::uint64_t step, ckpt::CheckpointInfo info, const std::vector<NamedTensor>& arrays);
@@ -65,7 +68,7 @@ class SavePipeline {
   // From now on saves go to the directory alone. Call on all ranks.
   void avoid_local_disks() noexcept { local_failed_ = true; }
   // Removes what the nodes' own disks hold needlessly if `durable` is the newest step in the
-  // directory. Call on all ranks before make_room().
+  // directory. Call on all ranks after drain().
   void remove_needless(std::int64_t durable);
   // See BackgroundSave.
   void leave() noexcept { direct_.leave(); }
