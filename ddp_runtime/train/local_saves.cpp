@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "ddp_runtime/train/rank_agreement.h"
 #include "ddp_runtime/train/shard_report.h"
 
 namespace ddp::train {
@@ -118,15 +119,8 @@ std::uint64_t LocalSaves::waiting_step() const noexcept {
 }
 
 std::string LocalSaves::begin_copy(ckpt::CheckpointDirectory& directory, BackgroundSave& copying) {
-  std::string problem;
-  if (group_.rank() == 0) {
-    try {
-      directory.begin(waiting_->id.step, owner_);
-    } catch (const std::exception& e) {
-      problem = e.what();
-    }
-  }
-  problem = group_.broadcast_text(problem, 0);
+  const auto problem =
+      problem_on_leader(group_, [&] { directory.begin(waiting_->id.step, owner_); });
   const auto save = std::exchange(waiting_, nullptr);
   if (!problem.empty()) return problem;
   copying_ = save;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <map>
 
 #include "base/errors.h"
@@ -65,6 +66,18 @@ std::string rank_differences(const std::vector<std::string>& runs) {
       "the ranks were started with different options or data: {} (as rank {} has); start all ranks "
       "with the same options and data",
       fmt::join(differing, "; "), reference);
+}
+
+std::string problem_on_leader(comm::Group& group, const std::function<void()>& work) {
+  std::string problem;
+  if (group.rank() == 0) {
+    try {
+      work();
+    } catch (const std::exception& e) {
+      problem = e.what();
+    }
+  }
+  return group.broadcast_text(problem, 0);
 }
 
 void require_same_run(comm::Group& group, const nlohmann::json& run) {

@@ -4,6 +4,7 @@
 // others never. So they compare their options and data before the first step.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -15,6 +16,10 @@ namespace ddp::train {
 // Why the ranks must not train together, naming the ranks that differ from most others; empty if
 // their descriptions are the same. `runs`: the description of each rank, in rank order.
 std::string rank_differences(const std::vector<std::string>& runs);
+
+// Collective. Calls `work` on rank 0, and returns on all ranks what the exception from it says;
+// empty if there was none.
+std::string problem_on_leader(comm::Group& group, const std::function<void()>& work);
 
 // Collective. Throws the same UsageError on all ranks if their descriptions of the run differ.
 void require_same_run(comm::Group& group, const nlohmann::json& run);

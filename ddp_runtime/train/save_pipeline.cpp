@@ -10,6 +10,7 @@
 #include "base/deadline.h"
 #include "base/errors.h"
 #include "ddp_runtime/train/local_adoption.h"
+#include "ddp_runtime/train/rank_agreement.h"
 
 namespace ddp::train {
 namespace {
@@ -54,15 +55,8 @@ void SavePipeline::adopt_local_saves() {
 
 void SavePipeline::forget_local_saves() {
   if (!local_) return;
-  std::string problem;
-  if (group_.rank() == 0) {
-    try {
-      ckpt::remove_local_store_id(options_.directory);
-    } catch (const std::exception& e) {
-      problem = e.what();
-    }
-  }
-  problem = group_.broadcast_text(problem, 0);
+  const auto problem =
+      problem_on_leader(group_, [this] { ckpt::remove_local_store_id(options_.directory); });
   if (!problem.empty()) throw RuntimeError(problem);
 }
 
@@ -77,15 +71,15 @@ void SavePipeline::make_room(std::int64_t durable) {
 
 void SavePipeline::start(std::uint64_t step, ckpt::CheckpointInfo info,
                          const std::vector<NamedTensor>& arrays) {
-  ckpt::SaveId id{step, owner_};
-  std::string problem;
-  if (!locally()) problem = begin_in_directory(step);
-  const auto text = group_.broadcast_text(problem.empty() ? id.to_json().dump() : std::string(), 0);
-  if (text.empty()) {
+  const auto begin = [&] { directory_.begin(step, owner_); };
+  const auto problem = locally() ? std::string() : problem_on_leader(group_, begin);
+  if (!problem.empty()) {
     if (group_.rank() == 0) events_.over(not_begun(step, problem), 0);
     return;
   }
-  id = ckpt::SaveId::from_json(nlohmann::json::parse(text));
+  const ckpt::SaveId mine{step, owner_};
+  const auto id = ckpt::SaveId::from_json(
+      nlohmann::json::parse(group_.broadcast_text(mine.to_json().dump(), 0)));
   if (locally()) {
     staging_began_ = std::chrono::steady_clock::now();
     local_->start(id, std::move(info), arrays);
@@ -93,17 +87,6 @@ void SavePipeline::start(std::uint64_t step, ckpt::CheckpointInfo info,
     direct_began_ = std::chrono::steady_clock::now();
     copied_staging_seconds_ = 0;
     direct_.start(id, std::move(info), arrays);
-  }
-}
-
-// On rank 0. Returns why it could not.
-std::string SavePipeline::begin_in_directory(std::uint64_t step) {
-  if (group_.rank() != 0) return {};
-  try {
-    directory_.begin(step, owner_);
-    return {};
-  } catch (const std::exception& e) {
-    return e.what();
   }
 }
 

@@ -75,7 +75,6 @@ class SavePipeline {
 
  private:
   bool locally() const noexcept { return local_ && !local_failed_; }
-  std::string begin_in_directory(std::uint64_t step);
   void finish_staging();
   void begin_copy();
   void report(const std::optional<SaveResult>& result);

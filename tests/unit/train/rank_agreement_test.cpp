@@ -73,5 +73,16 @@ TEST(RankAgreement, DifferenceIsAnErrorWithTheSameTextOnAllRanks) {
   comm::run_ranks(3, [&](comm::Group& group) { require_same_run(group, kRun); });
 }
 
+TEST(ProblemOnLeader, IsToldToAllRanks) {
+  comm::run_ranks(3, [](comm::Group& group) {
+    EXPECT_EQ(problem_on_leader(group, [] {}), "");
+    const auto problem = problem_on_leader(group, [&] {
+      EXPECT_EQ(group.rank(), 0);
+      throw RuntimeError("the disk is full");
+    });
+    EXPECT_EQ(problem, "the disk is full");
+  });
+}
+
 }  // namespace
 }  // namespace ddp::train
