@@ -31,6 +31,7 @@ DeviceSkips::DeviceSkips(comm::Group& group, torch::Device device,
       scaler_(scaler),
       watch_losses_(watch_losses) {
   if (scaler != nullptr) device_scaler_.emplace(*scaler, device);
+  if (watch_losses) bad_ranks_ = torch::zeros({group.size()}, floats_);
 }
 
 void DeviceSkips::begin_step() {
@@ -47,11 +48,7 @@ torch::Tensor DeviceSkips::scaled(const torch::Tensor& loss) const {
 
 void DeviceSkips::end_losses() {
   if (!watch_losses_) return;
-  if (group_.size() == 1) {
-    bad_ranks_ = bad_loss_.reshape({1});
-    return;
-  }
-  bad_ranks_ = torch::zeros({group_.size()}, floats_);
+  bad_ranks_.zero_();
   bad_ranks_.select(0, group_.rank()).copy_(bad_loss_);
 }
 

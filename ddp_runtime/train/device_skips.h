@@ -75,8 +75,10 @@ class DeviceSkips {
   bool watch_losses_;
   std::optional<amp::DeviceGradScaler> device_scaler_;
 
-  torch::Tensor bad_loss_;   // 1 if a loss of this step is not finite on this rank
-  torch::Tensor bad_ranks_;  // [ranks]: the same for each rank, if losses are watched
+  torch::Tensor bad_loss_;  // 1 if a loss of this step is not finite on this rank
+  // [ranks]: the same for each rank, if losses are watched. In the same memory in all steps: ask()
+  // is called between the parts of a graph that was captured before later steps ran eagerly.
+  torch::Tensor bad_ranks_;
   comm::Work asked_;
   torch::Tensor skip_;          // 1 if this step's update is skipped
   std::optional<Step> newest_;  // a step whose result is not known yet

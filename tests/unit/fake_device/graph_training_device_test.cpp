@@ -73,11 +73,11 @@ std::vector<std::string> skipped_in(const std::string& output) {
   return lines;
 }
 
-// Some batches have one sample less.
+// Some batches have one sample less, whose first one is NaN on request.
 class UnevenBatches final : public data::Dataset {
  public:
-  UnevenBatches(std::shared_ptr<const data::Dataset> all, std::set<int> shorter)
-      : all_(std::move(all)), shorter_(std::move(shorter)) {}
+  UnevenBatches(std::shared_ptr<const data::Dataset> all, std::set<int> shorter, bool bad = false)
+      : all_(std::move(all)), shorter_(std::move(shorter)), bad_(bad) {}
   std::int64_t size() const override { return all_->size(); }
   data::SampleShape shape() const override { return all_->shape(); }
   data::Batch get(std::span<const std::int64_t> indices) const override {
@@ -87,12 +87,15 @@ class UnevenBatches final : public data::Dataset {
     auto batch = all_->draw(indices, epoch);
     if (!shorter_.contains(++drawn_)) return batch;
     const auto count = batch.inputs.size(0) - 1;
-    return {batch.inputs.narrow(0, 0, count).clone(), batch.targets.narrow(0, 0, count).clone()};
+    batch = {batch.inputs.narrow(0, 0, count).clone(), batch.targets.narrow(0, 0, count).clone()};
+    if (bad_) batch.inputs[0].fill_(NAN);
+    return batch;
   }
 
  private:
   std::shared_ptr<const data::Dataset> all_;
   std::set<int> shorter_;
+  bool bad_;
   mutable std::atomic<int> drawn_{0};
 };
 
@@ -424,6 +427,21 @@ TEST_F(GraphTrainingOfRanks, MayRunEagerlyWhileOthersReplay) {
   const auto ended = fit(o, [](const torch::Tensor& x) { x.sum().item<float>(); });
   expect_same(ended, expected, "rank 0 eager");
   EXPECT_THAT(ended.output, HasSubstr("graph: steps run eagerly"));
+}
+
+// The other rank replays that step. At the end of the run, the ranks compare their parameters.
+TEST_F(GraphTrainingOfRanks, MayRunAStepEagerlyThatIsSkipped) {
+  const auto all = data_.train;
+  auto o = with_buckets("adamw");
+  o.on_nan = train::OnNan::skip;
+  for (const double scale : {0.0}) {
+    o.loss_scale = scale;
+    // About the eighth batch of one of the ranks, which load theirs ahead.
+    data_.train = std::make_shared<UnevenBatches>(all, std::set<int>{16}, /*bad=*/true);
+    const auto ended = fit(o);
+    EXPECT_EQ(error_, "") << scale;
+    EXPECT_EQ(skipped_in(ended.output).size(), 1U) << ended.output;
+  }
 }
 
 // One replay for each part: before the first collective, for each bucket, the rest of backward,
