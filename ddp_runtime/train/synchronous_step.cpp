@@ -74,8 +74,8 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(torch::nn::Module& modul
 }
 
 // Adds the loss scale to the values that must be equal on all ranks, which include the position.
-// See Note [Loss scale]. On a device the host knows only the scale of the previous step, unless
-// it has settled that step; either way it knows it after the same steps on all ranks.
+// See Note [Loss scale]. Call before a step settles the previous one: on a device, ranks whose
+// steps run eagerly and ranks that replay a graph know the newest scale after different steps.
 std::int64_t with_scale(std::int64_t tag, const std::optional<amp::GradScaler>& scaler) {
   if (!scaler) return tag;
   return tag ^ (static_cast<std::int64_t>(std::bit_cast<std::int32_t>(scaler->scale())) << 32);
@@ -133,6 +133,7 @@ void SynchronousStep::begin_on_device() {
 
 StepOutcome SynchronousStep::run(data::Prefetcher& batches, double learning_rate,
                                  std::int64_t tag) {
+  tag = with_scale(tag, scaler_);
   if (graphed_) learning_rate = static_cast<float>(learning_rate);
   rates_.set(*optimizer_, learning_rate);
   if (!graph_ || !graph_->warmed_up()) return run_eagerly(batches, std::nullopt, tag);
@@ -144,7 +145,7 @@ StepOutcome SynchronousStep::run(data::Prefetcher& batches, double learning_rate
 GradientStep SynchronousStep::begin(int micro_batches, std::int64_t tag) {
   ++steps_;
   if (scaler_) replica_.set_loss_scale(scaler_->scale());
-  return replica_.begin_step(micro_batches, with_scale(tag, scaler_));
+  return replica_.begin_step(micro_batches, tag);
 }
 
 // `first`: the first micro-batch, if it has been taken.

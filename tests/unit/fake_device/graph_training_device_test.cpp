@@ -429,12 +429,13 @@ TEST_F(GraphTrainingOfRanks, MayRunEagerlyWhileOthersReplay) {
   EXPECT_THAT(ended.output, HasSubstr("graph: steps run eagerly"));
 }
 
-// The other rank replays that step. At the end of the run, the ranks compare their parameters.
+// The other rank replays that step, and knows later that the scale has changed. At the end of the
+// run, the ranks compare their parameters.
 TEST_F(GraphTrainingOfRanks, MayRunAStepEagerlyThatIsSkipped) {
   const auto all = data_.train;
   auto o = with_buckets("adamw");
   o.on_nan = train::OnNan::skip;
-  for (const double scale : {0.0}) {
+  for (const double scale : {0.0, 1024.0}) {
     o.loss_scale = scale;
     // About the eighth batch of one of the ranks, which load theirs ahead.
     data_.train = std::make_shared<UnevenBatches>(all, std::set<int>{16}, /*bad=*/true);
