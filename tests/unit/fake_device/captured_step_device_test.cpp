@@ -121,6 +121,13 @@ TEST_F(CapturedStep, RefusesWhatAGraphCannotRepeat) {
   shared.optimizer.param_groups()[0].params().push_back(shared.parameters[0]);
   EXPECT_THAT(error_of([&] { shared.optimizer.capture_step(numbers); }),
               HasSubstr("cannot update all parameters by ATen's fused operators"));
+
+  Trained<optim::AdamW> with_gaps(AdamWOptions(0.1));
+  with_gaps.step(scalar(0));
+  with_gaps.parameters[1].mutable_grad() =
+      torch::zeros({10}, torch::device(device())).slice(0, 0, 10, 2);
+  EXPECT_THAT(error_of([&] { with_gaps.optimizer.capture_step(numbers); }),
+              HasSubstr("cannot update all parameters by ATen's fused operators"));
 }
 
 }  // namespace

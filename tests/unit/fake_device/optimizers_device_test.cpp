@@ -11,6 +11,7 @@
 
 #include "ddp_runtime/torch_compat.h"
 #include "tests/unit/fake_device/fake_device_fixture.h"
+#include "tests/unit/fake_device/fusing_optimizers.h"
 
 namespace ddp::fake_device {
 namespace {
@@ -20,16 +21,6 @@ using torch::optim::AdamWOptions;
 using torch::optim::SGDOptions;
 using Tensors = std::vector<torch::Tensor>;
 using OptimizerPointer = std::unique_ptr<torch::optim::Optimizer>;
-
-// Our optimizers fuse on CUDA only. These do so on the fake device.
-template <class Base>
-class Fusing : public Base {
- public:
-  using Base::Base;
-
- protected:
-  bool fuses(torch::DeviceType type) const override { return type == kType; }
-};
 
 struct Recipe {
   std::string name;
@@ -189,15 +180,6 @@ TEST_P(FusedOptimizers, UpdateParametersOnTheCpuToo) {
   EXPECT_TRUE(
       torch::allclose(twins.on_device[0].detach().cpu(), reference[0].detach(), 1e-5, 1e-6));
   EXPECT_TRUE(same_bits(twins.host[1], reference[1]));
-}
-
-torch::Tensor flag_of(bool skipped) {
-  return torch::full({}, skipped ? 1.0F : 0.0F,
-                     torch::TensorOptions(torch::kFloat32).device(device()));
-}
-
-optim::SkipsSteps& skipping(torch::optim::Optimizer& optimizer) {
-  return dynamic_cast<optim::SkipsSteps&>(optimizer);
 }
 
 // The host learns after each step whether the previous one was skipped. Only in the second step
