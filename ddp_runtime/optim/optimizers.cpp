@@ -106,7 +106,10 @@ bool update_unless(const torch::Tensor& flag, typename Method::Optimizer& optimi
   if (second_step_is_unsure<Method>(unsettled)) settle_now<Method>(optimizer, unsettled);
   const auto fuses = [&](torch::DeviceType type) { return type == flag.device().type(); };
   Step<Method> step(optimizer, {.fuses = fuses, .masters = masters});
-  if (flag.is_cpu() || step.shares_memory() || step.has_rest()) return false;
+  if (flag.is_cpu() || step.shares_memory() || step.has_rest() ||
+      !step.fuses_only_on(flag.device())) {
+    return false;
+  }
   unsettled.push_back(step.update_by_fused_operators(flag, unsettled));
   return true;
 }

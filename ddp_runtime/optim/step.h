@@ -60,6 +60,11 @@ class Step {
   // updates matters.
   bool shares_memory() const { return listed_twice_ || memory_.overlap(); }
   bool has_rest() const { return has_rest_; }
+  // Whether the parameters that fused operators update are on this device.
+  bool fuses_only_on(torch::Device device) const {
+    return std::ranges::all_of(fused_,
+                               [&](const Part& part) { return part.parameter.device() == device; });
+  }
   // The groups with the parameters that do not fit, or with their masters.
   std::vector<OptimizerParamGroup> take_rest() { return std::move(rest_); }
   const std::vector<MasterOf>& masters_of_rest() const { return masters_of_rest_; }
@@ -118,10 +123,11 @@ class Step {
   // The kernels of a step for a graph, without what the host notes. Returns the parameters. See
   // Note [Steps in graphs].
   std::vector<torch::Tensor> capture(const torch::Tensor& flag, const DeviceNumbers& numbers) {
-    if (shares_memory() || has_rest() || !one_pass_.empty()) {
+    if (shares_memory() || has_rest() || !one_pass_.empty() ||
+        !fuses_only_on(numbers.steps.device())) {
       throw RuntimeError(
-          "the optimizer cannot update all parameters by ATen's fused operators: some share memory "
-          "or have gradients or state of another type or layout");
+          "the optimizer cannot update all parameters by ATen's fused operators: some share "
+          "memory, are on another device, or have gradients or state of another type or layout");
     }
     std::vector<torch::Tensor> parameters;
     for (const auto& part : fused_) {

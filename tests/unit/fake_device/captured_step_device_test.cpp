@@ -122,6 +122,12 @@ TEST_F(CapturedStep, RefusesWhatAGraphCannotRepeat) {
   EXPECT_THAT(error_of([&] { shared.optimizer.capture_step(numbers); }),
               HasSubstr("cannot update all parameters by ATen's fused operators"));
 
+  Trained<optim::AdamW> elsewhere(AdamWOptions(0.1));
+  elsewhere.step(scalar(0));
+  const optim::DeviceNumbers other{scalar(0.1).to(device(1)), scalar(1).to(device(1))};
+  EXPECT_THAT(error_of([&] { elsewhere.optimizer.capture_step(other); }),
+              HasSubstr("are on another device"));
+
   Trained<optim::AdamW> with_gaps(AdamWOptions(0.1));
   with_gaps.step(scalar(0));
   with_gaps.parameters[1].mutable_grad() =

@@ -170,6 +170,25 @@ TEST_F(UnfusedParameters, MayBeOnSeveralDevices) {
   });
 }
 
+// A flag is on one device, so the host reads it for the parameters of another one.
+TEST_F(UnfusedParameters, HostReadsTheFlagForAnotherDevice) {
+  OnBoth both;
+  both.add(torch::randn({3}), 0);
+  both.add(torch::randn({4}), 1);
+  Fusing<optim::AdamW> ours(both.on_device, AdamWOptions(0.1));
+  torch::optim::AdamW theirs(both.host, AdamWOptions(0.1));
+  for (const bool skipped : {false, true, false}) {
+    both.set_gradients();
+    ours.skip_next_step_if(flag_of(skipped));
+    forget_host_waits();
+    ours.step();
+    EXPECT_EQ(host_wait_names(), std::vector<std::string>{"aten::_local_scalar_dense"});
+    ours.settle_step(skipped);
+    if (!skipped) theirs.step();
+    both.expect_close();
+  }
+}
+
 template <class Options>
 std::vector<OptimizerParamGroup> two_groups(const Parameters& parameters, const Options& first,
                                             const Options& second) {
