@@ -110,6 +110,25 @@ TEST_F(StepMarksTest, NoStepIsBeforeItsMarks) {
   EXPECT_GE(moved[0].time.begin, middle) << "with the mark in its middle";
 }
 
+TEST_F(StepMarksTest, PartsMoveWithTheirStep) {
+  marks_->begin_step(true);
+  marks_->end_step();
+  std::this_thread::sleep_for(20ms);
+  marks_->begin_step(true);
+  work(3, Phase::forward);
+  work(10, Phase::backward);
+  marks_->end_step();
+  std::this_thread::sleep_for(20ms);
+  const auto steps = marks_->take_completed();
+  ASSERT_THAT(steps, SizeIs(2));
+  ASSERT_THAT(steps[1].parts, SizeIs(2));
+  EXPECT_EQ(steps[1].parts[0].time.begin, steps[1].time.begin);
+  EXPECT_NEAR(milliseconds(steps[1].parts[0].time), 3, 0.01);
+  EXPECT_EQ(steps[1].parts[1].time.begin, steps[1].parts[0].time.end);
+  EXPECT_NEAR(milliseconds(steps[1].parts[1].time), 10, 0.01);
+  EXPECT_EQ(steps[1].parts[1].time.end, steps[1].time.end);
+}
+
 // The program has recorded all marks long before the device reaches them.
 TEST_F(StepMarksTest, StepsOfADeviceThatIsBehindFollowEachOther) {
   marks_->begin_step(true);
@@ -164,14 +183,17 @@ TEST_F(StepMarksTest, CollectiveHasTheTimesOfItsWork) {
     bool ended = false;
   };
   const auto collective = std::make_shared<Ended>();
+  const auto other = std::make_shared<Ended>();
   marks_->begin_step(true);
   marks_->add("bucket 0", 64, comm::Work::completed_by(collective));
+  marks_->add("bucket 1", 32, comm::Work::completed_by(other));
   marks_->end_step();
+  other->ended = true;
   EXPECT_THAT(marks_->take_completed(), IsEmpty()) << "before the times of the work are known";
   collective->ended = true;
   const auto steps = marks_->take_completed();
   ASSERT_THAT(steps, SizeIs(1));
-  ASSERT_THAT(steps[0].communication, SizeIs(1));
+  ASSERT_THAT(steps[0].communication, SizeIs(2));
   EXPECT_EQ(steps[0].communication[0].label, "bucket 0");
   EXPECT_EQ(steps[0].communication[0].bytes, 64U);
   EXPECT_EQ(milliseconds(steps[0].communication[0].time), 3000);
