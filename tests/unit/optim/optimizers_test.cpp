@@ -110,6 +110,20 @@ TEST_P(Optimizers, FollowALearningRateThatChanges) {
   }
 }
 
+// A flag on the CPU costs no wait, so the host decides, and a step that is made is the usual one.
+TEST_P(Optimizers, SkipStepsWithAFlagOnTheCpu) {
+  Twins twins(GetParam(), {torch::randn({33}), torch::randn({4, 5})});
+  auto& optimizer = dynamic_cast<SkipsSteps&>(twins.our_optimizer());
+  for (const bool skipped : {true, false, false, true, false}) {
+    twins.set_random_gradients();
+    optimizer.skip_next_step_if(torch::full({}, skipped ? 1.0F : 0.0F));
+    twins.our_optimizer().step();
+    optimizer.settle_step(skipped);
+    if (!skipped) twins.their_optimizer().step();
+    twins.expect_same();
+  }
+}
+
 TEST_P(Optimizers, AcceptParametersAddedLater) {
   Twins twins(GetParam(), of_sizes({{33}}));
   twins.set_random_gradients();
