@@ -140,6 +140,29 @@ TEST(DeviceGradScaler, DividesLikeTheHostsAndFindsWhatIsNotFinite) {
   EXPECT_EQ(found.item<float>(), 1) << "must keep what was found before";
 }
 
+// The gradients of each type have kernels of their own, which share the flag.
+TEST(DeviceGradScaler, FindsWhatIsNotFiniteInAnyOfSeveralTypes) {
+  const std::vector<torch::ScalarType> types{torch::kBFloat16, torch::kFloat32, torch::kFloat64,
+                                             torch::kBFloat16, torch::kFloat32, torch::kHalf};
+  const DeviceGradScaler scaler(GradScaler({8, 2, 0.5, 3}), test::test_device());
+  for (std::size_t bad = 0; bad <= types.size(); ++bad) {
+    std::vector<torch::Tensor> parameters;
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      const auto options = torch::TensorOptions(types[i]).device(test::test_device());
+      parameters.push_back(torch::zeros({3}, options).requires_grad_());
+      auto gradient = torch::full({3}, 4, options);
+      if (i == bad) gradient[1].fill_(std::numeric_limits<double>::infinity());
+      parameters.back().mutable_grad() = gradient;
+    }
+    auto found = flag(false);
+    scaler.unscale(parameters, found);
+    EXPECT_EQ(found.item<float>(), bad < types.size() ? 1 : 0) << bad;
+    for (const auto& parameter : parameters) {
+      EXPECT_EQ(parameter.grad()[2].item<float>(), 0.5F) << bad << " " << parameter.scalar_type();
+    }
+  }
+}
+
 #endif
 
 // One rank's gradient overflows in step 1 of 3: all ranks detect it, halve the scale and continue.
