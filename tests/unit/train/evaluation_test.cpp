@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <stdexcept>
+#include <vector>
 
 #include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/train/training_step.h"
@@ -131,6 +133,58 @@ TEST(Evaluate, RestoresEveryModuleModeIfForwardThrows) {
     EXPECT_TRUE(net->head->is_training());
     EXPECT_FALSE(net->norm->is_training());
   });
+}
+
+// The evaluation of a module without parameters, whose scores are `forward` of the inputs.
+Evaluation evaluate_scores(const torch::Tensor& inputs, const std::vector<std::int64_t>& targets,
+                           const Forward& forward,
+                           amp::Precision precision = amp::Precision::fp32) {
+  const data::TensorDataset data(inputs, torch::tensor(targets), inputs.size(1));
+  Evaluation result{};
+  test::run_ranks(1, [&](comm::Group& group) {
+    auto unused = test::on_test_device(torch::nn::Linear(1, 1));
+    result = evaluate(group, *unused, {forward}, data, data.size(), 1, precision);
+  });
+  return result;
+}
+
+torch::Tensor as_they_are(const torch::Tensor& x) {
+  return x;
+}
+
+TEST(Evaluate, LeavesOutIgnoredTargets) {
+  const auto inputs = torch::tensor({{5.0F, 0.0F}, {5.0F, 0.0F}, {0.0F, 5.0F}, {0.0F, 5.0F}});
+  const auto result = evaluate_scores(inputs, {0, -100, 0, -100}, as_they_are);
+  EXPECT_EQ(result.targets, 2);
+  EXPECT_EQ(result.accuracy, 0.5);
+  EXPECT_NEAR(result.loss, 2.5 + std::log1p(std::exp(-5)), 1e-5);
+}
+
+// In float32, the small losses after a large one would be lost.
+TEST(Evaluate, SumsInDoublePrecision) {
+  const float large = 1 << 25;
+  const auto inputs = torch::tensor({{large, 0.0F}, {0.0F, 0.0F}, {0.0F, 0.0F}});
+  const auto result = evaluate_scores(inputs, {1, 1, 1}, as_they_are);
+  EXPECT_NEAR(result.loss * 3 - large, 2 * std::log(2), 1e-5);
+}
+
+TEST(Evaluate, RunsForwardInItsPrecisionAndWithoutAGraph) {
+  const auto inputs = torch::ones({2, 2});
+  for (const auto precision : {amp::Precision::fp32, amp::Precision::bf16}) {
+    const auto forward = [&](const torch::Tensor& x) {
+      EXPECT_FALSE(torch::GradMode::is_enabled());
+      const auto scores = torch::mm(x, test::on_test_device(torch::ones({2, 2})));
+      EXPECT_EQ(scores.scalar_type() == torch::kBFloat16, precision == amp::Precision::bf16);
+      return scores;
+    };
+    EXPECT_NEAR(evaluate_scores(inputs, {0, 1}, forward, precision).loss, std::log(2), 1e-6);
+  }
+}
+
+// In bfloat16, the loss would have two digits.
+TEST(Evaluate, ComputesTheLossOfShortScoresInFloat32) {
+  const auto to_short = [](const torch::Tensor& x) { return x.to(torch::kBFloat16); };
+  EXPECT_NEAR(evaluate_scores(torch::ones({2, 2}), {0, 1}, to_short).loss, std::log(2), 1e-6);
 }
 
 TEST(Evaluate, ReportsEmptyEvaluationData) {
