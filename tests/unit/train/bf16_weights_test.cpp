@@ -7,6 +7,8 @@
 
 #include <cstring>
 #include <filesystem>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "ddp_runtime/data/tensor_dataset.h"
@@ -104,6 +106,40 @@ TEST_F(Bf16Weights, AreThoseThatMultiplyInputs) {
   for (const auto& p : others->named_parameters()) {
     EXPECT_EQ(p.value().scalar_type(), p.key() == "4.weight" ? half : full) << p.key();
   }
+}
+
+TEST_F(Bf16Weights, AreThoseThatTrainInFloat32) {
+  using namespace torch::nn;
+  const auto half = torch::kBFloat16;
+  const auto full = torch::kFloat32;
+  const Linear frozen(2, 3);
+  for (auto& p : frozen->parameters()) p.requires_grad_(false);
+  const Linear precise(2, 3);
+  for (auto& p : precise->parameters()) p.set_data(p.detach().to(torch::kFloat64));
+  // An output layer that shares its weight with the embedding of the inputs.
+  const Embedding table(3, 4);
+  Linear tied(LinearOptions(4, 3).bias(false));
+  tied->weight = table->weight;
+  const Sequential net(Linear(2, 2), Conv1d(2, 2, 3), Conv2d(2, 2, 3), Conv3d(2, 2, 3), frozen,
+                       precise, table, tied);
+  use_bf16_weights(*net);
+  const std::map<std::string, torch::ScalarType> expected{{"0.weight", half},
+                                                          {"0.bias", full},
+                                                          {"1.weight", half},
+                                                          {"1.bias", full},
+                                                          {"2.weight", half},
+                                                          {"2.bias", full},
+                                                          {"3.weight", half},
+                                                          {"3.bias", full},
+                                                          {"4.weight", full},
+                                                          {"4.bias", full},
+                                                          {"5.weight", torch::kFloat64},
+                                                          {"5.bias", torch::kFloat64},
+                                                          {"6.weight", full},
+                                                          {"7.weight", full}};
+  std::map<std::string, torch::ScalarType> types;
+  for (const auto& p : net->named_parameters()) types[p.key()] = p.value().scalar_type();
+  EXPECT_EQ(types, expected);
 }
 
 // Autocast rounds float32 weights in each forward pass, and computes their gradients in bfloat16:

@@ -76,6 +76,13 @@ TEST(ClipGradients, NormsOfBfloat16AreComputedInFloat32) {
   EXPECT_NEAR(brief.grad()[0].item<float>(), value / norm, 1e-5);
 }
 
+TEST(ClipGradients, ShortTypesMayBeAlone) {
+  auto brief = test::on_test_device(torch::zeros({4}, torch::kBFloat16)).requires_grad_();
+  brief.mutable_grad() = torch::full_like(brief, 2).detach();
+  clip_gradients({brief}, 1);
+  EXPECT_EQ(brief.grad()[0].item<float>(), 0.5F);
+}
+
 TEST(ClipGradients, WithoutGradientsDoesNothing) {
   clip_gradients({test::on_test_device(torch::zeros({3}))}, 1);
 }

@@ -116,6 +116,17 @@ TEST_F(MemoryFormats, RunContinuesInTheOtherFormat) {
   EXPECT_FALSE(weights_last_);
 }
 
+// The format of videos and of sequences is another one.
+TEST_F(MemoryFormats, ChannelsLastIsForImages) {
+  for (const auto& sizes :
+       std::vector<std::vector<std::int64_t>>{{2, 3}, {2, 3, 4}, {2, 3, 4, 4, 4}}) {
+    const auto values = torch::ones(sizes);
+    EXPECT_TRUE(in_channels_last(values).is_same(values)) << values.sizes();
+  }
+  const auto images = torch::ones({2, 3, 4, 4});
+  EXPECT_TRUE(in_channels_last(images).is_contiguous(torch::MemoryFormat::ChannelsLast));
+}
+
 TEST_F(MemoryFormats, ChannelsLastIsRefusedWhereItDoesNothing) {
   options_.channels_last = true;
   torch::nn::Linear net(4, 2);
