@@ -102,6 +102,30 @@ TEST_F(CapturedStep, ReplaysLikeSteps) {
   expect_replays_like_steps<optim::AdamW>(AdamWOptions(0.1));
 }
 
+// A step after the capture has a flag of its own, or none.
+template <class Optimizer, class Options>
+void expect_step_without_the_flag_of_the_graph(const Options& options) {
+  Trained<Optimizer> trained(options);
+  const auto skip = scalar(0);
+  trained.step(skip);
+  const optim::DeviceNumbers numbers{scalar(0.1), scalar(1)};
+  const auto graph = make_graph(device());
+  graph->begin_capture();
+  trained.optimizer.skip_next_step_if(skip);
+  trained.optimizer.capture_step(numbers);
+  graph->end_capture();
+  skip.fill_(1);
+  const auto before = trained.parameters[0].detach().clone();
+  trained.optimizer.step();
+  EXPECT_FALSE(same_bits(trained.parameters[0], before));
+}
+
+TEST_F(CapturedStep, FlagBelongsToTheGraph) {
+  expect_step_without_the_flag_of_the_graph<optim::SGD>(SGDOptions(0.1));
+  expect_step_without_the_flag_of_the_graph<optim::Adam>(AdamOptions(0.1));
+  expect_step_without_the_flag_of_the_graph<optim::AdamW>(AdamWOptions(0.1));
+}
+
 TEST_F(CapturedStep, RefusesWhatAGraphCannotRepeat) {
   const optim::DeviceNumbers numbers{scalar(0.1), scalar(1)};
   Trained<optim::SGD> first(SGDOptions(0.1).momentum(0.9));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ddp_runtime/optim/fused_update.h"
 #include "ddp_runtime/optim/plain_memory.h"
 #include "pair_of_optimizers.h"
 
@@ -217,10 +218,34 @@ TEST(PlainMemory, SeesLongRangesThatHoldShortOnes) {
   EXPECT_TRUE(ranges.overlap());
 }
 
+TEST(FusedOperators, TakeDenseTensorsOfOneKind) {
+  const auto p = torch::ones({2, 3});
+  const auto columns = torch::ones({3, 2}).t();
+  EXPECT_TRUE(can_be_fused(p, {}));
+  EXPECT_TRUE(can_be_fused(p, {torch::zeros({2, 3}), torch::ones({2, 3})}));
+  EXPECT_TRUE(can_be_fused(columns, {torch::ones({3, 2}).t()}));
+  EXPECT_TRUE(can_be_fused(torch::ones({}), {torch::ones({})}));
+
+  EXPECT_FALSE(can_be_fused(p.to_sparse(), {}));
+  EXPECT_FALSE(can_be_fused(torch::ones({2, 3}, torch::kComplexFloat), {}));
+  EXPECT_FALSE(can_be_fused(torch::ones({2, 6}).narrow(1, 0, 3), {})) << "gaps";
+  EXPECT_FALSE(can_be_fused(torch::ones({3}).expand({2, 3}), {})) << "elements share memory";
+  EXPECT_FALSE(can_be_fused(torch::ones({0}), {}));
+
+  const auto meta = torch::TensorOptions(torch::kMeta);
+  for (const auto& other :
+       {torch::Tensor(), p.to_sparse(), torch::ones({2, 3}, meta),
+        torch::ones({2, 3}).to(torch::kHalf), torch::ones({4, 3}), torch::ones({3}), columns}) {
+    EXPECT_FALSE(can_be_fused(p, {other, p})) << other.toString();
+    EXPECT_FALSE(can_be_fused(p, {p, other})) << other.toString();
+  }
+}
+
 // Its state must not be made twice.
 TEST(Fitting, AnEmptyParameterThatIsListedTwiceIsLeftToLibtorch) {
   const auto empty = torch::empty({0}).requires_grad_(true);
-  AdamW optimizer(Tensors{empty, empty}, torch::optim::AdamWOptions(0.1));
+  const auto other = parameter(torch::ones({3}));
+  AdamW optimizer(Tensors{empty, empty, other}, torch::optim::AdamWOptions(0.1));
   for (int i = 0; i < 2; ++i) {
     empty.mutable_grad() = torch::empty({0});
     optimizer.step();

@@ -106,6 +106,7 @@ TEST_P(MasterWeightsOf, Float16AreTrainedInFloat32) {
   for (const auto& parameter : pair.parameters()) {
     EXPECT_EQ(pair.ours().state().count(torch_compat::state_key(parameter)),
               pair.theirs().state().empty() ? 0U : 1U);
+    EXPECT_FALSE(pair.masters().values_of(parameter).grad().defined()) << "costs memory";
   }
 }
 

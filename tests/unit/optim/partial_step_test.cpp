@@ -151,11 +151,27 @@ TEST_P(StepInParts, IsRefusedIfAParameterForLibtorchSharesMemory) {
 
 TEST_P(StepInParts, IsRefusedWithASparseGradient) {
   Tensors parameters{torch::randn({4}).requires_grad_(true),
-                     torch::randn({4, 2}).requires_grad_(true)};
+                     torch::randn({4, 2}).requires_grad_(true),
+                     torch::randn({2}, torch::kFloat64).requires_grad_(true)};
   const auto optimizer = GetParam().ours(parameters);
   parameters[0].mutable_grad() = torch::ones({4});
   parameters[1].mutable_grad() = torch::ones({4, 2}).to_sparse();
+  parameters[2].mutable_grad() = torch::ones({2}, torch::kFloat64);
   EXPECT_EQ(begin(*optimizer), nullptr);
+}
+
+TEST(StepInPartsOfSgd, IsRefusedIfParametersShareTheirState) {
+  const Tensors parameters{torch::ones({4}).requires_grad_(true),
+                           torch::ones({4}).requires_grad_(true)};
+  SGD optimizer(parameters, torch::optim::SGDOptions(0.1).momentum(0.9));
+  const auto buffer = torch::zeros({4});
+  for (const auto& p : parameters) {
+    p.mutable_grad() = torch::ones({4});
+    auto state = std::make_unique<torch::optim::SGDParamState>();
+    state->momentum_buffer(buffer);
+    optimizer.state()[torch_compat::state_key(p)] = std::move(state);
+  }
+  EXPECT_EQ(optimizer.begin_partial_step(), nullptr);
 }
 
 // Whether the step is made at all is not known yet.
