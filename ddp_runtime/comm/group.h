@@ -13,6 +13,7 @@
 
 #include "ddp_runtime/comm/buffer.h"
 #include "ddp_runtime/comm/diagnosis/flight_recorder.h"
+#include "ddp_runtime/comm/group_name.h"
 #include "ddp_runtime/comm/part_sizes.h"
 #include "ddp_runtime/comm/work.h"
 
@@ -31,6 +32,8 @@ class Group {
   virtual int size() const noexcept = 0;
   // The rank in the job of a rank of this group. Errors name ranks by it.
   virtual int world_rank(int rank) const noexcept = 0;
+  // How errors name this group.
+  virtual const GroupName& name() const noexcept = 0;
   // "mpi", "threads" or "self", for messages and reports.
   virtual std::string_view backend() const noexcept = 0;
   // Records the operations of this rank, for the hang analysis of other ranks. The program adds its
@@ -61,7 +64,8 @@ class Group {
   //
   // The part lives as long as this group, like a channel: no rank can destroy it while another one
   // still needs it. So divide a group once, and not in every step: a rank can be in at most 128
-  // parts, counting their channels. Throws UsageError if there are more or a name is too long.
+  // parts, counting their channels; on GPUs, each part counts twice. Throws UsageError if there are
+  // more or a name is too long.
   virtual Group* split(int color, int key = 0, const std::string& name = {}) = 0;
 
   // A hash of the collectives that this rank has called here so far: operation, type, length and

@@ -44,6 +44,7 @@ class P2pGroup final : public Group {
   int rank() const noexcept override { return transport_->rank(); }
   int size() const noexcept override { return transport_->size(); }
   int world_rank(int rank) const noexcept override { return transport_->world_rank(rank); }
+  const GroupName& name() const noexcept override { return name_; }
   std::string_view backend() const noexcept override { return transport_->name(); }
   FlightRecorder& flight_recorder() noexcept override { return *recorder_; }
 

@@ -46,8 +46,8 @@ LaunchFrame LaunchLog::frame(bool last) const {
   return frame;
 }
 
-std::optional<std::string> LaunchLog::difference(const LaunchFrame& theirs, int my_rank,
-                                                 int their_rank) const {
+std::optional<std::string> LaunchLog::difference(const LaunchFrame& theirs,
+                                                 const Ranks& ranks) const {
   const std::lock_guard lock(mutex_);
   const std::uint64_t mine_from = launched_ - kept_.size();
   const std::uint64_t theirs_from =
@@ -64,12 +64,11 @@ std::optional<std::string> LaunchLog::difference(const LaunchFrame& theirs, int 
     // because of an earlier one.
     const bool earlier = number == from && from > 0;
     return fmt::format(
-        "ranks {} and {} launched collectives in different orders on their GPUs: {} launch {}, "
-        "rank {} "
-        "started {}, but rank {} started {}; all ranks must call the collectives of all channels "
-        "in one order",
-        std::min(my_rank, their_rank), std::max(my_rank, their_rank),
-        earlier ? "in or before" : "in", number, my_rank, mine.text, their_rank,
+        "ranks {} and {} launched collectives{} in different orders on their GPUs: {} launch {}, "
+        "rank {} started {}, but rank {} started {}; all ranks must call the collectives of all "
+        "channels in one order",
+        std::min(ranks.mine, ranks.theirs), std::max(ranks.mine, ranks.theirs), ranks.of_group,
+        earlier ? "in or before" : "in", number, ranks.mine, mine.text, ranks.theirs,
         sanitize_beginning(text, LaunchFrame::kText));
   }
   return std::nullopt;

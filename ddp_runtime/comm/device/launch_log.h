@@ -7,6 +7,11 @@
 // that start them in different orders can wait for each other forever. NCCL therefore wants one
 // order on all ranks, and one stream makes it the order on the device as well, as a chain of events
 // between the streams of several communicators would do, without their memory and connections.
+// A group of some of the ranks has all of these for itself: a rank is in several such groups, and
+// their orders are not the same on all ranks that share one, for example if the stages of a
+// pipeline communicate with their neighbors and with their replicas. Such groups may run at the
+// same time, and NCCL's kernels for both then have to fit on the GPU, as they do by NCCL's own
+// limits.
 //
 // The order is that of the calls: a thread of its own does not change it, but spares the caller the
 // time until NCCL has a launch on the stream, which is the time of a thread start per collective.
@@ -51,10 +56,15 @@ class LaunchLog {
   // The hash of all launches.
   std::uint64_t hash() const;
   LaunchFrame frame(bool last) const;
+  // Who compares, for the sentence.
+  struct Ranks {
+    int mine = 0;  // in the job
+    int theirs = 0;
+    std::string of_group = {};  // GroupName::after
+  };
   // Compares the launches that both ranks have made. Returns a sentence on the first difference
   // that is known; nullopt if there is none.
-  std::optional<std::string> difference(const LaunchFrame& theirs, int my_rank,
-                                        int their_rank) const;
+  std::optional<std::string> difference(const LaunchFrame& theirs, const Ranks& ranks) const;
 
  private:
   static constexpr std::size_t kKept = 4096;

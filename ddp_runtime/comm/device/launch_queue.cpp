@@ -14,9 +14,17 @@
 namespace ddp::comm {
 namespace {
 
-// The name of the launches in the flight recorder. Launches of all channels are one sequence, so
-// the hang analysis finds ranks that launched them in different orders.
-constexpr char kRecorderChannel[] = "GPU";
+std::string on_channel(const std::string& channel) {
+  return channel == kMainChannel ? "" : fmt::format(" on channel {}", channel);
+}
+
+// The launches of all channels of a group are one sequence in the flight recorder, so the hang
+// analysis finds ranks that launched them in different orders.
+GroupName recorded_name(Group& host) {
+  GroupName name = host.name().of_channel("GPU");
+  if (name.of_some_ranks) host.flight_recorder().add_group(name.channel);
+  return name;
+}
 
 // A launching thread that is in a call of NCCL for longer does not come back.
 constexpr std::chrono::seconds kCallTime{5};
@@ -31,10 +39,6 @@ std::string in_parentheses(const std::string& label) {
   return label.empty() ? "" : fmt::format(" ({})", label);
 }
 
-std::string on_channel(const std::string& channel) {
-  return channel == kMainChannel ? "" : fmt::format(" on channel {}", channel);
-}
-
 }  // namespace
 
 LaunchQueue::LaunchQueue(StartedNccl started, Group& host, FailureState& failures,
@@ -46,8 +50,9 @@ LaunchQueue::LaunchQueue(StartedNccl started, Group& host, FailureState& failure
       failures_(failures),
       recorder_(host.flight_recorder()),
       settings_(settings),
-      rank_(host.rank()),
-      order_(host.point_to_point_channel("order of launches"), log_),
+      rank_(host.world_rank(host.rank())),
+      name_(recorded_name(host)),
+      order_(host.point_to_point_channel("order of launches"), log_, host),
       clock_(events_),
       launcher_([this] { launch_all(); }),
       watchdog_([this] { watch(); }) {}
@@ -98,7 +103,8 @@ Work LaunchQueue::launch(Request request) {
   require_open();
   launch.number = next_number_++;
   launch.what = fmt::format("{} #{}{}{}", request.name, *launch.number,
-                            in_parentheses(request.label), on_channel(launch.channel));
+                            in_parentheses(request.label), on_channel(launch.channel)) +
+                name_.after;
   log_.add(launch.signature, launch.signature + in_parentheses(request.label));
   push(std::move(launch));
   return Work::completed_by(std::move(work));
@@ -119,8 +125,9 @@ Work LaunchQueue::message(const std::string& channel, const Communicator::Messag
   messages_.push_back(
       {message,
        fmt::format("{} rank {} of {}{}{}", message.outgoing ? "send to" : "receive from",
-                   message.peer, describe(message.data), in_parentheses(label),
-                   on_channel(channel)),
+                   host_.world_rank(message.peer), describe(message.data), in_parentheses(label),
+                   on_channel(channel)) +
+           name_.after,
        std::move(after), work, std::move(keep)});
   return Work::completed_by(std::move(work));
 }
@@ -185,7 +192,7 @@ void LaunchQueue::launch_all() {
 void LaunchQueue::start(Launch& launch) noexcept {
   try {
     throw_if_over();
-    launch.record = recorder_.begin(launch.number, launch.what, launch.signature, kRecorderChannel);
+    launch.record = recorder_.begin(launch.number, launch.what, launch.signature, name_.channel);
     try {
       for (const auto& event : launch.after) events_->make_wait(stream_.get(), event);
     } catch (const RuntimeError& e) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launches of one device in the order of the calls, for all channels of a group; see
-// Note [One order per device]. One thread launches. A second thread, the watchdog, watches what was
-// launched: it notices the end of each collective, errors that NCCL's own threads find, waits that
-// take too long, different orders on other ranks, and the failure of a rank, after which it aborts
-// the communicator. It only polls and never blocks, except for the abort.
+// The launches of a group on one device in the order of the calls, for all channels of the group;
+// see Note [One order per device]. One thread launches. A second thread, the watchdog, watches what
+// was launched: it notices the end of each collective, errors that NCCL's own threads find, waits
+// that take too long, different orders on other ranks, and the failure of a rank, after which it
+// aborts the communicator. It only polls and never blocks, except for the abort.
 #pragma once
 
 #include <atomic>
@@ -133,7 +133,8 @@ class LaunchQueue : public std::enable_shared_from_this<LaunchQueue> {
   FailureState& failures_;
   FlightRecorder& recorder_;
   Settings settings_;
-  int rank_;
+  int rank_;  // in the job
+  GroupName name_;
   LaunchLog log_;
   OrderExchange order_;  // used by the watchdog
   std::atomic<bool> given_up_{false};

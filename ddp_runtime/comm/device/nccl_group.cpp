@@ -22,25 +22,25 @@ void require_known_to_nccl(const Buffer& data) {
 }  // namespace
 
 NcclGroup::NcclGroup(Group& host, FailureState& failures, const NcclOptions& options)
-    : NcclGroup(host, open(host, failures, options), kMainChannel) {
-  is_channel_ = false;
-}
+    : NcclGroup(host, open(host, failures, options, start_nccl(host, failures, options)), {}) {}
 
-NcclGroup::NcclGroup(Group& host, Device device, std::string channel)
-    : host_(host), device_(std::move(device)), channel_(std::move(channel)), is_channel_(true) {}
+NcclGroup::NcclGroup(Group& host, Device device, const std::optional<std::string>& channel)
+    : host_(host),
+      device_(std::move(device)),
+      channel_(channel.value_or(kMainChannel)),
+      is_channel_(channel.has_value()) {}
 
-NcclGroup::Device NcclGroup::open(Group& host, FailureState& failures, const NcclOptions& options) {
-  StartedNccl started = start_nccl(host, failures, options);
-  const DeviceLibraries libraries = started.communicator->libraries();
-  const int number = started.device;
-  Device device{.number = number, .failures = &failures, .options = options};
-  device.options.device = number;
-  device.options.prepare = nullptr;
+NcclGroup::Device NcclGroup::open(Group& host, FailureState& failures, const NcclOptions& options,
+                                  StartedNccl started) {
+  Device device{.number = started.device,
+                .libraries = started.communicator->libraries(),
+                .word = started.word,
+                .failures = &failures,
+                .options = options};
   device.queue = std::make_shared<LaunchQueue>(
       std::move(started), host, failures,
-      LaunchQueue::Settings{number, options.limits, options.watch_interval});
-  device.arena = std::make_shared<Arena>(libraries, number, options.arena_bytes);
-  device.word = allocate(1, device, host);
+      LaunchQueue::Settings{device.number, options.limits, options.watch_interval});
+  device.arena = std::make_shared<Arena>(device.libraries, device.number, options.arena_bytes);
   return device;
 }
 
@@ -66,14 +66,16 @@ PointToPointChannel& NcclGroup::point_to_point_channel(const std::string& name) 
   return host_.point_to_point_channel(name);
 }
 
-// A communicator of NCCL for each part would have to share the stream, and each rank would have to
-// launch in an order that fits those of all parts that it shares with another rank.
 Group* NcclGroup::split(int color, int key, const std::string& name) {
   Group* const part = host_.split(color, key, name);
   if (part == nullptr) return nullptr;
-  return parts_
-      .emplace_back(std::make_unique<StagedGroup>(*part, *device_.failures, device_.options))
-      .get();
+  // Connecting may wait for kernels, which may wait for other ranks.
+  device_.queue->wait_until_idle();
+  Device device = open(*part, *device_.failures, device_.options,
+                       start_nccl_of_part(*part, *device_.failures, device_.options,
+                                          device_.libraries, device_.number));
+  parts_.push_back(std::unique_ptr<NcclGroup>(new NcclGroup(*part, std::move(device), {})));
+  return parts_.back().get();
 }
 
 std::uint64_t NcclGroup::call_history() const {
@@ -81,14 +83,9 @@ std::uint64_t NcclGroup::call_history() const {
 }
 
 std::shared_ptr<std::byte> NcclGroup::allocate(std::size_t bytes) {
-  return allocate(bytes, device_, host_);
-}
-
-std::shared_ptr<std::byte> NcclGroup::allocate(std::size_t bytes, const Device& device,
-                                               Group& host) {
-  device.queue->wait_until_idle();  // so that memory which was released before is free
-  return device.arena->allocate(bytes, host, [&](const char* what, LaunchQueue::Call call) {
-    device.queue
+  device_.queue->wait_until_idle();  // so that memory which was released before is free
+  return device_.arena->allocate(bytes, host_, [&](const char* what, LaunchQueue::Call call) {
+    device_.queue
         ->launch({.channel = kMainChannel,
                   .name = what,
                   .label = {},
@@ -199,18 +196,19 @@ Work NcclGroup::receive(Buffer data, int peer, std::string label,
 }
 
 Work NcclGroup::barrier(std::string label) {
-  return device_.queue->launch(
-      {.channel = channel_,
-       .name = "barrier",
-       .label = std::move(label),
-       .signature = "nothing",
-       .call =
-           [word = device_.word](Communicator& nccl, DeviceStream stream) {
-             nccl.all_reduce({word.get(), 1, ElementType::u8}, ReduceOp::max, stream);
-           },
-       .after = {},
-       .blocks = true,
-       .keep = {}});
+  return device_.queue->launch({.channel = channel_,
+                                .name = "barrier",
+                                .label = std::move(label),
+                                .signature = "nothing",
+                                .call =
+                                    [word = device_.word](Communicator& nccl, DeviceStream stream) {
+                                      nccl.all_reduce(
+                                          {static_cast<std::byte*>(word.get()), 1, ElementType::u8},
+                                          ReduceOp::max, stream);
+                                    },
+                                .after = {},
+                                .blocks = true,
+                                .keep = {}});
 }
 
 }  // namespace ddp::comm

@@ -6,13 +6,13 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ddp_runtime/comm/device/arena.h"
 #include "ddp_runtime/comm/device/launch_queue.h"
 #include "ddp_runtime/comm/device/nccl_start.h"
-#include "ddp_runtime/comm/device/staged_group.h"
 #include "ddp_runtime/comm/group.h"
 
 namespace ddp::comm {
@@ -24,7 +24,8 @@ namespace ddp::comm {
 //   with both orders.
 // - A message starts when a Work of a message is waited for or asked whether it is done.
 // - allocate() returns device memory, after all collectives before it are done.
-// - A part (split()) communicates device memory through the host; see StagedGroup.
+// - A part (split()) has a communicator, a stream and threads of its own, so that its collectives
+//   have an order of their own; see Note [One order per device].
 // barrier() waits on the host, until all ranks have called it and their GPUs have finished the
 // collectives before it.
 class NcclGroup final : public Group {
@@ -39,6 +40,7 @@ class NcclGroup final : public Group {
   int rank() const noexcept override { return host_.rank(); }
   int size() const noexcept override { return host_.size(); }
   int world_rank(int rank) const noexcept override { return host_.world_rank(rank); }
+  const GroupName& name() const noexcept override { return host_.name(); }
   std::string_view backend() const noexcept override { return "nccl"; }
   // The number of this rank's GPU among those that this process sees.
   int device() const noexcept { return device_.number; }
@@ -68,17 +70,18 @@ class NcclGroup final : public Group {
   // What all channels of a group share.
   struct Device {
     int number = 0;
+    DeviceLibraries libraries = {};
     std::shared_ptr<Arena> arena = {};  // outlives the launches that use it
     std::shared_ptr<LaunchQueue> queue = {};
-    std::shared_ptr<std::byte> word = {};  // for barriers
+    std::shared_ptr<void> word = {};  // for barriers
     FailureState* failures = nullptr;
     NcclOptions options = {};  // for parts
   };
-  // A channel of `parent`, or the group itself.
-  NcclGroup(Group& host, Device device, std::string channel);
+  // A channel, if it has a name, or the group itself.
+  NcclGroup(Group& host, Device device, const std::optional<std::string>& channel);
 
-  static Device open(Group& host, FailureState& failures, const NcclOptions& options);
-  static std::shared_ptr<std::byte> allocate(std::size_t bytes, const Device& device, Group& host);
+  static Device open(Group& host, FailureState& failures, const NcclOptions& options,
+                     StartedNccl started);
   Work launch(std::string name, const Buffer& buffer, std::string signature, std::string label,
               LaunchQueue::Call call, std::shared_ptr<const void> keep);
 
@@ -88,7 +91,7 @@ class NcclGroup final : public Group {
   bool is_channel_;
   int exceptions_ = std::uncaught_exceptions();  // when the group was created
   std::map<std::string, std::unique_ptr<NcclGroup>> channels_;
-  std::vector<std::unique_ptr<StagedGroup>> parts_;
+  std::vector<std::unique_ptr<NcclGroup>> parts_;
 };
 
 }  // namespace ddp::comm

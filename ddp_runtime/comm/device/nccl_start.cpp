@@ -37,7 +37,7 @@ std::optional<StartProblem> find_different_versions(std::span<const RankFacts> r
 
 // ---- connecting
 
-// Throws the same text on all ranks if rank 0 cannot create an id.
+// Throws the same text on all ranks if the first one cannot create an id.
 NcclId agree_on_id(Group& host, const NcclCalls& nccl) {
   NcclId id{};
   std::string mine;
@@ -49,9 +49,9 @@ NcclId agree_on_id(Group& host, const NcclCalls& nccl) {
   const std::string told = host.broadcast_text(mine, 0);
   if (told.size() != id.bytes.size() + 1 || told.front() != '+') {
     throw RuntimeError(
-        fmt::format("rank 0 cannot create an id for NCCL: {}; check the network "
+        fmt::format("rank {} cannot create an id for NCCL: {}; check the network "
                     "interfaces of its node and NCCL_SOCKET_IFNAME",
-                    sanitize_lines(told.empty() ? told : told.substr(1), 300)));
+                    host.world_rank(0), sanitize_lines(told.empty() ? told : told.substr(1), 300)));
   }
   std::memcpy(id.bytes.data(), told.data() + 1, id.bytes.size());
   return id;
@@ -73,9 +73,9 @@ class StartWait {
     failures_.throw_if_failed();
     if (Clock::now() < deadline_) return;
     throw RuntimeError(fmt::format(
-        "NCCL did not {} {} ranks within {:.3g} s; check that the nodes reach each other over the "
-        "interface that NCCL uses ({}), and set NCCL_DEBUG=INFO to see how far it gets",
-        what, host_.size(), std::chrono::duration<double>(timeout_).count(),
+        "NCCL did not {} {} ranks{} within {:.3g} s; check that the nodes reach each other over "
+        "the interface that NCCL uses ({}), and set NCCL_DEBUG=INFO to see how far it gets",
+        what, host_.size(), host_.name().after, std::chrono::duration<double>(timeout_).count(),
         variable_text("NCCL_SOCKET_IFNAME")));
   }
 
@@ -87,10 +87,10 @@ class StartWait {
 };
 
 // The sum of ones over all ranks. Later collectives would hang or give wrong data on the same
-// defect, without such a clear text. `word` is memory for one number on the GPU.
-void prove_connection(const DeviceLibraries& libraries, const StartedNccl& started, void* word,
-                      const Group& host, const StartWait& wait) {
-  const auto& calls = libraries.device;
+// defect, without such a clear text.
+void prove_connection(const StartedNccl& started, const Group& host, const StartWait& wait) {
+  const auto& calls = started.communicator->libraries().device;
+  void* const word = started.word.get();
   DeviceStream stream = started.stream.get();
   const auto finish_stream = [&] {
     int code = calls.stream_query(stream);
@@ -116,10 +116,48 @@ void prove_connection(const DeviceLibraries& libraries, const StartedNccl& start
   copy(&value, word);
   if (value == host.size()) return;
   throw RuntimeError(fmt::format(
-      "the GPUs of {} ranks exchanged wrong data: the sum of ones is {}; run 'ddp-check "
+      "the GPUs of {} ranks{} exchanged wrong data: the sum of ones is {}; run 'ddp-check "
       "net' to find the pair, and see whether NCCL_P2P_DISABLE=1 helps, because PCIe "
       "Access Control Services are a frequent cause",
-      host.size(), value));
+      host.size(), host.name().after, value));
+}
+
+std::shared_ptr<void> make_stream(const DeviceCalls& calls) {
+  int lowest = 0;
+  int highest = 0;
+  check_device(calls, calls.priority_range(&lowest, &highest), "report its priorities");
+  DeviceStream stream = nullptr;
+  check_device(calls, calls.stream_create(&stream, cuda::kNonBlockingStream, highest),
+               "create a stream");
+  return {stream, calls.stream_destroy};
+}
+
+std::shared_ptr<void> make_word(const DeviceCalls& calls) {
+  void* memory = nullptr;
+  check_device(calls, calls.allocate(&memory, sizeof(std::int32_t)), "allocate memory");
+  return {memory, calls.free};
+}
+
+// An error is reported to all ranks of the job: those that it does not reach wait inside NCCL.
+StartedNccl connect(Group& host, FailureState& failures, const NcclOptions& options,
+                    const DeviceLibraries& libraries, const NcclId& id, int device) {
+  StartedNccl started;
+  started.device = device;
+  try {
+    const StartWait wait(host, failures, options.start_timeout);
+    const auto& calls = libraries.device;
+    started.events = std::make_shared<EventPool>(calls, device, EventPool::Timing::yes);
+    started.stream = make_stream(calls);
+    started.word = make_word(calls);
+    started.communicator = std::make_unique<Communicator>(
+        libraries, id, Communicator::Rank{host.rank(), host.size(), options.max_ctas});
+    settle(*started.communicator, [&] { wait.check("connect the GPUs of"); });
+    prove_connection(started, host, wait);
+  } catch (const std::exception& e) {
+    failures.fail({host.world_rank(host.rank()), e.what()});
+    throw;
+  }
+  return started;
 }
 
 }  // namespace
@@ -145,35 +183,20 @@ StartedNccl start_nccl(Group& host, FailureState& failures, const NcclOptions& o
   libraries.device = mine.calls;
   throw_if(find_start_problem(exchange_facts(host, mine.facts)));
   const NcclId id = agree_on_id(host, libraries.nccl);
-  const auto& calls = libraries.device;
-  // Declared first, because after an error the communicator ends before the memory that its kernel
-  // may use.
-  std::unique_ptr<void, int (*)(void*)> word(nullptr, calls.free);
-  StartedNccl started;
-  started.device = mine.device;
+  return connect(host, failures, options, libraries, id, mine.device);
+}
+
+StartedNccl start_nccl_of_part(Group& host, FailureState& failures, const NcclOptions& options,
+                               const DeviceLibraries& libraries, int device) {
+  const DeviceScope scope(libraries.device, device);
+  NcclId id{};
   try {
-    const StartWait wait(host, failures, options.start_timeout);
-    started.events = std::make_shared<EventPool>(calls, mine.device, EventPool::Timing::yes);
-    int lowest = 0;
-    int highest = 0;
-    check_device(calls, calls.priority_range(&lowest, &highest), "report its priorities");
-    DeviceStream stream = nullptr;
-    check_device(calls, calls.stream_create(&stream, cuda::kNonBlockingStream, highest),
-                 "create a stream");
-    started.stream = {stream, calls.stream_destroy};
-    started.communicator = std::make_unique<Communicator>(
-        libraries, id, Communicator::Rank{host.rank(), host.size(), options.max_ctas});
-    settle(*started.communicator, [&] { wait.check("connect the GPUs of"); });
-    void* memory = nullptr;
-    check_device(calls, calls.allocate(&memory, sizeof(std::int32_t)), "allocate memory");
-    word.reset(memory);
-    prove_connection(libraries, started, memory, host, wait);
+    id = agree_on_id(host, libraries.nccl);
   } catch (const std::exception& e) {
-    // The others wait inside NCCL for this rank.
-    failures.fail({host.rank(), e.what()});
+    failures.fail({host.world_rank(host.rank()), e.what()});  // for the ranks of other parts
     throw;
   }
-  return started;
+  return connect(host, failures, options, libraries, id, device);
 }
 
 }  // namespace ddp::comm

@@ -23,8 +23,9 @@ std::optional<StartProblem> find_start_problem(std::span<const RankFacts> ranks)
 struct StartedNccl {
   int device = 0;
   std::shared_ptr<EventPool> events;
-  std::shared_ptr<void> stream;  // a DeviceStream of high priority, for all launches
-  std::unique_ptr<Communicator> communicator;
+  std::shared_ptr<void> stream;                // a DeviceStream of high priority, for all launches
+  std::shared_ptr<void> word;                  // memory on the GPU for one number
+  std::unique_ptr<Communicator> communicator;  // ends first: its kernels may use the memory
 };
 
 // Collective. Loads the libraries, compares the ranks, connects them, and proves with one small
@@ -32,5 +33,10 @@ struct StartedNccl {
 // the user can change the cause, PeerFailure if another rank failed meanwhile, RuntimeError
 // otherwise. `host` may not be used by another thread meanwhile.
 StartedNccl start_nccl(Group& host, FailureState& failures, const NcclOptions& options);
+
+// The same for a group of some of the ranks that start_nccl() has connected, on the same GPUs.
+// Collective over `host`, the group of these ranks; all ranks of the job learn of an error.
+StartedNccl start_nccl_of_part(Group& host, FailureState& failures, const NcclOptions& options,
+                               const DeviceLibraries& libraries, int device);
 
 }  // namespace ddp::comm

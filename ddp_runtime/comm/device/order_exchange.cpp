@@ -12,11 +12,13 @@ constexpr int kOrderTag = 1;
 
 }  // namespace
 
-OrderExchange::OrderExchange(PointToPointChannel& channel, const LaunchLog& log)
+OrderExchange::OrderExchange(PointToPointChannel& channel, const LaunchLog& log, const Group& group)
     : channel_(channel),
       log_(log),
       rank_(channel.transport->rank()),
       size_(channel.transport->size()),
+      ranks_{group.world_rank(rank_), group.world_rank((rank_ + size_ - 1) % size_),
+             group.name().after},
       frames_(std::make_shared<Frames>()) {
   channel_.keep = frames_;
 }
@@ -35,8 +37,7 @@ void OrderExchange::step(bool last) {
   send(last);
   receive();
   if (!previous_) return;
-  const int previous = (rank_ + size_ - 1) % size_;
-  if (const auto text = log_.difference(*previous_, rank_, previous)) throw RuntimeError(*text);
+  if (const auto text = log_.difference(*previous_, ranks_)) throw RuntimeError(*text);
   if (log_.launched() >= previous_->launched || last) previous_.reset();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the order of launches between neighbors on a ring of all ranks; see
+// Compares the order of launches between neighbors on a ring of a group's ranks; see
 // Note [One order per device]. If all neighbors agree, all ranks do.
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "ddp_runtime/comm/device/launch_log.h"
+#include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/comm/point_to_point_channel.h"
 
 namespace ddp::comm {
@@ -14,8 +15,8 @@ namespace ddp::comm {
 // Used by one thread.
 class OrderExchange {
  public:
-  // `channel` and `log` must outlive the object.
-  OrderExchange(PointToPointChannel& channel, const LaunchLog& log);
+  // `channel`, of `group`, and `log` must outlive the object.
+  OrderExchange(PointToPointChannel& channel, const LaunchLog& log, const Group& group);
   OrderExchange(const OrderExchange&) = delete;
   OrderExchange& operator=(const OrderExchange&) = delete;
   ~OrderExchange();
@@ -34,6 +35,7 @@ class OrderExchange {
   const LaunchLog& log_;
   int rank_;
   int size_;
+  LaunchLog::Ranks ranks_;
   struct Frames {
     LaunchFrame outgoing{};
     LaunchFrame incoming{};

@@ -46,6 +46,7 @@ class StagedGroup final : public Group {
   int rank() const noexcept override { return host_.rank(); }
   int size() const noexcept override { return host_.size(); }
   int world_rank(int rank) const noexcept override { return host_.world_rank(rank); }
+  const GroupName& name() const noexcept override { return host_.name(); }
   std::string_view backend() const noexcept override { return host_.backend(); }
   // The number of this rank's GPU among those that this process sees.
   int device() const noexcept { return shared_->device; }

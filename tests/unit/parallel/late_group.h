@@ -24,6 +24,7 @@ class LateGroup final : public comm::Group {
   int rank() const noexcept override { return group_.rank(); }
   int size() const noexcept override { return group_.size(); }
   int world_rank(int rank) const noexcept override { return group_.world_rank(rank); }
+  const comm::GroupName& name() const noexcept override { return group_.name(); }
   std::string_view backend() const noexcept override { return group_.backend(); }
   comm::FlightRecorder& flight_recorder() noexcept override { return group_.flight_recorder(); }
   Group& channel(const std::string& name) override { return group_.channel(name); }

@@ -20,7 +20,7 @@ std::optional<std::string> difference(const std::vector<std::string>& mine,
   LaunchLog there;
   for (const auto& text : mine) here.add(text, text);
   for (const auto& text : theirs) there.add(text, text);
-  return here.difference(there.frame(false), 2, 1);
+  return here.difference(there.frame(false), {2, 1});
 }
 
 TEST(LaunchLog, EqualOrdersAgree) {

@@ -412,7 +412,7 @@ TEST_F(NcclGroupTest, OutOfMemoryIsReportedOnAllRanks) {
   fake::reset({.memory = 4 << 20});
   const auto errors = run_gpu_ranks(3, [](GpuRank r) {
     std::shared_ptr<std::byte> own;
-    if (r.rank == 1) own = device_memory(1 << 20);
+    if (r.rank == 1) own = device_memory(2 << 20);
     r.group.allocate(1 << 20);
     const auto memory = r.group.allocate((3 << 19) + 1);
   });

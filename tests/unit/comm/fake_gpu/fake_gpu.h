@@ -5,10 +5,11 @@
 //
 // The fake can be wrong in the ways in which GPUs are. A stream is a queue, an event is a position
 // in it, and a collective completes when the streams of all ranks have reached it, so an order that
-// would deadlock on GPUs deadlocks here, and is reported with both orders. Each device runs one
-// collective at a time. For each byte range, the fake keeps who read and wrote it, and reports an
-// access whose stream or thread has not waited for an earlier one. This is a question of logical
-// time, so the report does not depend on luck. It also reports calls that the libraries forbid.
+// would deadlock on GPUs deadlocks here, and is reported with both orders. By default, each device
+// runs one collective at a time. For each byte range, the fake keeps who read and wrote it, and
+// reports an access whose stream or thread has not waited for an earlier one. This is a question of
+// logical time, so the report does not depend on luck. It also reports calls that the libraries
+// forbid.
 //
 // Nothing runs by itself: each call advances all streams as far as possible.
 #pragma once
@@ -31,8 +32,9 @@ struct Knobs {
   // Number of polls for which a call on a communicator is in progress. Only afterwards is its
   // kernel on the stream.
   int polls_in_progress = 3;
-  int call_milliseconds = 0;            // for which a call on a communicator does not return
-  int id_error = 0;                     // result of ncclGetUniqueId
+  int call_milliseconds = 0;  // for which a call on a communicator does not return
+  int id_error = 0;           // result of ncclGetUniqueId after `ids` successes
+  int ids = 0;
   std::map<int, int> init_error = {};   // by rank: result of ncclCommInitRankConfig
   int init_never_completes = 0;         // 1: all ranks stay in progress
   std::map<int, int> async_error = {};  // by rank: found after collective `fail_after`
@@ -41,8 +43,9 @@ struct Knobs {
   // The other ranks are in other processes, where they have fakes of their own. Collectives then
   // complete as if all ranks had this rank's data, and messages do not.
   bool others_elsewhere = false;
-  bool corrupts = false;                            // reductions give wrong sums
-  bool windows = true;                              // ncclCommWindowRegister gives windows
+  int collectives_at_once = 1;  // on each device; deadlocks are reported only with 1
+  bool corrupts = false;        // reductions give wrong sums
+  bool windows = true;          // ncclCommWindowRegister gives windows
   std::size_t page_locked = std::size_t{64} << 20;  // memory of the host
   // Whether copies may use memory of the host that is not page-locked. Real ones may, but block.
   bool pageable_copies = true;

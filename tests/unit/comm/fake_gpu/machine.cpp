@@ -83,7 +83,7 @@ void Machine::reset(const Knobs& wanted) {
   used.assign(devices, 0);
   page_locked = 0;
   known.assign(devices, {});
-  running_.assign(devices, nullptr);
+  running_.assign(devices, {});
   defaults.clear();
   for (int device = 0; device < knobs.devices; ++device) {
     defaults.push_back(std::make_unique<Stream>(Stream{device, new_timeline(), {}, {}, false}));
@@ -217,7 +217,7 @@ void Machine::break_device(int device, int code) {
     }
     stream->items.clear();
   }
-  running_[static_cast<std::size_t>(device)] = nullptr;
+  running_[static_cast<std::size_t>(device)].clear();
 }
 
 double Machine::milliseconds() const {
@@ -245,15 +245,17 @@ bool Machine::advance(Item& item, Stream& stream) {
   if (item.awaits) return item.awaits->reached;
   if (item.operations.empty()) return true;
   auto& running = running_[static_cast<std::size_t>(stream.device)];
-  if (running != nullptr && running != &item) return false;
-  running = &item;
+  if (std::ranges::find(running, &item) == running.end()) {
+    if (static_cast<int>(running.size()) >= knobs.collectives_at_once) return false;
+    running.push_back(&item);
+  }
   for (const auto& operation : item.operations) {
     if (!operation->arrived && !operation->done) arrive(operation);
   }
   for (const auto& operation : item.operations) {
     if (!operation->done) return false;
   }
-  running = nullptr;
+  std::erase(running, &item);
   return true;
 }
 
@@ -407,7 +409,7 @@ void Machine::abort(Communicator& communicator) {
 // Device a waits for device b if the collective that occupies a is on a stream of b behind the one
 // that occupies b. A circle of such waits never ends.
 void Machine::find_deadlock() {
-  if (deadlock_reported_) return;
+  if (deadlock_reported_ || knobs.collectives_at_once > 1) return;
   const auto same = [](const Operation& a, const Operation& b) {
     if (a.communicator->clique != b.communicator->clique || a.communicator == b.communicator) {
       return false;
@@ -418,11 +420,11 @@ void Machine::find_deadlock() {
   };
   std::map<int, std::pair<int, std::string>> waits;  // device: other device, text
   for (int a = 0; a < knobs.devices; ++a) {
-    const Item* mine = running_[static_cast<std::size_t>(a)];
-    if (mine == nullptr) continue;
+    if (running_[static_cast<std::size_t>(a)].empty()) continue;
+    const Item* mine = running_[static_cast<std::size_t>(a)].front();
     for (int b = 0; b < knobs.devices; ++b) {
-      const Item* theirs = running_[static_cast<std::size_t>(b)];
-      if (a == b || theirs == nullptr) continue;
+      if (a == b || running_[static_cast<std::size_t>(b)].empty()) continue;
+      const Item* theirs = running_[static_cast<std::size_t>(b)].front();
       for (Stream* stream : streams_of(b)) {
         for (const auto& item : stream->items) {
           if (item.get() == theirs) continue;

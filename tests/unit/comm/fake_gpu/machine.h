@@ -201,7 +201,7 @@ class Machine {
   std::map<int, Moment> threads_;  // by timeline
   Moment reached_;                 // what any thread found reached
   int timelines_ = 0;
-  std::vector<Item*> running_;  // the collective that occupies a device, by device
+  std::vector<std::vector<Item*>> running_;  // the collectives that occupy a device, by device
   bool deadlock_reported_ = false;
 };
 

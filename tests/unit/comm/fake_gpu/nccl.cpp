@@ -212,7 +212,8 @@ const char* ncclGetLastError(void*) {
 int ncclGetUniqueId(ncclUniqueId* id) {
   auto& machine = Machine::get();
   const std::lock_guard lock(machine.mutex);
-  if (machine.knobs.id_error != 0) return machine.knobs.id_error;
+  const bool refused = static_cast<int>(machine.cliques.size()) >= machine.knobs.ids;
+  if (refused && machine.knobs.id_error != 0) return machine.knobs.id_error;
   auto clique = std::make_unique<Clique>();
   clique->id = static_cast<int>(machine.cliques.size());
   std::memset(id->internal, 0, sizeof id->internal);
