@@ -19,6 +19,7 @@
 #include "bench/print_result.h"
 #include "bench/step_bench.h"
 #include "bench/timeline.h"
+#include "bench/trainer_bench.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/parallel/cuda.h"
 #include "ddp_runtime/tools/validators.h"
@@ -37,6 +38,8 @@ constexpr const char* kExamples = R"(Examples:
   ddp-bench step --device cuda --precision bf16 --model gpt --width 768 --layers 12 --heads 12 --context 1024 \
     --classes 50257 --batch 16 --optimizer adamw --python-step graph
       A step of GPT-2 on a GPU, compared with Python's as a CUDA graph.
+  ddp-bench trainer
+      What the trainer and callbacks of yours add to a step.
   srun --ddp -N2 -n2 ddp-bench memory
       Peak memory of training, compared with a plain loop.
   srun --ddp -N2 -n2 ddp-bench allreduce --mib 64
@@ -97,6 +100,15 @@ void add_model(CLI::App& command, Options& options) {
   command.add_option("--json", options.json_file, "Also write the result to this JSON file");
 }
 
+void add_blocks(CLI::App& command, bench::StepBenchOptions& step) {
+  command.add_option("--steps", step.steps, "Number of measured steps per variant")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  command.add_option("--block", step.block, "Steps per variant before switching to the next one")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+}
+
 CLI::App* add_step(CLI::App& app, Options& options) {
   auto* command = app.add_subcommand("step", "Measure the time of a training step");
   add_model(*command, options);
@@ -126,12 +138,7 @@ CLI::App* add_step(CLI::App& app, Options& options) {
   command->add_flag("--channels-last", step.how.channels_last,
                     "Keep images and weights of convolutions with the channels of a pixel beside "
                     "each other");
-  command->add_option("--steps", step.steps, "Number of measured steps per variant")
-      ->check(ddp::tools::positive())
-      ->capture_default_str();
-  command->add_option("--block", step.block, "Steps per variant before switching to the next one")
-      ->check(ddp::tools::positive())
-      ->capture_default_str();
+  add_blocks(*command, step);
   command
       ->add_option("--link-gbit", step.link_gbit,
                    "Link rate of a node in Gbit/s, for the physical limit")
@@ -158,6 +165,14 @@ CLI::App* add_step(CLI::App& app, Options& options) {
                    "with the fused optimizer and torch.compile()")
       ->check(CLI::IsMember({"eager", "fused", "graph", "compile"}))
       ->capture_default_str();
+  return command;
+}
+
+CLI::App* add_trainer(CLI::App& app, Options& options) {
+  auto* command = app.add_subcommand(
+      "trainer", "Measure what the trainer and callbacks add to a step of a loop of one's own");
+  add_model(*command, options);
+  add_blocks(*command, options.step);
   return command;
 }
 
@@ -340,6 +355,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   std::map<std::string, Options> of_command;
   const auto* step = add_step(app, of_command["step"]);
+  const auto* trainer = add_trainer(app, of_command["trainer"]);
   const auto* memory = add_memory(app, of_command["memory"]);
   const auto* allreduce = add_allreduce(app, of_command["allreduce"]);
   const auto* ckpt = add_ckpt(app, of_command["ckpt"]);
@@ -362,6 +378,11 @@ int main(int argc, char** argv) {
     if (const auto gpu = world.device()) options.step.how.device = ddp::cuda_device(*gpu);
     if (step->parsed()) {
       report(world, options, bench::run_step_bench(world, options.step), bench::print_step);
+    } else if (trainer->parsed()) {
+      const auto& step = options.step;
+      report(world, options,
+             bench::run_trainer_bench(world, {step.model, step.batch, step.steps, step.block}),
+             bench::print_step);
     } else if (memory->parsed()) {
       report(world, options, bench::run_memory_bench(world, memory_options(options)),
              bench::print_memory);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "bench/contenders.h"
 #include "bench/reducer_peer.h"
 #include "bench/statistics.h"
 #include "bench/training_loop.h"
@@ -23,14 +24,6 @@ namespace {
 
 using nlohmann::json;
 using profile::Clock;
-
-// A training loop that alternates with others.
-struct Contender {
-  std::string name;
-  std::function<std::vector<double>(std::int64_t)>
-      run;                      // runs this many steps and returns the seconds of each
-  std::vector<double> seconds;  // time of every measured step, block by block
-};
 
 std::vector<double> time_steps(std::int64_t steps, const std::function<void()>& step) {
   std::vector<double> seconds;
@@ -50,28 +43,6 @@ std::vector<double> time_block(std::int64_t steps, TrainingLoop& loop,
   loop.finish();
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   return std::vector<double>(static_cast<std::size_t>(steps), seconds / static_cast<double>(steps));
-}
-
-// The first loop of a round may find colder caches, so the loops take turns going first.
-void take_turns(comm::Group& group, std::vector<Contender>& contenders, std::int64_t steps,
-                std::int64_t block) {
-  std::size_t round = 0;
-  for (std::int64_t done = -block; done < steps; done += block, ++round) {
-    for (std::size_t i = 0; i < contenders.size(); ++i) {
-      Contender& contender = contenders[(round + i) % contenders.size()];
-      group.barrier("bench").wait();
-      const auto seconds = contender.run(block);
-      if (done < 0) continue;  // the first round is a warm-up
-      contender.seconds.insert(contender.seconds.end(), seconds.begin(), seconds.end());
-    }
-  }
-}
-
-json comparison(const std::vector<double>& ours, const std::vector<double>& theirs,
-                std::int64_t block) {
-  return {{"step_seconds", percentiles(theirs)},
-          {"our_p50_over_its_p50", median(ours) / median(theirs)},
-          {"ratio_per_round", percentiles(block_ratios(ours, theirs, block))}};
 }
 
 // A step takes at least as long as its computation, and at least as long as its bytes on the wire.
@@ -123,7 +94,7 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
 
   std::vector<Contender> contenders;
   const auto add = [&](std::string name, std::function<std::vector<double>(std::int64_t)> run) {
-    contenders.push_back({std::move(name), std::move(run), {}});
+    contenders.push_back({std::move(name), std::move(run)});
   };
   const auto add_loop = [&](std::string name, TrainingLoop& loop, std::function<void()> step) {
     add(std::move(name), [&loop, step = std::move(step), on_cpus](std::int64_t n) {
@@ -148,7 +119,6 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
   if (python.peer) add(peer, [&](std::int64_t n) { return python.peer->run(n); });
   take_turns(group, contenders, options.steps, options.block);
 
-  for (auto& contender : contenders) contender.seconds = slowest(group, contender.seconds);
   const auto& our_seconds = contenders.front().seconds;
   json result = {{"benchmark", "step"},
                  {"world_size", world.size()},
@@ -166,7 +136,7 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
                  {"step_seconds", percentiles(our_seconds)}};
   for (std::size_t i = 1; i < contenders.size(); ++i) {
     result["compared"][contenders[i].name] =
-        comparison(our_seconds, contenders[i].seconds, options.block);
+        comparison(contenders.front(), contenders[i], options.block);
   }
   if (!options.hook.empty()) {
     auto& with_hook = result["compared"]["ours_with_hook"];

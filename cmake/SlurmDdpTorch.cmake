@@ -27,24 +27,15 @@ add_library(slurm_ddp_torch_pch STATIC "${PROJECT_SOURCE_DIR}/cmake/torch_pch.cp
 target_link_libraries(slurm_ddp_torch_pch PRIVATE slurm_ddp_torch slurm_ddp_build_flags Threads::Threads)
 target_precompile_headers(slurm_ddp_torch_pch PRIVATE <torch/torch.h>)
 
-# Smaller unity groups than elsewhere: these files take the most memory to compile.
-function(slurm_ddp_torch_unity target)
-  if(CMAKE_UNITY_BUILD)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE 4)
-  endif()
-endfunction()
-
 # For libraries: torch is part of their interface.
 function(slurm_ddp_uses_torch target)
   target_link_libraries(${target} PUBLIC slurm_ddp_torch)
-  slurm_ddp_torch_unity(${target})
   target_precompile_headers(${target} REUSE_FROM slurm_ddp_torch_pch)
 endfunction()
 
 # For executables that link such a library. The header was compiled with -fPIC and cannot be shared
 # with -fPIE, which CMake uses for executables.
 function(slurm_ddp_torch_executable target)
-  slurm_ddp_torch_unity(${target})
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE -fPIC)
   target_precompile_headers(${target} REUSE_FROM slurm_ddp_torch_pch)

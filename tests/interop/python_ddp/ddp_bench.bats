@@ -43,6 +43,12 @@ peers_of() {
   done
 }
 
+@test "the trainer is compared with a loop of one's own on two ranks" {
+  ranks 2 trainer "${small[@]}"
+  [ "$(json "sorted(d['compared']), d['steps']")" = "['own_loop', 'trainer'] 4" ]
+  [ "$(json "all(c['step_seconds']['p10'] > 0 for c in d['compared'].values())")" = True ]
+}
+
 @test "a residual network in bf16 and channels-last is the same model on both sides" {
   has_torch || skip "python3-torch with Gloo is not installed"
   ranks 1 step --model resnet50 --image 40 --classes 7 --precision bf16 --channels-last "${few[@]}"
