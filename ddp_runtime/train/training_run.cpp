@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/train/training_run.h"
-#include "ddp_runtime/train/bf16_weights.h"
 
 #include <fmt/format.h>
 
@@ -12,17 +11,14 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/models/model.h"
-#include "ddp_runtime/parallel/sync_batch_norm.h"
 #include "ddp_runtime/train/batch_transfer.h"
-#include "ddp_runtime/train/channels_last.h"
-#include "ddp_runtime/train/global_batch.h"
 #include "ddp_runtime/train/gpu_advice.h"
 #include "ddp_runtime/train/module_device.h"
-#include "ddp_runtime/train/option_limits.h"
-#include "ddp_runtime/train/rank_agreement.h"
 #include "ddp_runtime/train/run_description.h"
-#include "ddp_runtime/train/run_difference.h"
+#include "ddp_runtime/train/run_lines.h"
 #include "ddp_runtime/train/run_log.h"
+#include "ddp_runtime/train/run_start.h"
+#include "ddp_runtime/train/starting_point.h"
 
 namespace ddp::train {
 namespace {
@@ -36,132 +32,12 @@ data::BatchLayout layout_of(const comm::Group& group, const TrainOptions& option
   return {options.batch, options.micro_batches, group.rank(), group.size()};
 }
 
-// Collective. Called before anything is built from the options: ranks that differ would wait for
-// each other in different places.
-TrainOptions same_on_all_ranks(comm::Group& group, const nlohmann::json& subject,
-                               TrainOptions options) {
-  auto run = shared_settings(options);
-  run.update(subject);
-  require_same_run(group, run);
-  require_within_limits(options);
-  options.batch = batch_per_rank(options, group.size());
-  return options;
-}
-
 double unix_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-LearningRate learning_rate_of(const TrainOptions& options, int ranks, double base) {
-  LearningRate rate;
-  rate.base = base;
-  if (options.scale_learning_rate) rate.scale = ranks * static_cast<double>(options.micro_batches);
-  rate.warmup_steps = options.warmup_steps;
-  rate.schedule = options.schedule;
-  rate.decay_epochs = options.decay_epochs;
-  rate.decay_factor = options.decay_factor;
-  return rate;
-}
-
-void require_types(const TrainOptions& options) {
-  if (options.param_type == amp::Precision::fp32) return;
-  if (options.param_type != amp::Precision::bf16) {
-    throw UsageError("--param-type must be fp32 or bf16");
-  }
-  if (options.precision != amp::Precision::bf16) {
-    throw UsageError(
-        "--param-type bf16 needs --precision bf16: weights in bf16 are multiplied in bf16");
-  }
-  // Each addition may lose half a unit in the last of 8 bits.
-  constexpr std::int64_t kMaxMicroBatches = 16;
-  if (options.micro_batches > kMaxMicroBatches) {
-    throw UsageError(
-        fmt::format("--param-type bf16 adds the gradients of micro-batches in bf16, which is too "
-                    "coarse for {} of them; use --accumulate {} or less, or --param-type fp32",
-                    options.micro_batches, kMaxMicroBatches));
-  }
-}
-
-// Called before anything is built on the module's memory.
-Objective objective_of(const TrainTask& task, const TrainOptions& options) {
-  Objective objective{task.forward, task.loss, task.batch_loss, task.weight, task.metrics};
-  require_complete(objective);
-  require_types(options);
-  if (options.param_type == amp::Precision::bf16) use_bf16_weights(task.module);
-  if (!options.channels_last) return objective;
-  store_channels_last(task.module, task.model_name);
-  if (task.forward) {
-    objective.forward = [forward = task.forward](const torch::Tensor& inputs) {
-      return forward(in_channels_last(inputs));
-    };
-  }
-  return objective;
-}
-
-GraphTask graph_task_of(const TrainTask& task, int ranks) {
-  return {.communicates_in_forward = ranks > 1 && communicates_in_forward(task.module),
-          .own_optimizer = static_cast<bool>(task.optimizer),
-          .weighs_batches = static_cast<bool>(task.weight)};
-}
-
-// Ranks must draw different dropout masks, but a repeated run must draw the same masks again.
-std::uint64_t generator_seed(std::uint64_t seed, int rank) {
-  return seed * 1000003U + static_cast<std::uint64_t>(rank) + 1;
-}
-
 std::unique_ptr<TrainingStream> stream_for(const GraphPlan& plan, torch::Device device) {
   return plan.graph ? std::make_unique<TrainingStream>(device) : nullptr;
-}
-
-// Checked at the start, because hours of training would be lost later.
-void require_report_directory(comm::Group& group, const std::filesystem::path& directory) {
-  if (directory.empty()) return;
-  std::string problem;
-  if (group.rank() == 0) {
-    std::error_code error;
-    std::filesystem::create_directories(directory, error);
-    if (error) {
-      problem = fmt::format("cannot create the report directory {}: {}", directory.string(),
-                            error.message());
-    }
-  }
-  problem = group.broadcast_text(problem, 0);
-  if (!problem.empty()) throw UsageError(problem);
-}
-
-// A custom loss has no accuracy.
-std::string evaluation_text(const Evaluation& evaluation, const char* between) {
-  auto text = fmt::format("eval loss {:.4f}", evaluation.loss);
-  if (!std::isnan(evaluation.accuracy)) {
-    text += fmt::format("{}accuracy {:.4f}", between, evaluation.accuracy);
-  }
-  for (const auto& [name, value] : evaluation.metrics) {
-    text += fmt::format("{}{} {:.4f}", between, name, value);
-  }
-  return text;
-}
-
-// Options that depend on evaluations need evaluation data.
-void require_evaluation(const TrainTask& task, const TrainOptions& options) {
-  if (options.checkpoint.keep_best > 0 && options.checkpoint.best_metric == "accuracy" &&
-      task.loss) {
-    throw UsageError("best_metric accuracy needs the default loss: a custom one has no accuracy");
-  }
-  const auto* const data = task.data.evaluation.get();
-  if (data != nullptr && data->size() > 0) return;
-  if (data != nullptr) {
-    throw UsageError(
-        "the evaluation data has no samples; to train without evaluation, leave it out "
-        "(nullptr)");
-  }
-  const char* const what = options.patience > 0               ? "patience"
-                           : options.checkpoint.keep_best > 0 ? "keep_best"
-                                                              : nullptr;
-  if (what == nullptr) return;
-  throw UsageError(fmt::format(
-      "{0} needs evaluations, and the DataPair has no evaluation data; add some, or leave out "
-      "{0}",
-      what));
 }
 
 }  // namespace
@@ -182,7 +58,8 @@ TrainingRun::TrainingRun(comm::Group& group, TrainTask task, TrainOptions option
       average_(make_average()),
       state_(group, task_.module, step_->optimizer(), step_->replica(), task_.user_state),
       checkpointer_(group, state_, options_.checkpoint,
-                    describe_run(subject_, task_, options_, sampler_.layout()), task_.log) {
+                    describe_run(subject_, task_, options_, sampler_.layout()), task_.log),
+      callbacks_(group, task_.callbacks) {
   require_evaluation(task_, options_);
   require_report_directory(group_, options_.report_directory);
   torch::manual_seed(generator_seed(options_.seed, group_.rank()));
@@ -224,7 +101,7 @@ bool TrainingRun::checkpointing_enabled() const {
 // Returns false if there is nothing to resume from.
 bool TrainingRun::resume() {
   const auto resumed = checkpointer_.resume(generator_seed(options_.seed, group_.rank()));
-  saved_step_ = checkpointer_.last_saved_step();
+  callbacks_.begin_after(checkpointer_);
   if (!resumed) return false;
   position_ = *resumed;
   auto* const scaler = step_->scaler();
@@ -272,7 +149,7 @@ void TrainingRun::end_agreement(bool last_of_epoch) {
 }
 
 bool TrainingRun::should_continue() const {
-  return interrupted_.empty() && !stop_wanted_ && position_.epoch < epochs_ &&
+  return interrupted_.empty() && !callbacks_.stop_wanted() && position_.epoch < epochs_ &&
          position_.step < last_step() && !position_.best.exhausted(options_.patience);
 }
 
@@ -437,32 +314,12 @@ void TrainingRun::finish_step() {
     progress_->log(progress_line(point, progress_->seconds_left(point)));
   }
   progress_->update(progress_point());
-  call_after_step(seconds);
-}
-
-// The callbacks of a step are not part of it, nor of the next one.
-void TrainingRun::call_after_step(double seconds) {
-  if (task_.callbacks.after_step) {
-    task_.callbacks.after_step({position_.step, position_.epoch, losses_.newest().learning_rate,
-                                losses_.known_loss(), seconds});
+  // Callbacks are not part of the step, nor of the next one.
+  if (callbacks_.after_step({position_.step, position_.epoch, losses_.newest().learning_rate,
+                             losses_.known_loss(), seconds})) {
     recorder_.pause();
   }
-  note_saved();
-}
-
-// Saves run in the background, so this is called wherever one may have been found durable.
-void TrainingRun::note_saved() {
-  const auto saved = checkpointer_.last_saved_step();
-  if (saved == saved_step_) return;
-  saved_step_ = saved;
-  if (!task_.callbacks.after_save) return;
-  task_.callbacks.after_save(
-      {saved, group_.rank() == 0 ? checkpointer_.newest() : std::filesystem::path()});
-}
-
-// Collective. Whether a rank wants to stop.
-bool TrainingRun::any_rank_stops(Next mine) {
-  return group_.all_reduce_value(mine == Next::stop ? 1 : 0, comm::ReduceOp::max) != 0;
+  callbacks_.note_saved(checkpointer_);
 }
 
 void TrainingRun::average_losses() {
@@ -495,12 +352,13 @@ void TrainingRun::end_epoch() {
   average_losses();
   evaluate_now();
   const auto point = progress_point();
-  progress_->log(fmt::format("epoch {}/{}  step {}  train loss {:.4f}{}  {:.0f} samples/s  {}",
-                             position_.epoch + 1, epochs_, position_.step, epoch_loss_,
-                             evaluates() ? "  " + evaluation_text(evaluation_, "  ") : "",
-                             point.samples_per_second,
-                             share_done_text(point, progress_->seconds_left(point))));
-  call_after_epoch(evaluates() && position_.best.record(evaluation_.loss));
+  progress_->log(epoch_line(point, epoch_loss_, evaluation_or_null(),
+                            share_done_text(point, progress_->seconds_left(point))));
+  if (evaluates()) {
+    const bool best = position_.best.record(evaluation_.loss);
+    callbacks_.after_evaluation({position_.step, evaluation_, best});
+  }
+  callbacks_.after_epoch({position_.epoch, position_.step, epoch_loss_});
   position_.begin_epoch(position_.epoch + 1);
   if (checkpointing_enabled()) {
     if (evaluates()) {
@@ -510,19 +368,6 @@ void TrainingRun::end_epoch() {
     if (checkpointer_.due(position_, true)) save_after_step();
   }
   recorder_.pause();
-}
-
-// `best`: whether the evaluation is the best so far.
-void TrainingRun::call_after_epoch(bool best) {
-  const auto& callbacks = task_.callbacks;
-  if (evaluates() && callbacks.after_evaluation) {
-    stop_wanted_ = any_rank_stops(callbacks.after_evaluation({position_.step, evaluation_, best}));
-  }
-  if (callbacks.after_epoch) {
-    const bool stop =
-        any_rank_stops(callbacks.after_epoch({position_.epoch, position_.step, epoch_loss_}));
-    stop_wanted_ = stop_wanted_ || stop;
-  }
 }
 
 void TrainingRun::add_checkpoint_time(profile::Clock::time_point begin) {
@@ -541,7 +386,7 @@ void TrainingRun::save_last() {
   const auto begin = profile::Clock::now();
   checkpointer_.save_last(position_);
   add_checkpoint_time(begin);
-  note_saved();
+  callbacks_.note_saved(checkpointer_);
 }
 
 void TrainingRun::evaluate_now() {
@@ -607,52 +452,19 @@ RunResult TrainingRun::finish_interrupted() {
   return interrupted;
 }
 
-// Collective. Whether the newest checkpoint is in the directory that this run saves to.
-bool TrainingRun::newest_in_place() {
-  int there = 0;
-  if (group_.rank() == 0) {
-    std::error_code ignored;
-    there = std::filesystem::equivalent(checkpointer_.newest().parent_path(),
-                                        options_.checkpoint.directory, ignored)
-                ? 1
-                : 0;
-  }
-  return group_.all_reduce_value(there, comm::ReduceOp::max) != 0;
-}
-
-// Collective. Saves the state of a run that started from a checkpoint elsewhere and has nothing
-// left to train: the next job of a chain looks for it in the directory of this run.
-void TrainingRun::keep_starting_point() {
-  if (!checkpointing_enabled() || newest_in_place()) return;
-  checkpointer_.save(position_);
-  checkpointer_.drain();
-  if (newest_in_place()) {
-    progress_->log(fmt::format("checkpoint: the starting point was saved as {}",
-                               checkpointer_.newest().string()));
-    return;
-  }
-  throw RuntimeError(fmt::format(
-      "the starting point could not be saved in {}, which holds no checkpoint of it; make room "
-      "there, or give another --checkpoint-dir",
-      options_.checkpoint.directory.string()));
-}
-
 // The resumed run was already finished. Its report is worth more than a report about this process,
 // which trained nothing.
 RunResult TrainingRun::finish_without_steps() {
   evaluate_now();
-  keep_starting_point();
+  if (checkpointing_enabled()) {
+    keep_starting_point(group_, checkpointer_, position_, options_.checkpoint.directory,
+                        *progress_);
+  }
   auto ended = result_so_far();
   ended.stopped_early = position_.best.exhausted(options_.patience);
   ended.parameters_crc32c = parameters_crc32c(named_parameters(task_.module));
-  const auto why =
-      ended.stopped_early
-          ? fmt::format("stopped early at step {}; a longer patience", position_.step)
-          : fmt::format("already finished at step {}; more epochs or steps", position_.step);
-  progress_->log(
-      fmt::format("nothing to do: the run {} would continue it: {}parameters 0x{:08x}", why,
-                  evaluates() ? evaluation_text(evaluation_, ", ") + ", " : std::string(),
-                  ended.parameters_crc32c));
+  progress_->log(nothing_to_do_line(position_.step, ended.stopped_early, evaluation_or_null(),
+                                    ended.parameters_crc32c));
   progress_.reset();
   step_->finish();
   return ended;
@@ -665,13 +477,11 @@ RunResult TrainingRun::finish() {
   // A run that must stop within an epoch keeps its last steps, too.
   if (checkpointing_enabled()) save_last();
   auto ended = result_so_far();
-  ended.stopped_early = stop_wanted_ || position_.best.exhausted(options_.patience);
-  if (stop_wanted_) {
-    progress_->log(
-        fmt::format("stopped early: a callback asked for it after epoch {}", position_.epoch));
+  ended.stopped_early = callbacks_.stop_wanted() || position_.best.exhausted(options_.patience);
+  if (callbacks_.stop_wanted()) {
+    progress_->log(stopped_by_callback_line(position_.epoch));
   } else if (ended.stopped_early) {
-    progress_->log(fmt::format("stopped early: no better evaluation than {:.4f} for {} epochs",
-                               position_.best.loss.value_or(0), position_.best.epochs_since));
+    progress_->log(no_better_line(position_.best.loss.value_or(0), position_.best.epochs_since));
   }
   progress_.reset();
   ended.parameters_crc32c = parameters_crc32c(named_parameters(task_.module));

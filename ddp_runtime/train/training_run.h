@@ -14,6 +14,7 @@
 #include "ddp_runtime/data/prefetch.h"
 #include "ddp_runtime/data/sampler.h"
 #include "ddp_runtime/profile/step_recorder.h"
+#include "ddp_runtime/train/callback_calls.h"
 #include "ddp_runtime/train/checkpointer.h"
 #include "ddp_runtime/train/graph_hindrance.h"
 #include "ddp_runtime/train/learning_rate.h"
@@ -47,10 +48,6 @@ class TrainingRun {
   void run_epoch();
   double next_learning_rate() const;
   void run_step(data::Prefetcher& batches, double learning_rate);
-  void call_after_step(double seconds);
-  void call_after_epoch(bool best);
-  void note_saved();
-  bool any_rank_stops(Next mine);
   void note_skipped_updates();
   nlohmann::json more_of_report() const;
   void settle();
@@ -67,10 +64,11 @@ class TrainingRun {
   RunOutcome outcome_so_far() const;
   void keep_report();
   RunResult finish_without_steps();
-  bool newest_in_place();
-  void keep_starting_point();
   RunResult result_so_far() const;
   bool evaluates() const noexcept { return task_.data.evaluation != nullptr; }
+  const Evaluation* evaluation_or_null() const noexcept {
+    return evaluates() ? &evaluation_ : nullptr;
+  }
   EpochSize epoch_size() const;
   Reached reached() const;
   bool epoch_done() const;
@@ -99,13 +97,12 @@ class TrainingRun {
   std::unique_ptr<WeightAverage> average_;  // null without one
   TrainingState state_;
   Checkpointer checkpointer_;
+  CallbackCalls callbacks_;
   std::optional<StepBoundary>
       boundary_;  // nullopt: nothing is saved, and signals have their default effect
   std::optional<std::int64_t>
-      asked_at_step_;             // step since which the answer of boundary_ is pending
-  std::string interrupted_;       // see RunResult
-  bool stop_wanted_ = false;      // by a callback, on any rank
-  std::int64_t saved_step_ = -1;  // for which after_save was called
+      asked_at_step_;        // step since which the answer of boundary_ is pending
+  std::string interrupted_;  // see RunResult
   double longest_step_ = 0;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<RunReporter> reporter_;

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/train/run_lines.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace ddp::train {
+
+std::string evaluation_text(const Evaluation& evaluation, const char* between) {
+  auto text = fmt::format("eval loss {:.4f}", evaluation.loss);
+  if (!std::isnan(evaluation.accuracy)) {
+    text += fmt::format("{}accuracy {:.4f}", between, evaluation.accuracy);
+  }
+  for (const auto& [name, value] : evaluation.metrics) {
+    text += fmt::format("{}{} {:.4f}", between, name, value);
+  }
+  return text;
+}
+
+std::string epoch_line(const ProgressPoint& point, double train_loss, const Evaluation* evaluation,
+                       const std::string& share_done) {
+  return fmt::format("epoch {}/{}  step {}  train loss {:.4f}{}  {:.0f} samples/s  {}",
+                     point.epoch + 1, point.epochs, point.step, train_loss,
+                     evaluation != nullptr ? "  " + evaluation_text(*evaluation, "  ") : "",
+                     point.samples_per_second, share_done);
+}
+
+std::string stopped_by_callback_line(std::int64_t epoch) {
+  return fmt::format("stopped early: a callback asked for it after epoch {}", epoch);
+}
+
+std::string no_better_line(double best_loss, std::int64_t epochs) {
+  return fmt::format("stopped early: no better evaluation than {:.4f} for {} epochs", best_loss,
+                     epochs);
+}
+
+std::string nothing_to_do_line(std::int64_t step, bool stopped_early, const Evaluation* evaluation,
+                               std::uint32_t parameters_crc32c) {
+  const auto why = stopped_early
+                       ? fmt::format("stopped early at step {}; a longer patience", step)
+                       : fmt::format("already finished at step {}; more epochs or steps", step);
+  return fmt::format("nothing to do: the run {} would continue it: {}parameters 0x{:08x}", why,
+                     evaluation != nullptr ? evaluation_text(*evaluation, ", ") + ", " : "",
+                     parameters_crc32c);
+}
+
+}  // namespace ddp::train
