@@ -158,7 +158,7 @@ void DistributedDataParallel::follow_buffers(int micro_batches, std::int64_t tag
       "the buffers of the model on rank {} changed before step {} ({}), but not in the same way on "
       "all ranks; register the same buffers on all ranks, between the same two steps, or list them "
       "in DataParallelOptions::ignore",
-      group_.rank(), steps_, *change));
+      group_.world_rank(group_.rank()), steps_, *change));
 }
 
 // Whether this step's agreement includes a checksum of the parameters.

@@ -63,13 +63,15 @@ IgnoredTensors::IgnoredTensors(const torch::nn::Module& module, std::vector<std:
   for (std::size_t rank = 1; rank < lists.size(); ++rank) {
     if (lists[rank].entries == lists[0].entries) continue;
     throw UsageError(
-        fmt::format("DataParallelOptions::ignore has {} on rank {} but {} on rank 0; give all "
+        fmt::format("DataParallelOptions::ignore has {} on rank {} but {} on rank {}; give all "
                     "ranks the same list",
-                    quoted(lists[rank].entries), rank, quoted(lists[0].entries)));
+                    quoted(lists[rank].entries), group.world_rank(static_cast<int>(rank)),
+                    quoted(lists[0].entries), group.world_rank(0)));
   }
   for (std::size_t rank = 0; rank < lists.size(); ++rank) {
     if (lists[rank].problem.empty()) continue;
-    throw UsageError(fmt::format("{} (rank {})", lists[rank].problem, rank));
+    throw UsageError(
+        fmt::format("{} (rank {})", lists[rank].problem, group.world_rank(static_cast<int>(rank))));
   }
 }
 

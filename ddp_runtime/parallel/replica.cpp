@@ -45,7 +45,8 @@ std::int64_t hash_of(std::span<const std::string> lines) {
 }
 
 [[noreturn]] void throw_first_difference(const std::vector<std::string>& leader,
-                                         const std::vector<std::string>& other, int rank) {
+                                         const std::vector<std::string>& other,
+                                         const comm::Group& group, int rank) {
   const std::size_t common = std::min(leader.size(), other.size());
   std::size_t at = 0;
   while (at < common && leader[at] == other[at]) ++at;
@@ -53,9 +54,10 @@ std::int64_t hash_of(std::span<const std::string> lines) {
     return at < lines.size() ? fmt::format("'{}'", lines[at]) : std::string("missing");
   };
   throw RuntimeError(fmt::format(
-      "the model of rank {} differs from that of rank 0: tensor {} is {} on rank 0 and {} on "
-      "rank {} ({} and {} tensors in total); all ranks must build the same model",
-      rank, at, entry(leader), entry(other), rank, leader.size(), other.size()));
+      "the model of rank {0} differs from that of rank {1}: tensor {2} is {3} on rank {1} and {4} "
+      "on rank {0} ({5} and {6} tensors in total); all ranks must build the same model",
+      group.world_rank(rank), group.world_rank(0), at, entry(leader), entry(other), leader.size(),
+      other.size()));
 }
 
 std::vector<NamedTensor> defined_once(
@@ -123,7 +125,7 @@ void require_same_model(comm::Group& group, std::span<const NamedTensor> tensors
   const auto of_leader = nlohmann::json::parse(group.broadcast_text(text, 0));
   const auto of_other = nlohmann::json::parse(group.broadcast_text(text, rank));
   throw_first_difference(of_leader.get<std::vector<std::string>>(),
-                         of_other.get<std::vector<std::string>>(), rank);
+                         of_other.get<std::vector<std::string>>(), group, rank);
 }
 
 void broadcast_from_leader(comm::Group& group, std::span<const NamedTensor> tensors) {

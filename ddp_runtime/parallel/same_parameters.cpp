@@ -93,7 +93,8 @@ void throw_different_parameters(comm::Group& group, std::span<const NamedTensor>
   std::vector<std::string> differing;
   for (std::size_t rank = 0; rank < checksums.size(); ++rank) {
     if (checksums[rank] == agreed) continue;
-    differing.push_back(fmt::format("rank {} (first in '{}')", rank, names[rank]));
+    differing.push_back(fmt::format("rank {} (first in '{}')",
+                                    group.world_rank(static_cast<int>(rank)), names[rank]));
   }
   const auto agreeing = checksums.size() - differing.size() - 1;  // in addition to the leader
   constexpr std::size_t kMaxNamed = 8;
@@ -107,7 +108,7 @@ void throw_different_parameters(comm::Group& group, std::span<const NamedTensor>
       "may have skipped step.apply(), used a different learning rate, written to parameters or run "
       "on a different type of CPU; make every rank do the same, or set "
       "check_parameters_every to 0 if ranks should differ",
-      when, fmt::join(differing, ", "), differing.size() == 1 ? "s" : "", leader,
+      when, fmt::join(differing, ", "), differing.size() == 1 ? "s" : "", group.world_rank(leader),
       agreeing == 0 ? "" : fmt::format(" and {} other{}", agreeing, agreeing == 1 ? "" : "s")));
 }
 

@@ -36,10 +36,11 @@ std::string describe(const StepFacts& facts) {
 // `texts` begin with this mark on ranks whose loss is not finite.
 constexpr char kInfinite = '!';
 
-void throw_if_infinite(const std::vector<std::string>& texts, std::int64_t step) {
+void throw_if_infinite(const comm::Group& group, const std::vector<std::string>& texts,
+                       std::int64_t step) {
   std::vector<int> ranks;
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-    if (texts[rank].front() == kInfinite) ranks.push_back(static_cast<int>(rank));
+    if (texts[rank].front() == kInfinite) ranks.push_back(group.world_rank(static_cast<int>(rank)));
   }
   if (ranks.empty()) return;
   throw RuntimeError(fmt::format(
@@ -89,29 +90,29 @@ bool StepAgreement::check() {
 
 void StepAgreement::require_finite_loss(std::int64_t step, bool finite) {
   if (group_.all_reduce_value<std::int32_t>(finite ? 0 : 1, comm::ReduceOp::max) == 0) return;
-  throw_if_infinite(group_.all_gather_text(finite ? "." : std::string(1, kInfinite)), step);
+  throw_if_infinite(group_, group_.all_gather_text(finite ? "." : std::string(1, kInfinite)), step);
 }
 
 void StepAgreement::explain() {
   const auto all = group_.all_gather_text((facts_.loss_is_finite ? "" : std::string(1, kInfinite)) +
                                           describe(facts_));
-  throw_if_infinite(all, facts_.loss_step);
+  throw_if_infinite(group_, all, facts_.loss_step);
   if (std::all_of(all.begin(), all.end(), [&](const auto& text) { return text == all[0]; })) {
     explain_histories();
   }
   std::size_t other = 1;
   while (other < all.size() && all[other] == all[0]) ++other;
-  throw RuntimeError(
-      fmt::format("the ranks are not in the same step: rank 0 is in {}, rank {} in "
-                  "{}; check whether one of them skipped a step",
-                  all[0], other, all[other]));
+  throw RuntimeError(fmt::format(
+      "the ranks are not in the same step: rank {} is in {}, rank {} in "
+      "{}; check whether one of them skipped a step",
+      group_.world_rank(0), all[0], group_.world_rank(static_cast<int>(other)), all[other]));
 }
 
 void StepAgreement::explain_histories() {
   std::vector<comm::RankStatus> statuses;
   for (const auto& text :
        group_.all_gather_text(to_json(group_.flight_recorder().snapshot()).dump())) {
-    statuses.push_back({static_cast<int>(statuses.size()), "",
+    statuses.push_back({group_.world_rank(static_cast<int>(statuses.size())), "",
                         comm::snapshot_from_json(nlohmann::json::parse(text))});
   }
   if (const auto found = comm::find_disagreement(statuses)) throw RuntimeError(found->text);

@@ -79,6 +79,56 @@ TEST(StepAgreement, AbandonedStepOnOneRankIsFound) {
               HasSubstr("rank 0 is in step 1 with 1 micro-batch (tag 0), rank 1 in step 2 with"));
 }
 
+// Errors name the ranks of the job, also if some of them train together.
+std::string error_of_ranks_1_and_2(const std::function<void(Trainee&)>& body) {
+  return error_of_three_ranks([&](comm::Group& all) {
+    comm::Group& part = *all.split(all.rank() == 0 ? 0 : 1, 0, "pair");
+    Trainee trainee(part);
+    if (all.rank() > 0) body(trainee);
+    all.barrier().wait();  // so that rank 0 learns of the error
+  });
+}
+
+TEST(StepAgreement, PartNamesTheRankOfTheJobWithANanLoss) {
+  const auto error = error_of_ranks_1_and_2([](Trainee& self) {
+    auto step = self.replica.begin_step();
+    const double bad = std::numeric_limits<double>::quiet_NaN();
+    step.backward(self.group.rank() == 1 ? self.loss() * bad : self.loss());
+    if (on_device()) self.replica.require_finite_loss();
+  });
+  EXPECT_THAT(error, HasSubstr("the loss is not finite on rank 2 in step 1"));
+}
+
+TEST(StepAgreement, PartNamesTheRankOfTheJobThatSkippedAStep) {
+  const auto error = error_of_ranks_1_and_2([](Trainee& self) {
+    if (self.group.rank() == 1) self.train_a_step(1, 0);
+    self.train_a_step(1, 1);
+  });
+  EXPECT_THAT(error, HasSubstr("rank 1 is in step 1 with 1 micro-batch (tag 1), rank 2 in step 1 "
+                               "with 1 micro-batch (tag 0)"));
+}
+
+TEST(StepAgreement, PartNamesTheRankOfTheJobWhoseParametersDiffer) {
+  const auto error = error_of_ranks_1_and_2([](Trainee& self) {
+    const torch::NoGradGuard no_grad;
+    if (self.group.rank() == 1) self.net->parameters().front().add_(1);
+    self.replica.require_same_parameters();
+  });
+  EXPECT_THAT(error, HasSubstr("rank 2 (first in '"));
+  EXPECT_THAT(error, HasSubstr("differs from rank 1"));
+}
+
+TEST(StepAgreement, PartNamesTheRankOfTheJobWithAnotherModel) {
+  const auto error = error_of_three_ranks([](comm::Group& all) {
+    comm::Group& part = *all.split(all.rank() == 0 ? 0 : 1, 0, "pair");
+    const auto values = on_test_device(torch::zeros({all.rank() == 2 ? 4 : 3}));
+    const std::vector<NamedTensor> model = {{"weight", values}};
+    require_same_model(part, model);
+    all.barrier().wait();
+  });
+  EXPECT_THAT(error, HasSubstr("the model of rank 2 differs from that of rank 1"));
+}
+
 void reduce_in_another_way_on_rank_1(comm::Group& group) {
   group.all_reduce_value(1.0F, group.rank() == 1 ? comm::ReduceOp::max : comm::ReduceOp::sum);
 }
