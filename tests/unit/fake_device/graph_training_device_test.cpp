@@ -19,6 +19,7 @@
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/train/trainer.h"
 #include "tests/unit/comm/device/gpu_ranks.h"
+#include "tests/unit/comm/device/staged_ranks.h"
 #include "tests/unit/fake_device/fake_device_fixture.h"
 #include "tests/unit/temporary_directory.h"
 
@@ -123,7 +124,7 @@ class GraphTraining : public FakeDeviceTest {
             const train::LossFunction& loss = {}) {
     Ended ended;
     testing::internal::CaptureStdout();
-    const auto errors = comm::test::run_gpu_ranks(ranks_, [&](const comm::test::GpuRank& r) {
+    const auto errors = run_(ranks_, [&](const comm::test::GpuRank& r) {
       std::shared_ptr<models::Model> model;
       {
         const std::lock_guard lock(seeding_);  // threads share one generator
@@ -178,6 +179,9 @@ class GraphTraining : public FakeDeviceTest {
   }
 
   int ranks_ = 1;
+  // How the ranks run: over NCCL, unless a test changes it.
+  std::function<std::vector<std::string>(int, const std::function<void(comm::test::GpuRank)>&)>
+      run_ = [](int ranks, const auto& body) { return comm::test::run_gpu_ranks(ranks, body); };
   std::mutex seeding_;
   test::TemporaryDirectory temporary_;
   models::ModelOptions model_{"mlp", {1, 8, 8}, 10, 0, 0};
@@ -481,6 +485,25 @@ TEST_F(GraphTrainingOfRanks, StopAtALossThatIsNotFinite) {
     return torch::nn::functional::cross_entropy(scores, targets) * scores.sum().exp().exp().exp();
   });
   EXPECT_THAT(error_, HasSubstr("the loss is not finite on rank"));
+}
+
+// As with --backend mpi.
+class GraphTrainingThroughTheHost : public GraphTrainingOfRanks {
+ protected:
+  GraphTrainingThroughTheHost() {
+    run_ = [](int ranks, const auto& body) { return comm::test::run_staged_ranks(ranks, body); };
+  }
+};
+
+TEST_F(GraphTrainingThroughTheHost, LeavesTheBitsOfEagerSteps) {
+  for (const bool skips : {false, true}) {
+    auto o = with_buckets("adamw");
+    if (skips) o.on_nan = train::OnNan::skip;
+    if (skips) o.loss_scale = 1024;
+    const auto eager = fit_eagerly(o);
+    ASSERT_EQ(error_, "") << skips;
+    expect_same(fit(o), eager, skips ? "skipping" : "plain");
+  }
 }
 
 // ---- what a graph cannot repeat
