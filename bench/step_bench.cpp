@@ -105,6 +105,7 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
   add_loop("plain_loop_without_communication", plain, [&] { plain.step(); });
   if (!options.optimizer.empty()) {
     add_loop("ours_with_update_after_all", ours, [&] { ours.step(replica); });
+    add_loop("plain_loop_without_update", plain, [&] { plain.step_without_update(); });
   }
   TrainingLoop hooked = make_loop(library);
   DistributedDataParallel hooked_replica(

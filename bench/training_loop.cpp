@@ -90,9 +90,13 @@ void TrainingLoop::forget_gradients() {
   for (auto& p : model_->parameters()) p.mutable_grad().reset();
 }
 
-void TrainingLoop::step() {
+void TrainingLoop::step_without_update() {
   forget_gradients();
   loss().backward();
+}
+
+void TrainingLoop::step() {
+  step_without_update();
   optimizer_->step();
 }
 

@@ -37,6 +37,8 @@ class TrainingLoop {
   models::Model& model() noexcept { return *model_; }
   // Runs one step without this runtime.
   void step();
+  // The same without the update: no optimizer makes a step faster than this.
+  void step_without_update();
   // Run one step with `replica` or `reducer`, which must belong to model().
   void step(DistributedDataParallel& replica);
   void step(ReducerPeer& reducer);
