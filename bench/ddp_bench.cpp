@@ -324,6 +324,10 @@ bench::MemoryBenchOptions memory_options(const Options& options) {
   return {model, options.step.batch, options.step.buckets, std::move(command)};
 }
 
+bench::TrainerBenchOptions trainer_options(const bench::StepBenchOptions& step) {
+  return {step.model, step.batch, step.steps, step.block};
+}
+
 void report(ddp::comm::World& world, const Options& options, const json& result,
             void (*print)(const json&)) {
   if (!world.is_leader()) return;
@@ -379,9 +383,7 @@ int main(int argc, char** argv) {
     if (step->parsed()) {
       report(world, options, bench::run_step_bench(world, options.step), bench::print_step);
     } else if (trainer->parsed()) {
-      const auto& step = options.step;
-      report(world, options,
-             bench::run_trainer_bench(world, {step.model, step.batch, step.steps, step.block}),
+      report(world, options, bench::run_trainer_bench(world, trainer_options(options.step)),
              bench::print_step);
     } else if (memory->parsed()) {
       report(world, options, bench::run_memory_bench(world, memory_options(options)),

@@ -291,10 +291,10 @@ TEST(Split, FailureEndsTheWaitsInAllParts) {
   std::atomic<int> ended{0};
   const auto text = error_of([&] {
     run_ranks(5, [&](Group& world) {
-      Group& part = *world.split(world.rank() % 2);
-      if (world.rank() == 4) throw std::runtime_error("no more tea");
-      if (world.rank() == 3) std::this_thread::sleep_for(50ms);
       try {
+        Group& part = *world.split(world.rank() % 2);  // may not have ended when rank 4 fails
+        if (world.rank() == 4) throw std::runtime_error("no more tea");
+        if (world.rank() == 3) std::this_thread::sleep_for(50ms);
         // Rank 4 is in the part of ranks 0 and 2. Ranks 1 and 3 wait for each other.
         for (;;) part.barrier().wait();
       } catch (const PeerFailure& failure) {

@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-struct Case {
+struct ModelDifference {
   const char* name;
   // Returns the model of rank 2 of 3, which differs from the others' model.
   std::function<std::vector<NamedTensor>()> other;
@@ -30,10 +30,10 @@ void move_to_test_device(std::vector<NamedTensor>& tensors) {
   }
 }
 
-class RequireSameModel : public testing::TestWithParam<Case> {};
+class RequireSameModel : public testing::TestWithParam<ModelDifference> {};
 
 TEST_P(RequireSameModel, EveryRankThrowsTheSameText) {
-  const Case& c = GetParam();
+  const ModelDifference& c = GetParam();
   std::vector<std::string> texts(3);
   try {
     test::run_ranks(3, [&](comm::Group& group) {
@@ -57,48 +57,49 @@ TEST_P(RequireSameModel, EveryRankThrowsTheSameText) {
 
 INSTANTIATE_TEST_SUITE_P(
     Differences, RequireSameModel,
-    testing::Values(Case{"Shape",
-                         [] {
-                           auto m = model();
-                           m[1].tensor = torch::zeros({5});
-                           return m;
-                         },
-                         {"rank 2", "fc.bias Float [4]", "fc.bias Float [5]"}},
-                    Case{"Swapped",
-                         [] {
-                           auto m = model();
-                           std::swap(m[0], m[1]);
-                           return m;
-                         },
-                         {"tensor 0", "fc.weight", "fc.bias"}},
-                    Case{"ExtraLayer",
-                         [] {
-                           auto m = model();
-                           m.push_back({"extra", torch::zeros({1})});
-                           return m;
-                         },
-                         {"tensor 2", "missing on rank 0", "extra"}},
-                    Case{"Type",
-                         [] {
-                           auto m = model();
-                           m[1].tensor = torch::zeros({4}, torch::kDouble);
-                           return m;
-                         },
-                         {"Float", "Double"}},
-                    Case{"Frozen",
-                         [] {
-                           auto m = model();
-                           m[0].tensor = torch::zeros({4, 3});
-                           return m;
-                         },
-                         {"frozen"}},
-                    Case{"Strides",
-                         [] {
-                           auto m = model();
-                           m[0].tensor = torch::zeros({3, 4}).t().detach().requires_grad_();
-                           return m;
-                         },
-                         {"strides [3, 1]", "strides [1, 4]"}}),
+    testing::Values(ModelDifference{"Shape",
+                                    [] {
+                                      auto m = model();
+                                      m[1].tensor = torch::zeros({5});
+                                      return m;
+                                    },
+                                    {"rank 2", "fc.bias Float [4]", "fc.bias Float [5]"}},
+                    ModelDifference{"Swapped",
+                                    [] {
+                                      auto m = model();
+                                      std::swap(m[0], m[1]);
+                                      return m;
+                                    },
+                                    {"tensor 0", "fc.weight", "fc.bias"}},
+                    ModelDifference{"ExtraLayer",
+                                    [] {
+                                      auto m = model();
+                                      m.push_back({"extra", torch::zeros({1})});
+                                      return m;
+                                    },
+                                    {"tensor 2", "missing on rank 0", "extra"}},
+                    ModelDifference{"Type",
+                                    [] {
+                                      auto m = model();
+                                      m[1].tensor = torch::zeros({4}, torch::kDouble);
+                                      return m;
+                                    },
+                                    {"Float", "Double"}},
+                    ModelDifference{"Frozen",
+                                    [] {
+                                      auto m = model();
+                                      m[0].tensor = torch::zeros({4, 3});
+                                      return m;
+                                    },
+                                    {"frozen"}},
+                    ModelDifference{
+                        "Strides",
+                        [] {
+                          auto m = model();
+                          m[0].tensor = torch::zeros({3, 4}).t().detach().requires_grad_();
+                          return m;
+                        },
+                        {"strides [3, 1]", "strides [1, 4]"}}),
     [](const auto& shape) { return shape.param.name; });
 
 TEST(BroadcastFromLeader, GivesEveryRankTheValuesOfRankZero) {
