@@ -30,6 +30,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 SHAPES = [(32, 20), (32,), (24, 32), (24,), (5, 24), (5,)]
 STEPS = 50
 TOLERANCE = {"fp32": 1e-6, "fp64": 1e-12, "bf16": 1e-6, "bf16_weights": 1e-6, "fp16": 1e-6}
+# Of steps that compute in a short type with an optimizer whose updates libtorch and Python round differently, as
+# PyTorch 2 does in Adam: a weight on the boundary between two numbers of that type then differs by a unit.
+UNIT = 2.0 ** -9
 
 
 def why_not():
@@ -100,11 +103,17 @@ class Parity(unittest.TestCase):
         results = results_of(ranks)
         print(f"\n{STEPS} steps, {ranks} ranks, libtorch {' and Python with PyTorch '.join(results.releases)}; "
               "largest relative difference:")
+        rounded_alike = set()  # optimizers
         for case, ours, theirs in zip(results.cases, results.ours, results.theirs):
             worst = difference(ours, theirs[0])
             print(f"  {case['name']:40} {worst:7.1e}")
+            optimizer = case["name"].rsplit(",", 1)[0]
+            if case["type"] == "fp32" and worst == 0:
+                rounded_alike.add(optimizer)
+            is_short = case["type"] not in ("fp32", "fp64")
             with self.subTest(case["name"]):
-                self.assertLessEqual(worst, TOLERANCE[case["type"]])
+                allowed = UNIT if is_short and optimizer not in rounded_alike else TOLERANCE[case["type"]]
+                self.assertLessEqual(worst, allowed)
 
     def test_two_ranks(self):
         self.compare(ranks=2)
