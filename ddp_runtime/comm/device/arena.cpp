@@ -73,13 +73,23 @@ std::shared_ptr<Arena::Piece> Arena::find_room(std::size_t bytes, Group& host) {
         "must allocate the same sizes in the same order",
         common[pieces_.size()], largest));
   }
+  bool used_before = false;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    if (common[i] == 1) pieces_[i]->used = 0;
+    if (common[i] == 1) used_before = std::exchange(pieces_[i]->used, 0) > 0 || used_before;
   }
+  if (used_before) wait_for_device();
   for (const auto& piece : pieces_) {
     if (piece->bytes - piece->used >= bytes) return piece;
   }
   return nullptr;
+}
+
+// Memory that nobody owns anymore may still be used by kernels of the program, such as the update
+// of parameters from gradients, on streams that this class does not know.
+void Arena::wait_for_device() {
+  const auto& calls = libraries_.device;
+  const DeviceScope scope(calls, device_);
+  check_device(calls, calls.synchronize(), "finish the work that uses released memory");
 }
 
 std::shared_ptr<Arena::Piece> Arena::add_piece(std::size_t bytes, Group& host, const Run& run) {

@@ -28,8 +28,8 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   // Zeroed memory whose address is a multiple of 4096. Collective: all ranks ask for the same size.
-  // Pieces that no rank uses anymore are used again. Throws RuntimeError on all ranks if one of
-  // them does not have the memory or asks for another size.
+  // Pieces that no rank uses anymore are used again, when the device has done all its work. Throws
+  // RuntimeError on all ranks if one of them does not have the memory or asks for another size.
   std::shared_ptr<std::byte> allocate(std::size_t bytes, Group& host, const Run& run);
   // Undoes the registrations at the end. The memory stays until the last pointer to it is gone.
   void release(Communicator& communicator);
@@ -40,6 +40,7 @@ class Arena {
   // Returns a piece with room for `bytes` bytes; nullptr if there is none. Collective.
   std::shared_ptr<Piece> find_room(std::size_t bytes, Group& host);
   std::shared_ptr<Piece> add_piece(std::size_t bytes, Group& host, const Run& run);
+  void wait_for_device();
 
   DeviceLibraries libraries_;
   int device_;

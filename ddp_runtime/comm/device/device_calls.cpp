@@ -36,6 +36,7 @@ DeviceCalls load_device_calls(const std::string& path) {
   library.require(calls.stream_create, "cudaStreamCreateWithPriority");
   library.require(calls.stream_destroy, "cudaStreamDestroy");
   library.require(calls.stream_query, "cudaStreamQuery");
+  library.require(calls.synchronize, "cudaDeviceSynchronize");
   library.require(calls.stream_wait_event, "cudaStreamWaitEvent");
   library.require(calls.event_create, "cudaEventCreateWithFlags");
   library.require(calls.event_destroy, "cudaEventDestroy");

@@ -36,6 +36,7 @@ struct DeviceCalls {
   int (*device_count)(int*) = nullptr;
   int (*set_device)(int) = nullptr;  // of this thread
   int (*get_device)(int*) = nullptr;
+  int (*synchronize)() = nullptr;  // waits for all streams of this thread's device
   int (*pci_bus_id)(char*, int, int) = nullptr;
   int (*exchange_capture_mode)(int*) = nullptr;  // of this thread
   int (*priority_range)(int*, int*) = nullptr;   // lowest, highest

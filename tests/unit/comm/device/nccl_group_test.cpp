@@ -408,6 +408,25 @@ TEST_F(NcclGroupTest, UsesMemoryAgainThatNoRankUses) {
   EXPECT_THAT(run_gpu_ranks(2, body, seldom), Each(""));
 }
 
+TEST_F(NcclGroupTest, UsesMemoryAgainAfterTheProgramsKernels) {
+  const auto body = [](GpuRank r) {
+    {
+      const auto memory = r.group.allocate(64);
+      const Buffer data = on_stream(memory.get(), 16, ElementType::f32, r.stream);
+      fake::hold(r.rank);
+      fake::launch(r.stream.get(), "an update", {range_of(data)}, {}, [] {});
+    }
+    std::thread later([&] {
+      std::this_thread::sleep_for(20ms);
+      fake::release(r.rank);
+    });
+    const auto memory = r.group.allocate(64);  // otherwise a problem: its zeros overtake the update
+    later.join();
+    EXPECT_TRUE(memory);
+  };
+  EXPECT_THAT(run_gpu_ranks(2, body), Each(""));
+}
+
 TEST_F(NcclGroupTest, OutOfMemoryIsReportedOnAllRanks) {
   fake::reset({.memory = 4 << 20});
   const auto errors = run_gpu_ranks(3, [](GpuRank r) {

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of the CUDA runtime. Names, types and error codes match it.
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "tests/unit/comm/fake_gpu/machine.h"
@@ -242,6 +246,29 @@ int cudaStreamQuery(void* handle) {
   if (!stream.items.empty()) return ddp::fake::remember(ddp::fake::kNotReady);
   machine.found_reached(stream.moment);
   ddp::fake::join(machine.known[static_cast<std::size_t>(stream.device)], stream.moment);
+  return 0;
+}
+int cudaDeviceSynchronize() {
+  if (ddp::fake::refused_in_capture()) return ddp::fake::kUnsupportedInCapture;
+  auto& machine = Machine::get();
+  std::unique_lock lock(machine.mutex);
+  const int device = ddp::fake::current_device;
+  const auto busy = [](const Stream* stream) { return !stream->items.empty(); };
+  for (;;) {
+    machine.advance();
+    if (const int error = ddp::fake::error_of_device(machine, device)) {
+      return ddp::fake::remember(error);
+    }
+    const auto streams = machine.streams_of(device);
+    if (std::none_of(streams.begin(), streams.end(), busy)) break;
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    lock.lock();
+  }
+  for (const Stream* stream : machine.streams_of(device)) {
+    machine.found_reached(stream->moment);
+    ddp::fake::join(machine.known[static_cast<std::size_t>(device)], stream->moment);
+  }
   return 0;
 }
 int cudaStreamWaitEvent(void* handle, void* event, unsigned) {

@@ -185,6 +185,7 @@ class Machine {
   int aborts = 0;
   int libraries = 0;  // of kernels that are loaded
   int new_timeline() { return ++timelines_; }
+  std::vector<Stream*> streams_of(int device);
 
  private:
   bool advance(Stream& stream);
@@ -195,7 +196,6 @@ class Machine {
   void complete(Clique::Meeting& meeting);
   bool registered_alike(Clique& clique, const Clique::Meeting& meeting);
   void find_deadlock();
-  std::vector<Stream*> streams_of(int device);
 
   AccessLog accesses_;
   std::map<int, Moment> threads_;  // by timeline
