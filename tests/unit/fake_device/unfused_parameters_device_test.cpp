@@ -130,6 +130,28 @@ TEST_F(UnfusedParameters, MayBeOfSeveralTypes) {
   });
 }
 
+// Only the weights in bfloat16 have masters.
+TEST_F(UnfusedParameters, MayHaveMastersBesideOthers) {
+  OnBoth both;
+  both.add(torch::randn({3}));
+  both.add(torch::randn({4}).to(torch::kBFloat16).to(torch::kFloat32));
+  const auto weights = both.on_device[1].detach().to(torch::kBFloat16).requires_grad_();
+  Fusing<optim::AdamW> ours({both.on_device[0], weights}, AdamWOptions(0.1));
+  torch::optim::AdamW theirs(both.host, AdamWOptions(0.1));
+  ours.keep_masters();
+  for (int i = 0; i < 3; ++i) {
+    both.set_gradients();
+    both.set_gradient(1, torch::randn({4}).to(torch::kBFloat16).to(torch::kFloat32));
+    weights.mutable_grad() = both.on_device[1].grad().to(torch::kBFloat16);
+    ours.step();
+    theirs.step();
+    const auto master = ours.masters()->values_of(weights);
+    both.on_device[1].detach().copy_(master);
+    both.expect_close();
+    EXPECT_TRUE(torch::equal(weights.detach().cpu(), master.cpu().to(torch::kBFloat16)));
+  }
+}
+
 TEST_F(UnfusedParameters, MayBeComplex) {
   OnBoth both;
   both.add(torch::randn({3}, torch::kComplexFloat));
@@ -151,8 +173,8 @@ TEST_F(UnfusedParameters, MayHaveStateOfAnotherType) {
     state->momentum_buffer(torch::ones({3}, parameter.options().dtype(torch::kFloat64)).detach());
     optimizer.state()[torch_compat::state_key(parameter)] = std::move(state);
   };
-  add_state(ours, both.on_device[0].detach());
-  add_state(theirs, both.host[0].detach());
+  add_state(ours, both.on_device[0]);
+  add_state(theirs, both.host[0]);
   for (int i = 0; i < 2; ++i) {
     both.set_gradients();
     ours.step();
