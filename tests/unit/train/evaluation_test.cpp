@@ -187,6 +187,28 @@ TEST(Evaluate, ComputesTheLossOfShortScoresInFloat32) {
   EXPECT_NEAR(evaluate_scores(torch::ones({2, 2}), {0, 1}, to_short).loss, std::log(2), 1e-6);
 }
 
+// Each sample is a batch, whose target is its weight. The mean over no targets is not a number.
+TEST(Evaluate, WeighsTheMeansOfAnOwnLoss) {
+  const std::vector<float> weights{1, 0, 3};
+  const data::TensorDataset data(torch::tensor({{1.0F}, {2.0F}, {3.0F}}), torch::tensor(weights),
+                                 0);
+  Objective objective;
+  objective.forward = as_they_are;
+  objective.loss = [](const torch::Tensor& outputs, const torch::Tensor& targets) {
+    const auto precise = outputs.to(torch::kFloat64) + 1e-12;  // more than float32 can hold
+    return (precise * targets.unsqueeze(1)).sum() / targets.sum();
+  };
+  objective.weight = [](const data::Batch& batch) { return batch.targets.sum().item<double>(); };
+  test::run_ranks(1, [&](comm::Group& group) {
+    auto unused = test::on_test_device(torch::nn::Linear(1, 1));
+    const auto result =
+        evaluate(group, *unused, objective, data, data.size(), 1, amp::Precision::fp32);
+    EXPECT_EQ(result.targets, 4);
+    EXPECT_NEAR(result.loss, (1.0 + 3 * 3) / 4 + 1e-12, 1e-14);
+    EXPECT_TRUE(std::isnan(result.accuracy));
+  });
+}
+
 TEST(Evaluate, ReportsEmptyEvaluationData) {
   const auto data = seven_samples();
   test::run_ranks(1, [&](comm::Group& group) {
