@@ -114,6 +114,7 @@ TEST_F(StepMarksTest, PartsMoveWithTheirStep) {
   marks_->begin_step(true);
   marks_->end_step();
   std::this_thread::sleep_for(20ms);
+  const auto begun = profile::Clock::now();
   marks_->begin_step(true);
   work(3, Phase::forward);
   work(10, Phase::backward);
@@ -122,6 +123,7 @@ TEST_F(StepMarksTest, PartsMoveWithTheirStep) {
   const auto steps = marks_->take_completed();
   ASSERT_THAT(steps, SizeIs(2));
   ASSERT_THAT(steps[1].parts, SizeIs(2));
+  EXPECT_GE(steps[1].time.begin, begun);
   EXPECT_EQ(steps[1].parts[0].time.begin, steps[1].time.begin);
   EXPECT_NEAR(milliseconds(steps[1].parts[0].time), 3, 0.01);
   EXPECT_EQ(steps[1].parts[1].time.begin, steps[1].parts[0].time.end);
@@ -197,6 +199,13 @@ TEST_F(StepMarksTest, CollectiveHasTheTimesOfItsWork) {
   EXPECT_EQ(steps[0].communication[0].label, "bucket 0");
   EXPECT_EQ(steps[0].communication[0].bytes, 64U);
   EXPECT_EQ(milliseconds(steps[0].communication[0].time), 3000);
+}
+
+TEST_F(StepMarksTest, DeviceMayBeBrokenFromTheStart) {
+  fake::break_device(0, 700);
+  step();
+  step();
+  EXPECT_THAT(marks_->take_completed(), IsEmpty());
 }
 
 TEST_F(StepMarksTest, BrokenDeviceEndsTheMeasurementOnly) {
