@@ -130,6 +130,22 @@ bool all_equal(const std::vector<torch::Tensor>& a, const std::vector<torch::Ten
                     [](const auto& x, const auto& y) { return torch::equal(x, y); });
 }
 
+TEST_F(SkippedSteps, Fp16ScalesTheLossUnlessTheDeviceLacksIt) {
+  options_.precision = amp::Precision::fp16;
+  test::run_ranks(1, [&](comm::Group& group) {
+    std::unique_ptr<Steps> steps;
+    const auto error = error_of([&] {
+      steps = std::make_unique<Steps>(group, options_, [](int, int) { return Spoiled::nothing; });
+    });
+    if (!steps) {
+      EXPECT_THAT(error, HasSubstr("fp16 arithmetic is not supported on this device"));
+      return;
+    }
+    ASSERT_NE(steps->step->scaler(), nullptr);
+    EXPECT_EQ(steps->step->scaler()->scale(), 65536);
+  });
+}
+
 // Running means included, whose new values would be finite.
 TEST_F(SkippedSteps, ChangeNothing) {
   for (const auto what : {Spoiled::loss, Spoiled::gradients}) {
