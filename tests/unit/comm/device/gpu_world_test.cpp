@@ -51,7 +51,6 @@ TEST_F(GpuWorldTest, MpiSendsGpuMemory) {
 }
 
 TEST_F(GpuWorldTest, AutomaticIsNccl) {
-  fake::reset({.memory = std::size_t{128} << 20});
   World world(options(Backend::automatic));
   EXPECT_EQ(world.group().backend(), "nccl");
   EXPECT_EQ(world.device(), 0);

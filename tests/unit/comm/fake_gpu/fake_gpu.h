@@ -28,7 +28,7 @@ struct Knobs {
   int driver_version = 13000;  // 0: no driver
   int runtime_version = 13000;
   int nccl_version = 22809;
-  std::size_t memory = std::size_t{64} << 20;  // per device
+  std::size_t memory = std::size_t{128} << 20;  // per device
   // Number of polls for which a call on a communicator is in progress. Only afterwards is its
   // kernel on the stream.
   int polls_in_progress = 3;
