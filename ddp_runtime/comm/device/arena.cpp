@@ -84,7 +84,7 @@ std::shared_ptr<Arena::Piece> Arena::find_room(std::size_t bytes, Group& host) {
   return nullptr;
 }
 
-// Memory that nobody owns anymore may still be used by kernels of the program, such as the update
+// Memory without an owner may still be used by kernels of the program, such as the update
 // of parameters from gradients, on streams that this class does not know.
 void Arena::wait_for_device() {
   const auto& calls = libraries_.device;
