@@ -325,7 +325,7 @@ bench::MemoryBenchOptions memory_options(const Options& options) {
 }
 
 bench::TrainerBenchOptions trainer_options(const bench::StepBenchOptions& step) {
-  return {step.model, step.batch, step.steps, step.block};
+  return {step.model, step.batch, step.steps, step.block, step.buckets};
 }
 
 void report(ddp::comm::World& world, const Options& options, const json& result,

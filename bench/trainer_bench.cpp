@@ -37,6 +37,7 @@ class TrainerProgram {
     train::TrainOptions settings;
     settings.steps = steps + 1;
     settings.batch = options_.batch;
+    settings.parallel.buckets = options_.buckets;
     if (with_callbacks_) settings.log_every_steps = 1;
     train::Trainer(group_, task(steps + 1), settings).fit();
     std::vector<double> seconds;
@@ -51,8 +52,10 @@ class TrainerProgram {
     const std::int64_t samples = steps * options_.batch * group_.size();
     std::vector<std::int64_t> shape = {samples};
     shape.insert(shape.end(), options_.model.input.begin(), options_.model.input.end());
+    const auto seeded = torch::make_generator<torch::CPUGeneratorImpl>(1);  // the same on all ranks
     const auto data = std::make_shared<data::TensorDataset>(
-        torch::randn(shape), torch::randint(options_.model.classes, {samples}, torch::kInt64),
+        torch::randn(shape, seeded),
+        torch::randint(options_.model.classes, {samples}, seeded, torch::kInt64),
         options_.model.classes);
     train::TrainTask task{.program = "ddp-bench",
                           .command = "trainer",
@@ -106,7 +109,7 @@ json run_trainer_bench(comm::World& world, const TrainerBenchOptions& options) {
   TrainerProgram with_callbacks(group, options, true);
   TrainerProgram alone(group, options, false);
   TrainingLoop loop(options.model, options.batch, "sgd", TrainingLoop::Library::ours);
-  DistributedDataParallel replica(loop.model(), group);
+  DistributedDataParallel replica(loop.model(), group, {.buckets = options.buckets});
   std::vector<Contender> contenders;
   contenders.push_back({"trainer_with_callbacks", [&](auto n) { return with_callbacks.run(n); }});
   contenders.push_back({"trainer", [&](auto n) { return alone.run(n); }});

@@ -7,6 +7,7 @@
 
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/parallel/bucket_plan.h"
 
 namespace ddp::bench {
 
@@ -15,6 +16,7 @@ struct TrainerBenchOptions {
   std::int64_t batch = 64;   // per rank
   std::int64_t steps = 100;  // measured steps of each variant
   std::int64_t block = 10;   // steps of one variant before the next one runs
+  BucketLimits buckets;
 };
 
 // Collective. Alternates blocks of the trainer with callbacks, a log and a line per step; of the
