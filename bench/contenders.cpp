@@ -1,11 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/contenders.h"
 
+#include <chrono>
 #include <utility>
 
 #include "bench/statistics.h"
+#include "ddp_runtime/profile/interval.h"
 
 namespace ddp::bench {
+
+using profile::Clock;
+
+std::vector<double> time_steps(std::int64_t steps, const std::function<void()>& step) {
+  std::vector<double> seconds;
+  seconds.reserve(static_cast<std::size_t>(steps));
+  for (std::int64_t i = 0; i < steps; ++i) {
+    const auto begin = Clock::now();
+    step();
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+  }
+  return seconds;
+}
 
 void take_turns(comm::Group& group, std::vector<Contender>& contenders, std::int64_t steps,
                 std::int64_t block) {

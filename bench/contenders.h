@@ -19,6 +19,9 @@ struct Contender {
   std::vector<double> seconds = {};  // time of every measured step, block by block
 };
 
+// Runs `step` this many times, and returns the seconds of each.
+std::vector<double> time_steps(std::int64_t steps, const std::function<void()>& step);
+
 // Collective. Runs at least `steps` steps of each in blocks of `block`, after one block each as a
 // warm-up. They take turns going first, because the first one of a round may find colder caches.
 // Each step has the time of the slowest rank.

@@ -25,17 +25,6 @@ namespace {
 using nlohmann::json;
 using profile::Clock;
 
-std::vector<double> time_steps(std::int64_t steps, const std::function<void()>& step) {
-  std::vector<double> seconds;
-  seconds.reserve(static_cast<std::size_t>(steps));
-  for (std::int64_t i = 0; i < steps; ++i) {
-    const auto begin = Clock::now();
-    step();
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
-  }
-  return seconds;
-}
-
 std::vector<double> time_block(std::int64_t steps, TrainingLoop& loop,
                                const std::function<void()>& step) {
   const auto begin = Clock::now();

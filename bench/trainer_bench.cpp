@@ -91,17 +91,6 @@ class TrainerProgram {
   std::size_t characters_ = 0;  // of the log
 };
 
-std::vector<double> run_own_loop(TrainingLoop& loop, DistributedDataParallel& replica,
-                                 std::int64_t steps) {
-  std::vector<double> seconds;
-  for (std::int64_t i = 0; i < steps; ++i) {
-    const auto begin = Clock::now();
-    loop.step_by_bucket(replica);
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
-  }
-  return seconds;
-}
-
 }  // namespace
 
 json run_trainer_bench(comm::World& world, const TrainerBenchOptions& options) {
@@ -113,7 +102,8 @@ json run_trainer_bench(comm::World& world, const TrainerBenchOptions& options) {
   std::vector<Contender> contenders;
   contenders.push_back({"trainer_with_callbacks", [&](auto n) { return with_callbacks.run(n); }});
   contenders.push_back({"trainer", [&](auto n) { return alone.run(n); }});
-  contenders.push_back({"own_loop", [&](auto n) { return run_own_loop(loop, replica, n); }});
+  contenders.push_back(
+      {"own_loop", [&](auto n) { return time_steps(n, [&] { loop.step_by_bucket(replica); }); }});
   take_turns(group, contenders, options.steps, options.block);
   json result = {{"benchmark", "trainer"},
                  {"world_size", world.size()},

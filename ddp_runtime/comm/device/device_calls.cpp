@@ -89,4 +89,14 @@ void check_device(const DeviceCalls& calls, int code, std::string_view what) {
       fmt::format("the GPU cannot {}: {} ({})", what, calls.error_string(code), code));
 }
 
+std::shared_ptr<void> open_urgent_stream(const DeviceCalls& calls) {
+  int lowest = 0;
+  int highest = 0;
+  check_device(calls, calls.priority_range(&lowest, &highest), "report its priorities");
+  DeviceStream stream = nullptr;
+  check_device(calls, calls.stream_create(&stream, cuda::kNonBlockingStream, highest),
+               "create a stream");
+  return {stream, calls.stream_destroy};
+}
+
 }  // namespace ddp::comm

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -68,6 +69,10 @@ void require_device(const DeviceCalls& calls, int device);
 
 // Throws RuntimeError("the GPU cannot <what>: <reason>") if `code` is an error.
 void check_device(const DeviceCalls& calls, int code, std::string_view what);
+
+// A DeviceStream of this thread's device whose work comes before that of other streams. Throws
+// RuntimeError.
+std::shared_ptr<void> open_urgent_stream(const DeviceCalls& calls);
 
 // Makes `device` this thread's current one until the end of the scope. Errors are ignored: the call
 // that the scope protects reports them.

@@ -122,16 +122,6 @@ void prove_connection(const StartedNccl& started, const Group& host, const Start
       host.size(), host.name().after, value));
 }
 
-std::shared_ptr<void> make_stream(const DeviceCalls& calls) {
-  int lowest = 0;
-  int highest = 0;
-  check_device(calls, calls.priority_range(&lowest, &highest), "report its priorities");
-  DeviceStream stream = nullptr;
-  check_device(calls, calls.stream_create(&stream, cuda::kNonBlockingStream, highest),
-               "create a stream");
-  return {stream, calls.stream_destroy};
-}
-
 std::shared_ptr<void> make_word(const DeviceCalls& calls) {
   void* memory = nullptr;
   check_device(calls, calls.allocate(&memory, sizeof(std::int32_t)), "allocate memory");
@@ -147,7 +137,7 @@ StartedNccl connect(Group& host, FailureState& failures, const NcclOptions& opti
     const StartWait wait(host, failures, options.start_timeout);
     const auto& calls = libraries.device;
     started.events = std::make_shared<EventPool>(calls, device, EventPool::Timing::yes);
-    started.stream = make_stream(calls);
+    started.stream = open_urgent_stream(calls);
     started.word = make_word(calls);
     started.communicator = std::make_unique<Communicator>(
         libraries, id, Communicator::Rank{host.rank(), host.size(), options.max_ctas});

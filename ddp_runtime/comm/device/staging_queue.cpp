@@ -25,16 +25,6 @@ class GaveUp : public RuntimeError {
   GaveUp() : RuntimeError("this rank gave up its group of GPUs after an error") {}
 };
 
-std::shared_ptr<void> open_copy_stream(const DeviceCalls& calls) {
-  int lowest = 0;
-  int highest = 0;
-  check_device(calls, calls.priority_range(&lowest, &highest), "report its priorities");
-  DeviceStream stream = nullptr;
-  check_device(calls, calls.stream_create(&stream, cuda::kNonBlockingStream, highest),
-               "create a stream");
-  return {stream, calls.stream_destroy};
-}
-
 }  // namespace
 
 struct StagingQueue::Shared {
@@ -92,8 +82,8 @@ StagingQueue::StagingQueue(std::shared_ptr<EventPool> events, FailureState& fail
                            Settings settings)
     : events_(std::move(events)), failures_(failures), settings_(std::move(settings)) {
   const DeviceScope scope(events_->calls(), settings_.device);
-  from_gpu_ = open_copy_stream(events_->calls());
-  to_gpu_ = open_copy_stream(events_->calls());
+  from_gpu_ = open_urgent_stream(events_->calls());
+  to_gpu_ = open_urgent_stream(events_->calls());
   pool_ = std::make_shared<PageLockedPool>(events_->calls(), settings_.memory_bytes);
   thread_ = std::thread([this] { work_off(); });
 }
