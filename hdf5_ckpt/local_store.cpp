@@ -157,6 +157,17 @@ void LocalStore::keep_only(std::span<const SaveId> keep,
   }
 }
 
+void LocalStore::remove_up_to(std::uint64_t step) noexcept {
+  try {
+    for (const std::string& name : names_in_directory(*ops_, root_)) {
+      const auto saved = step_of_owned_directory(kBuilding, name);
+      if (saved && *saved <= step) remove_directory(*ops_, root_ / name);
+    }
+  } catch (const std::exception&) {
+    // Only space is lost.
+  }
+}
+
 void LocalStore::remove_abandoned() noexcept {
   try {
     if (!is_there(*ops_, root_ / kPathName))

@@ -63,10 +63,12 @@ class LocalStore {
   // All shards with a valid record, in any order. Adds a sentence to `notes` for each other record.
   std::vector<LocalShard> list(std::vector<std::string>& notes) const;
 
-  // Removes the shards of all saves but `keep`, those of `owner` or, by default, of all
-  // owners. Ignores
-  // errors: the next call tries again.
+  // Removes the shards of all saves but `keep`, those of `owner` or, by default, of all owners.
+  // Ignores errors: the next call tries again.
   void keep_only(std::span<const SaveId> keep, const std::optional<OwnerTag>& owner = {}) noexcept;
+
+  // Removes the shards of all saves of steps up to `step`. Ignores errors, too.
+  void remove_up_to(std::uint64_t step) noexcept;
 
   // Removes the stores of earlier checkpoint directories with the same path, and notes the path for
   // the next time. Call on one rank of a node. Ignores errors.

@@ -294,6 +294,10 @@ void Checkpointer::poll(bool anyone_writing) {
   parts_->report_commands();
 }
 
+void Checkpointer::remove_local_saves(std::int64_t step) {
+  if (enabled()) parts_->saving->remove_local_saves(static_cast<std::uint64_t>(step));
+}
+
 void Checkpointer::drain() {
   auto& p = *parts_;
   if (p.saving) p.saving->drain();

@@ -66,6 +66,9 @@ class Checkpointer {
   // Collective, for the last step of a run: on return a checkpoint of this position is durable.
   // Retries a failed save, then throws RuntimeError on all ranks.
   void save_last(const Position& position);
+  // Collective, for a run with nothing left to do, when a checkpoint of `step` is in the directory:
+  // removes what killed jobs left of the saves up to that step on the nodes' own disks.
+  void remove_local_saves(std::int64_t step);
   // Announces that this process has little time left: later saves are not read back, and no old
   // checkpoints are removed.
   void leave() noexcept;

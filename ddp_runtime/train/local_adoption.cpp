@@ -92,6 +92,13 @@ std::optional<NewestCheckpoint> newest_in(const ckpt::CheckpointDirectory& direc
   return std::nullopt;
 }
 
+// Collective. Returns the identity of the directory's node-local saves; "" if it has none.
+std::string store_id(comm::Group& group, const CheckpointOptions& options) {
+  std::string id;
+  if (group.rank() == 0) id = ckpt::local_store_id(options.directory).value_or("");
+  return group.broadcast_text(id, 0);
+}
+
 // One adoption, on one rank.
 class Adoption {
  public:
@@ -247,9 +254,7 @@ std::optional<AdoptionPlan> plan_adoption(const std::vector<std::vector<FoundSha
 void adopt_local_saves(comm::Group& group, const CheckpointOptions& options,
                        const ckpt::OwnerTag& owner, bool leader,
                        ckpt::CheckpointDirectory& directory, const RunLog& log) {
-  std::string id;
-  if (group.rank() == 0) id = ckpt::local_store_id(options.directory).value_or("");
-  id = group.broadcast_text(id, 0);
+  const auto id = store_id(group, options);
   if (id.empty()) return;
   std::optional<ckpt::LocalStore> store;
   if (leader) store.emplace(options.local_directory, id, options.directory);
@@ -263,6 +268,17 @@ void adopt_local_saves(comm::Group& group, const CheckpointOptions& options,
       "a checkpoint on the nodes' own disks could not be copied to {}: {}; make room there and "
       "start again on the same nodes, or leave out --checkpoint-local to continue without it",
       options.directory.string(), problem));
+}
+
+void remove_local_saves(comm::Group& group, const CheckpointOptions& options, bool leader,
+                        std::uint64_t step) {
+  const auto id = store_id(group, options);
+  if (id.empty() || !leader) return;
+  try {
+    ckpt::LocalStore(options.local_directory, id, options.directory).remove_up_to(step);
+  } catch (const std::exception&) {
+    // Only space is lost.
+  }
 }
 
 }  // namespace ddp::train

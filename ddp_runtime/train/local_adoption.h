@@ -53,4 +53,9 @@ void adopt_local_saves(comm::Group& group, const CheckpointOptions& options,
                        const ckpt::OwnerTag& owner, bool leader,
                        ckpt::CheckpointDirectory& directory, const RunLog& log);
 
+// Collective: removes what the nodes' disks hold of this directory's saves up to `step`, which is
+// in the directory. A job that was killed between its last commit and its end leaves some.
+void remove_local_saves(comm::Group& group, const CheckpointOptions& options, bool leader,
+                        std::uint64_t step);
+
 }  // namespace ddp::train

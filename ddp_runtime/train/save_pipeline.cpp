@@ -53,6 +53,11 @@ void SavePipeline::adopt_local_saves() {
   train::adopt_local_saves(group_, options_, owner_, leads_node_, directory_, log_);
 }
 
+void SavePipeline::remove_local_saves(std::uint64_t step) {
+  if (!local_) return;
+  train::remove_local_saves(group_, options_, leads_node_, step);
+}
+
 void SavePipeline::forget_local_saves() {
   if (!local_) return;
   const auto problem =

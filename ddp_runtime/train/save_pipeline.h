@@ -44,6 +44,9 @@ class SavePipeline {
 
   // Collective, before resuming, when the directory is this run's: see local_adoption.h.
   void adopt_local_saves();
+  // Collective, later, if the run has nothing left to do and `step` is in the directory: removes
+  // what is left of the saves up to that step.
+  void remove_local_saves(std::uint64_t step);
   // Collective, instead: a run that starts over does not use what an earlier one has left.
   void forget_local_saves();
 

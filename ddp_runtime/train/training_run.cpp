@@ -459,6 +459,7 @@ RunResult TrainingRun::finish_without_steps() {
   if (checkpointing_enabled()) {
     keep_starting_point(group_, checkpointer_, position_, options_.checkpoint.directory,
                         *progress_);
+    checkpointer_.remove_local_saves(position_.step);
   }
   auto ended = result_so_far();
   ended.stopped_early = position_.best.exhausted(options_.patience);

@@ -77,4 +77,10 @@ std::optional<OwnerTag> owner_of_leftover(std::string_view name) {
   return std::nullopt;
 }
 
+std::optional<std::uint64_t> step_of_owned_directory(std::string_view kind, std::string_view name) {
+  const auto rest = after(name, fmt::format("{}-", kind));
+  if (!rest || !owner_of_leftover(name)) return std::nullopt;
+  return step_of_directory(rest->substr(0, rest->find('.')));
+}
+
 }  // namespace ddp::ckpt

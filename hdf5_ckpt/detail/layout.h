@@ -47,4 +47,7 @@ std::string local_saves_draft_name(const OwnerTag& owner);
 // of the functions above; nullopt for other names.
 std::optional<OwnerTag> owner_of_leftover(std::string_view name);
 
+// Returns the step in a name made by owned_directory_name with `kind`; nullopt for other names.
+std::optional<std::uint64_t> step_of_owned_directory(std::string_view kind, std::string_view name);
+
 }  // namespace ddp::ckpt

@@ -162,6 +162,18 @@ TEST_F(LocalStoreTest, RemovesAllButTheSavesToKeep) {
   EXPECT_THAT(steps(), ElementsAre(8));
 }
 
+TEST_F(LocalStoreTest, RemovesTheSavesUpToAStep) {
+  auto local = store();
+  OwnerTag other = owner_;
+  other.pid = 99;
+  for (const std::uint64_t step : {7, 8, 9}) write(local, step);
+  local.write({5, other}, 1, "model.h5", model_.views(), nlohmann::json::object());
+  local.remove_up_to(8);
+  const auto left = local.list(notes_);
+  ASSERT_EQ(left.size(), 1U);
+  EXPECT_EQ(left[0].save.step, 9U);
+}
+
 TEST_F(LocalStoreTest, IdentityBelongsToOneDirectory) {
   EXPECT_FALSE(local_store_id(root_));
   const auto id = make_local_store_id(root_, owner_);

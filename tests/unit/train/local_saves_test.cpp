@@ -160,6 +160,25 @@ TEST_F(LocalSavesTest, ARestartedRunTakesOverWhatWasNotCopied) {
   EXPECT_THAT(local_files(".h5"), IsEmpty());
 }
 
+// A job can be killed when its last checkpoint is complete and its disks are not yet empty. The
+// next one has nothing to train, and removes what that left; a later step could be of a longer run.
+TEST_F(LocalSavesTest, ARunWithNothingLeftToDoEmptiesTheDisks) {
+  run_until(4);
+  const auto save = local_files("rank-00000-of-00002.h5").at(0).parent_path();
+  run();
+  for (const auto* name : {".tmp-step-00000012.", ".tmp-step-00000016.", ".tmp-step-00000020."}) {
+    auto left = save.filename().string();
+    fs::create_directory(save.parent_path() / left.replace(0, std::string(name).size(), name));
+  }
+  run();
+  EXPECT_THAT(lines_, Contains(HasSubstr("nothing to do")));
+  std::vector<std::string> left;
+  for (const auto& entry : fs::directory_iterator(save.parent_path())) {
+    if (entry.is_directory()) left.push_back(entry.path().filename().string().substr(0, 18));
+  }
+  EXPECT_THAT(left, ElementsAre(".tmp-step-00000020"));
+}
+
 // The second process saves on the same line as the first.
 TEST_F(LocalSavesTest, EachProcessContinuesTheOneBefore) {
   options_.checkpoint.every_steps = 3;
