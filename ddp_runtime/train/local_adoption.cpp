@@ -99,6 +99,20 @@ std::string store_id(comm::Group& group, const CheckpointOptions& options) {
   return group.broadcast_text(id, 0);
 }
 
+// How copying a save ended: neither if it is in the directory.
+struct Outcome {
+  bool damaged = false;  // its shards are
+  std::string problem;   // why the directory could not be written
+};
+
+void leave_out(const ckpt::SaveId& save, std::vector<std::vector<FoundShard>>& found) {
+  for (auto& list : found) {
+    std::erase_if(list, [&](const FoundShard& shard) {
+      return shard.save.step == save.step && shard.save.owner == save.owner;
+    });
+  }
+}
+
 // One adoption, on one rank.
 class Adoption {
  public:
@@ -128,9 +142,12 @@ class Adoption {
   // On rank 0: the text that tells all ranks what to copy; "" for nothing.
   std::string begin(const std::vector<std::vector<FoundShard>>& found) {
     if (group_.rank() != 0) return {};
+    const bool again = plan_.has_value();
     std::vector<std::string> notes;
     plan_ = plan_adoption(found, newest_in(directory_), notes);
-    for (const auto& note : notes) log_.line("checkpoint: " + note);
+    if (!again) {
+      for (const auto& note : notes) log_.line("checkpoint: " + note);
+    }
     if (!plan_) return {};
     log_.line(fmt::format(
         "checkpoint: copying step {} ({:.0f} MiB) from the nodes' own disks, where an earlier "
@@ -145,10 +162,9 @@ class Adoption {
     }
   }
 
-  // Copies this rank's files of the plan and commits. Returns why the directory could not be
-  // written; empty if it could.
-  std::string carry_out(const json& plan, const std::optional<ckpt::LocalStore>& store) {
-    if (plan.contains("problem")) return plan.at("problem").get<std::string>();
+  // Copies this rank's files of the plan and commits. The result is the same on all ranks.
+  Outcome carry_out(const json& plan, const std::optional<ckpt::LocalStore>& store) {
+    if (plan.contains("problem")) return {false, plan.at("problem").get<std::string>()};
     const auto id = ckpt::SaveId::from_json(plan.at("id"));
     const auto mine = copy(id, plan, store);
     std::vector<ckpt::FileRecord> records;
@@ -166,9 +182,12 @@ class Adoption {
         }
       }
     }
-    if (group_.rank() == 0 && problem.empty()) problem = finish(id, records, damage);
-    if (group_.rank() == 0 && !problem.empty()) directory_.abandon(id);
-    return group_.broadcast_text(problem, 0);
+    Outcome outcome{false, problem};
+    if (group_.rank() == 0 && problem.empty()) outcome = finish(id, records, damage);
+    if (group_.rank() == 0 && !outcome.problem.empty()) directory_.abandon(id);
+    const auto agreed =
+        json::parse(group_.broadcast_text(json{outcome.damaged, outcome.problem}.dump(), 0));
+    return {agreed.at(0).get<bool>(), agreed.at(1).get<std::string>()};
   }
 
  private:
@@ -196,8 +215,8 @@ class Adoption {
   }
 
   // On rank 0.
-  std::string finish(const ckpt::SaveId& id, const std::vector<ckpt::FileRecord>& records,
-                     const std::string& damage) {
+  Outcome finish(const ckpt::SaveId& id, const std::vector<ckpt::FileRecord>& records,
+                 const std::string& damage) {
     try {
       if (!damage.empty()) throw ckpt::DamagedError(damage);
       for (const auto& note : directory_.commit(id, records, plan_->info).notes) {
@@ -207,8 +226,9 @@ class Adoption {
       directory_.abandon(id);
       log_.warning(fmt::format("the node-local save of step {} is damaged and is not used: {}",
                                id.step, e.what()));
+      return {true, {}};
     } catch (const std::exception& e) {
-      return e.what();
+      return {false, e.what()};
     }
     return {};
   }
@@ -259,15 +279,21 @@ void adopt_local_saves(comm::Group& group, const CheckpointOptions& options,
   std::optional<ckpt::LocalStore> store;
   if (leader) store.emplace(options.local_directory, id, options.directory);
   Adoption adoption(group, directory, owner, log);
-  const auto found = adoption.find(store);
-  const auto plan = group.broadcast_text(adoption.begin(found), 0);
-  if (plan.empty()) return;
-  const auto problem = adoption.carry_out(json::parse(plan), store);
-  if (problem.empty()) return;
-  throw RuntimeError(fmt::format(
-      "a checkpoint on the nodes' own disks could not be copied to {}: {}; make room there and "
-      "start again on the same nodes, or leave out --checkpoint-local to continue without it",
-      options.directory.string(), problem));
+  auto found = adoption.find(store);
+  for (;;) {
+    const auto text = group.broadcast_text(adoption.begin(found), 0);
+    if (text.empty()) return;
+    const auto plan = json::parse(text);
+    const auto outcome = adoption.carry_out(plan, store);
+    if (!outcome.problem.empty()) {
+      throw RuntimeError(fmt::format(
+          "a checkpoint on the nodes' own disks could not be copied to {}: {}; make room there and "
+          "start again on the same nodes, or leave out --checkpoint-local to continue without it",
+          options.directory.string(), outcome.problem));
+    }
+    if (!outcome.damaged) return;
+    leave_out(ckpt::SaveId::from_json(plan.at("save")), found);  // the one before it may be whole
+  }
 }
 
 void remove_local_saves(comm::Group& group, const CheckpointOptions& options, bool leader,

@@ -47,8 +47,8 @@ std::optional<AdoptionPlan> plan_adoption(const std::vector<std::vector<FoundSha
                                           std::vector<std::string>& notes);
 
 // Collective, before resuming, when the directory is this run's: copies that save, if there is one,
-// to the directory and commits it. Shards with wrong bytes are reported and not used. Throws
-// RuntimeError on all ranks if the directory cannot be written.
+// to the directory and commits it. A save with wrong bytes is reported, and the one before it is
+// tried. Throws RuntimeError on all ranks if the directory cannot be written.
 void adopt_local_saves(comm::Group& group, const CheckpointOptions& options,
                        const ckpt::OwnerTag& owner, bool leader,
                        ckpt::CheckpointDirectory& directory, const RunLog& log);

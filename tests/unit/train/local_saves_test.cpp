@@ -207,6 +207,24 @@ TEST_F(LocalSavesTest, DamagedShardsAreReportedAndNotUsed) {
   EXPECT_THAT(lines_, Not(Contains(HasSubstr("resumed from"))));
 }
 
+// A job that ends while it copies one save has staged the next, so the disks hold both.
+TEST_F(LocalSavesTest, TheSaveBeforeADamagedOneIsUsed) {
+  options_.checkpoint.every_steps = 3;
+  run_until(3);
+  const auto before = local_files("rank-00001-of-00002.h5").at(0).parent_path();
+  fs::rename(before, temporary_.path() / "before");
+  options_.checkpoint.every_steps = 6;
+  run_until(6);
+  const auto damaged = local_files("rank-00001-of-00002.h5").at(0);
+  std::fstream(damaged, std::ios::in | std::ios::out).seekp(-1, std::ios::end).put('\x7f');
+  fs::rename(temporary_.path() / "before", before);
+  run_until(5);
+  EXPECT_THAT(lines_[0], HasSubstr("copying step 6"));
+  EXPECT_THAT(lines_[1], HasSubstr("the node-local save of step 6 is damaged and is not used"));
+  EXPECT_THAT(lines_[2], HasSubstr("copying step 3"));
+  EXPECT_THAT(lines_[3], AllOf(HasSubstr("resumed from"), HasSubstr("step 3")));
+}
+
 // What an earlier run left is neither used by a run that starts over nor by its successors, even if
 // it is of a later step.
 TEST_F(LocalSavesTest, ARunThatStartsOverForgetsThem) {
