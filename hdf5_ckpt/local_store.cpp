@@ -79,6 +79,15 @@ LocalShard shard_from_json(const json& value) {
   return shard;
 }
 
+// Whether the store's file names this checkpoint directory.
+bool belongs_to(const fs::path& store, const std::string& checkpoints) {
+  try {
+    return text_of_file(store / kPathName, kMaxSmallFile) == checkpoints;
+  } catch (const Error&) {
+    return false;  // a process that ended before its first save left no such file
+  }
+}
+
 fs::path directory_of(const fs::path& root, const SaveId& save) {
   return root / owned_directory_name(kBuilding, save.step, save.owner);
 }
@@ -95,7 +104,7 @@ LocalStore::LocalStore(const fs::path& directory, const std::string& id,
                        const fs::path& checkpoints, FileOps& ops)
     : user_directory_(make_user_directory(ops, directory)),
       root_(user_directory_ / id),
-      checkpoints_(fs::absolute(checkpoints).string()),
+      checkpoints_(absolute_directory(checkpoints).string()),
       shards_(root_, {}, ops),
       ops_(&ops) {
   make_directories(ops, root_);
@@ -175,8 +184,7 @@ void LocalStore::remove_abandoned() noexcept {
                            checkpoints_);
     for (const std::string& name : names_in_directory(*ops_, user_directory_)) {
       const fs::path store = user_directory_ / name;
-      if (!is_store_name(name) || store == root_) continue;
-      if (text_of_file(store / kPathName, kMaxSmallFile) != checkpoints_) continue;
+      if (!is_store_name(name) || store == root_ || !belongs_to(store, checkpoints_)) continue;
       for (const std::string& entry : names_in_directory(*ops_, store))
         if (owner_of_leftover(entry)) remove_directory(*ops_, store / entry);
       remove_directory(*ops_, store);
@@ -209,7 +217,7 @@ CheckpointInfo info_from_text(const std::string& text) {
 }
 
 std::optional<std::string> local_store_id(const fs::path& root) {
-  const fs::path file = fs::absolute(root) / kLocalSavesName;
+  const fs::path file = absolute_directory(root) / kLocalSavesName;
   if (!is_there(system_file_ops(), file)) return std::nullopt;
   std::string text;
   try {
@@ -226,7 +234,7 @@ std::optional<std::string> local_store_id(const fs::path& root) {
 
 std::string make_local_store_id(const fs::path& root, const OwnerTag& owner) {
   if (auto id = local_store_id(root)) return *id;
-  const fs::path directory = fs::absolute(root);
+  const fs::path directory = absolute_directory(root);
   std::string id = new_run_name();
   replace_durable_file(system_file_ops(), directory / kLocalSavesName,
                        directory / local_saves_draft_name(owner),
@@ -235,7 +243,7 @@ std::string make_local_store_id(const fs::path& root, const OwnerTag& owner) {
 }
 
 void remove_local_store_id(const fs::path& root) {
-  const fs::path file = fs::absolute(root) / kLocalSavesName;
+  const fs::path file = absolute_directory(root) / kLocalSavesName;
   if (system_file_ops().unlink(file.c_str()) != 0 && errno != ENOENT)
     throw IoError("remove", file, errno);
 }

@@ -49,11 +49,6 @@ bool is_inside(const fs::path& path, const CheckpointDirectory& directory) {
 }
 
 // "D/step-1/" and "D/step-1" are the same.
-fs::path absolute_path(const fs::path& path) {
-  const fs::path whole = fs::absolute(path).lexically_normal();
-  return whole.has_filename() ? whole : whole.parent_path();
-}
-
 // True only if the path is certainly missing: a path that cannot be inspected is opened, which
 // reports the reason.
 bool is_missing(const fs::path& path) {
@@ -128,7 +123,7 @@ std::optional<Resumption> resume_newest(const CheckpointDirectory& directory,
 
 Resumption resume_path(const CheckpointDirectory* directory, const fs::path& named,
                        const Accept& accept) {
-  const fs::path path = absolute_path(named);
+  const fs::path path = absolute_directory(named);
   const StartingPoint start = look_at(path, directory);
   std::vector<Ancestor> there;
   if (directory != nullptr) there = ancestors_in(*directory);

@@ -28,6 +28,11 @@ bool is_directory(FileOps& ops, const fs::path& path) {
 
 }  // namespace
 
+std::filesystem::path absolute_directory(const std::filesystem::path& directory) {
+  const std::filesystem::path whole = std::filesystem::absolute(directory).lexically_normal();
+  return whole.has_filename() ? whole : whole.parent_path();
+}
+
 void sync_directory(FileOps& ops, const fs::path& directory) {
   const int fd = ops.open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
   if (fd < 0) throw IoError("open", directory, errno);

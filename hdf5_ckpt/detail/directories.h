@@ -13,6 +13,10 @@
 
 namespace ddp::ckpt {
 
+// Returns the absolute path of a directory in one spelling: without ".", ".." and a slash at the
+// end.
+std::filesystem::path absolute_directory(const std::filesystem::path& directory);
+
 // Makes the entries of `directory` durable. Throws IoError.
 void sync_directory(FileOps& ops, const std::filesystem::path& directory);
 

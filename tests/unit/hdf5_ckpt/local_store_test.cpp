@@ -189,6 +189,13 @@ TEST_F(LocalStoreTest, IdentityBelongsToOneDirectory) {
   EXPECT_FALSE(local_store_id(root_));
 }
 
+TEST_F(LocalStoreTest, IdentityDoesNotDependOnTheSpellingOfThePath) {
+  const auto id = make_local_store_id(root_ / "", owner_);
+  EXPECT_EQ(local_store_id(root_), id);
+  EXPECT_EQ(local_store_id(root_ / "." / ""), id);
+  EXPECT_EQ(make_local_store_id(root_, owner_), id);
+}
+
 TEST_F(LocalStoreTest, RemovesTheStoreOfADirectoryThatWasMadeAgain) {
   auto old = store();
   old.remove_abandoned();
@@ -197,15 +204,19 @@ TEST_F(LocalStoreTest, RemovesTheStoreOfADirectoryThatWasMadeAgain) {
   LocalStore second(local_, make_local_store_id(temporary_ / "second", owner_),
                     temporary_ / "second");
   second.remove_abandoned();
+  // Left by a process that ended before its first save; it does not name its directory.
+  const std::string unnamed[] = {"0000000000000000", "ffffffffffffffff"};
+  for (const auto& id : unnamed) LocalStore(local_, id, root_);
   fs::remove_all(root_);
   fs::create_directory(root_);
   auto fresh = store();
   EXPECT_THAT(fresh.list(notes_), IsEmpty());
-  EXPECT_THAT(test::names_in(mine()), SizeIs(3));
+  EXPECT_THAT(test::names_in(mine()), SizeIs(5));
   fresh.remove_abandoned();
-  EXPECT_THAT(test::names_in(mine()),
-              testing::UnorderedElementsAre(*local_store_id(root_),
-                                            *local_store_id(temporary_ / "second")));
+  EXPECT_THAT(
+      test::names_in(mine()),
+      testing::UnorderedElementsAre(*local_store_id(root_), *local_store_id(temporary_ / "second"),
+                                    unnamed[0], unnamed[1]));
 }
 
 }  // namespace
