@@ -329,7 +329,7 @@ void TrainingRun::average_losses() {
     position_.loss_sum += mean;
     ++position_.loss_steps;
   }
-  if (!means.empty() && position_.loss_steps > 0) {
+  if (position_.loss_steps > 0) {
     epoch_loss_ = position_.loss_sum / static_cast<double>(position_.loss_steps);
   }
 }
@@ -455,6 +455,9 @@ RunResult TrainingRun::finish_interrupted() {
 // The resumed run was already finished. Its report is worth more than a report about this process,
 // which trained nothing.
 RunResult TrainingRun::finish_without_steps() {
+  // A process that was stopped in the last step of an epoch leaves the end of the epoch to this
+  // one.
+  if (position_.epoch < epochs_ && position_.consumed > 0 && epoch_done()) end_epoch();
   evaluate_now();
   if (checkpointing_enabled()) {
     keep_starting_point(group_, checkpointer_, position_, options_.checkpoint.directory,

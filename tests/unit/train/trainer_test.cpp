@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <filesystem>
 #include <fstream>
@@ -16,6 +17,7 @@
 #include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
+#include "ddp_runtime/train/step_boundary.h"
 #include "ddp_runtime/train/training_state.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
@@ -122,6 +124,43 @@ TEST_F(Training, InterruptedRunEndsBitwiseTheSame) {
     EXPECT_EQ(resumed.parameters_crc32c, whole.parameters_crc32c) << optimizer;
     EXPECT_DOUBLE_EQ(resumed.train_loss, whole.train_loss);
   }
+}
+
+// The signal is in the last step of the run, whose evaluation the process leaves to the next one.
+TEST_F(Training, AStopInTheLastStepLeavesTheEndOfTheEpochToTheNextProcess) {
+  auto o = options(1);
+  o.checkpoint.directory = dir_ / "ck";
+  o.checkpoint.keep_best = 1;
+  std::vector<std::int64_t> epochs;
+  double loss = 0;
+  const auto run_once = [&] {
+    RunResult result;
+    test::run_ranks(1, [&](comm::Group& group) {
+      torch::manual_seed(1);
+      const auto model = test::on_test_device(models::make_model({"mlp", {1, 8, 8}, 10, 0, 0}));
+      TrainTask task{
+          "test", "test", "mlp", *model, [&](const torch::Tensor& x) { return model->forward(x); },
+          data_};
+      task.callbacks.after_step = [](const StepEvent& event) {
+        if (event.step == 49) raise(SIGUSR2);
+      };
+      task.callbacks.after_epoch = [&](const EpochEvent& event) {
+        epochs.push_back(event.epoch);
+        loss = event.train_loss;
+        return Next::go_on;
+      };
+      result = Trainer(group, task, o).fit();
+    });
+    StopSignals::forget();
+    return result;
+  };
+  EXPECT_EQ(run_once().interrupted, "SIGUSR2 was received");
+  EXPECT_EQ(epochs, std::vector<std::int64_t>{0});
+  const auto ended = run_once();
+  EXPECT_EQ(epochs, (std::vector<std::int64_t>{0, 1}));
+  EXPECT_GT(loss, 0);
+  EXPECT_TRUE(fs::exists(ended.best_checkpoint / "manifest.json"));
+  EXPECT_EQ(ended.step, 50);
 }
 
 // The layers are registered in a different order than they are used in, so that the buckets of the
