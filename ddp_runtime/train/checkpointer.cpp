@@ -318,7 +318,7 @@ void Checkpointer::Parts::record(const SaveResult& result, double seconds) {
   const auto step = static_cast<std::int64_t>(result.step);
   if (result.problem.empty()) {
     longest_save = std::max(longest_save, seconds);
-    if (options.local_directory.empty()) say_interval(seconds);
+    if (!saving->locally()) say_interval(seconds);
     lineage.parent = result.step;
     durable_step = step;
     if (after_save) after_save->run(result.path, result.step);

@@ -120,12 +120,16 @@ class Adoption {
            const RunLog& log)
       : group_(group), directory_(directory), owner_(owner), log_(log) {}
 
-  // Lists this node's shards and sends them to all ranks.
-  std::vector<std::vector<FoundShard>> find(const std::optional<ckpt::LocalStore>& store) {
+  // Lists this node's shards, if this is its leader, and sends them to all ranks.
+  std::vector<std::vector<FoundShard>> find(bool leader, const CheckpointOptions& options,
+                                            const std::string& store_id) {
     json mine = json::array();
     std::vector<std::string> notes;
     try {
-      if (store) shards_ = store->list(notes);
+      if (leader) {
+        store_.emplace(options.local_directory, store_id, options.directory);
+        shards_ = store_->list(notes);
+      }
     } catch (const std::exception& e) {
       notes.emplace_back(e.what());
     }
@@ -163,10 +167,10 @@ class Adoption {
   }
 
   // Copies this rank's files of the plan and commits. The result is the same on all ranks.
-  Outcome carry_out(const json& plan, const std::optional<ckpt::LocalStore>& store) {
+  Outcome carry_out(const json& plan) {
     if (plan.contains("problem")) return {false, plan.at("problem").get<std::string>()};
     const auto id = ckpt::SaveId::from_json(plan.at("id"));
-    const auto mine = copy(id, plan, store);
+    const auto mine = copy(id, plan);
     std::vector<ckpt::FileRecord> records;
     std::string damage;
     std::string problem;
@@ -191,8 +195,7 @@ class Adoption {
   }
 
  private:
-  json copy(const ckpt::SaveId& id, const json& plan,
-            const std::optional<ckpt::LocalStore>& store) {
+  json copy(const ckpt::SaveId& id, const json& plan) {
     json report = {{"records", json::array()}};
     const auto files = plan.at("files").at(static_cast<std::size_t>(group_.rank()));
     const auto save = ckpt::SaveId::from_json(plan.at("save"));
@@ -202,7 +205,7 @@ class Adoption {
             shard.save.step == save.step && shard.save.owner == save.owner &&
             std::find(files.begin(), files.end(), shard.record.file.name) != files.end();
         if (!wanted) continue;
-        directory_.copy_shard(id, shard.record, store->file_of(shard));
+        copy_from_disk(id, shard);
         directory_.read_back(id, shard.record);
         report["records"].push_back(ckpt::record_to_json(shard.record));
       }
@@ -214,19 +217,28 @@ class Adoption {
     return report;
   }
 
+  // An error of the node's disk says nothing about the directory.
+  void copy_from_disk(const ckpt::SaveId& id, const ckpt::LocalShard& shard) {
+    try {
+      directory_.copy_shard(id, shard.record, store_->file_of(shard));
+    } catch (const ckpt::UnreadableError& e) {
+      throw ckpt::DamagedError(e.what());
+    }
+  }
+
   // On rank 0.
   Outcome finish(const ckpt::SaveId& id, const std::vector<ckpt::FileRecord>& records,
                  const std::string& damage) {
+    if (!damage.empty()) {
+      directory_.abandon(id);
+      log_.warning(fmt::format("the node-local save of step {} is damaged and is not used: {}",
+                               id.step, damage));
+      return {true, {}};
+    }
     try {
-      if (!damage.empty()) throw ckpt::DamagedError(damage);
       for (const auto& note : directory_.commit(id, records, plan_->info).notes) {
         log_.line("checkpoint: " + note);
       }
-    } catch (const ckpt::DamagedError& e) {
-      directory_.abandon(id);
-      log_.warning(fmt::format("the node-local save of step {} is damaged and is not used: {}",
-                               id.step, e.what()));
-      return {true, {}};
     } catch (const std::exception& e) {
       return {false, e.what()};
     }
@@ -237,8 +249,9 @@ class Adoption {
   ckpt::CheckpointDirectory& directory_;
   const ckpt::OwnerTag& owner_;
   const RunLog& log_;
-  std::vector<ckpt::LocalShard> shards_;  // on this node; leaders only
-  std::optional<AdoptionPlan> plan_;      // rank 0
+  std::optional<ckpt::LocalStore> store_;  // leaders only
+  std::vector<ckpt::LocalShard> shards_;   // on this node; leaders only
+  std::optional<AdoptionPlan> plan_;       // rank 0
 };
 
 }  // namespace
@@ -276,15 +289,13 @@ void adopt_local_saves(comm::Group& group, const CheckpointOptions& options,
                        ckpt::CheckpointDirectory& directory, const RunLog& log) {
   const auto id = store_id(group, options);
   if (id.empty()) return;
-  std::optional<ckpt::LocalStore> store;
-  if (leader) store.emplace(options.local_directory, id, options.directory);
   Adoption adoption(group, directory, owner, log);
-  auto found = adoption.find(store);
+  auto found = adoption.find(leader, options, id);
   for (;;) {
     const auto text = group.broadcast_text(adoption.begin(found), 0);
     if (text.empty()) return;
     const auto plan = json::parse(text);
-    const auto outcome = adoption.carry_out(plan, store);
+    const auto outcome = adoption.carry_out(plan);
     if (!outcome.problem.empty()) {
       throw RuntimeError(fmt::format(
           "a checkpoint on the nodes' own disks could not be copied to {}: {}; make room there and "

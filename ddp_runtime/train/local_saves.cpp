@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <utility>
 
+#include "base/deadline.h"
 #include "base/errors.h"
 #include "ddp_runtime/train/rank_agreement.h"
 #include "ddp_runtime/train/shard_report.h"
@@ -30,8 +32,10 @@ std::string first_problem(comm::Group& group, const std::string& mine, const std
 struct LocalSaves::Save {
   ckpt::SaveId id;
   ckpt::CheckpointInfo info;
+  std::chrono::steady_clock::time_point began;
   std::optional<ckpt::LocalShard> shard;  // this rank's
   std::string problem;
+  double seconds = 0;  // until this rank had written
 };
 
 int leader_of(int rank, const std::vector<std::string>& hosts) {
@@ -65,7 +69,7 @@ LocalSaves::LocalSaves(comm::Group& group, const TrainingState& state,
       leader_(leader),
       writer_(group, state, options, ranks_on_host, log) {}
 
-void LocalSaves::open() {
+std::string LocalSaves::open() {
   std::string id;
   std::string mine;
   try {
@@ -79,9 +83,13 @@ void LocalSaves::open() {
   } catch (const std::exception& e) {
     mine = e.what();
   }
-  const auto problem = first_problem(group_, mine, owner_.host);
-  if (!problem.empty()) throw RuntimeError(problem);
-  if (leader_) store_->remove_abandoned();
+  auto problem = first_problem(group_, mine, owner_.host);
+  if (!problem.empty()) {
+    store_.reset();
+  } else if (leader_) {
+    store_->remove_abandoned();
+  }
+  return problem;
 }
 
 void LocalSaves::start(const ckpt::SaveId& id, ckpt::CheckpointInfo info,
@@ -89,6 +97,8 @@ void LocalSaves::start(const ckpt::SaveId& id, ckpt::CheckpointInfo info,
   staging_ = std::make_shared<Save>();
   staging_->id = id;
   staging_->info = std::move(info);
+  staging_->began = std::chrono::steady_clock::now();
+  if (!first_) first_ = id;
   writer_.start(arrays, [save = staging_, store = &*store_, first = group_.rank() == 0](
                             const ShardPlace& place, std::span<const ckpt::ArrayView> views) {
     try {
@@ -98,16 +108,19 @@ void LocalSaves::start(const ckpt::SaveId& id, ckpt::CheckpointInfo info,
     } catch (const std::exception& e) {
       save->problem = e.what();
     }
+    save->seconds = seconds_since(save->began);
   });
 }
 
-std::string LocalSaves::finish_staging() {
+LocalSaves::Staged LocalSaves::finish_staging() {
   if (!staging()) return {};
   writer_.wait();
   const auto save = std::exchange(staging_, nullptr);
-  auto problem = first_problem(group_, save->problem, owner_.host);
-  if (problem.empty()) complete_ = waiting_ = save;
-  return problem;
+  Staged staged;
+  staged.problem = first_problem(group_, save->problem, owner_.host);
+  staged.seconds = group_.all_reduce_value(save->seconds, comm::ReduceOp::max);
+  if (staged.problem.empty()) complete_ = waiting_ = save;
+  return staged;
 }
 
 const ckpt::CheckpointInfo* LocalSaves::waits() const noexcept {
@@ -131,14 +144,14 @@ std::string LocalSaves::begin_copy(ckpt::CheckpointDirectory& directory, Backgro
 }
 
 void LocalSaves::remove_needless(std::int64_t durable) {
-  if (!leader_ || !store_) return;
+  if (!leader_ || !store_ || !first_) return;
   std::vector<ckpt::SaveId> keep;
   for (const auto& save : {staging_, waiting_, complete_, copying_}) {
     if (save && static_cast<std::int64_t>(save->id.step) > durable) keep.push_back(save->id);
   }
   // What earlier processes left is kept until this one has a checkpoint of its own.
-  const bool has_own = copying_ && static_cast<std::int64_t>(copying_->id.step) <= durable;
-  store_->keep_only(keep, has_own ? std::nullopt : std::optional(owner_));
+  const bool has_own = static_cast<std::int64_t>(first_->step) <= durable;
+  store_->keep_only(keep, has_own ? std::nullopt : std::optional(first_->owner));
 }
 
 }  // namespace ddp::train

@@ -45,9 +45,9 @@ class LocalSaves {
   LocalSaves(const LocalSaves&) = delete;
   LocalSaves& operator=(const LocalSaves&) = delete;
 
-  // Collective, before the first start(), when the checkpoint directory is this run's. Throws
-  // RuntimeError on all ranks.
-  void open();
+  // Collective, before the first start(), when the checkpoint directory is this run's. Returns why
+  // a node's disk or the directory could not be written, the same on all ranks; empty if all could.
+  std::string open();
   bool is_open() const noexcept { return store_.has_value(); }
 
   // Call on all ranks when no save is being staged. Returns as soon as `arrays` may change.
@@ -57,9 +57,13 @@ class LocalSaves {
   bool staging() const noexcept { return staging_ != nullptr; }
   // Whether this rank is still writing. Not collective.
   bool writing() const noexcept { return !writer_.idle(); }
+  struct Staged {
+    std::string problem;  // of the lowest rank that could not write; empty if all could
+    double seconds = 0;   // until the slowest rank had written
+  };
   // Collective: waits until no save is being staged. The save then waits(), unless a rank could not
-  // write: returns the problem of the lowest such rank, the same on all ranks.
-  std::string finish_staging();
+  // write. The result is the same on all ranks.
+  Staged finish_staging();
 
   // The save that waits to be copied, or null; the same on all ranks.
   const ckpt::CheckpointInfo* waits() const noexcept;
@@ -81,6 +85,7 @@ class LocalSaves {
   const ckpt::OwnerTag& owner_;
   const bool leader_;
   std::optional<ckpt::LocalStore> store_;
+  std::optional<ckpt::SaveId> first_;  // of this run's saves; all have the same owner
   std::shared_ptr<Save> staging_;
   std::shared_ptr<Save> waiting_;
   std::shared_ptr<Save> complete_;  // the newest save that all nodes hold

@@ -67,7 +67,13 @@ void SavePipeline::forget_local_saves() {
 
 void SavePipeline::make_room(std::int64_t durable) {
   if (!locally()) return drain();
-  if (!local_->is_open()) local_->open();
+  if (!local_->is_open()) {
+    const auto problem = local_->open();
+    if (!problem.empty()) {
+      stop_staging(problem);
+      return drain();
+    }
+  }
   finish_staging();
   local_->remove_needless(durable);
   // No rank stages the next save before all have removed what they no longer need.
@@ -86,7 +92,6 @@ void SavePipeline::start(std::uint64_t step, ckpt::CheckpointInfo info,
   const auto id = ckpt::SaveId::from_json(
       nlohmann::json::parse(group_.broadcast_text(mine.to_json().dump(), 0)));
   if (locally()) {
-    staging_began_ = std::chrono::steady_clock::now();
     local_->start(id, std::move(info), arrays);
   } else {
     direct_began_ = std::chrono::steady_clock::now();
@@ -96,7 +101,7 @@ void SavePipeline::start(std::uint64_t step, ckpt::CheckpointInfo info,
 }
 
 bool SavePipeline::busy() const noexcept {
-  return locally() ? local_->staging() : direct_.in_progress();
+  return locally() ? local_->writing() : direct_.in_progress();
 }
 
 bool SavePipeline::writing() const noexcept {
@@ -135,17 +140,19 @@ void SavePipeline::finish_staging() {
     report(direct_.drain());
     begin_copy();
   }
-  const auto problem = local_->finish_staging();
-  staging_seconds_ = seconds_since(staging_began_);
-  if (!problem.empty()) local_failed_ = true;
+  const auto staged = local_->finish_staging();
+  staging_seconds_ = staged.seconds;
+  if (!staged.problem.empty()) return stop_staging(staged.problem);
+  if (group_.rank() == 0) events_.staged(staging_seconds_);
+}
+
+// On all ranks.
+void SavePipeline::stop_staging(const std::string& problem) {
+  local_failed_ = true;
   if (group_.rank() != 0) return;
-  if (problem.empty()) {
-    events_.staged(staging_seconds_);
-  } else {
-    log_.warning(
-        fmt::format("node-local saves to {} stop, and checkpoints are saved to {} alone: {}",
-                    options_.local_directory.string(), options_.directory.string(), problem));
-  }
+  log_.warning(fmt::format("node-local saves to {} stop, and checkpoints are saved to {} alone: {}",
+                           options_.local_directory.string(), options_.directory.string(),
+                           problem));
 }
 
 // Collective, when no save is in progress there: begins to copy the one that waits, if one does.

@@ -56,7 +56,9 @@ class SavePipeline {
   // Collective, then: begins a save. Returns as soon as `arrays` may change. If it cannot begin,
   // that is its result.
   void start(std::uint64_t step, ckpt::CheckpointInfo info, const std::vector<NamedTensor>& arrays);
-  // On rank 0: whether make_room() would wait. Not collective.
+  // Whether saves go to the nodes' own disks first; the same on all ranks.
+  bool locally() const noexcept { return local_ && !local_failed_; }
+  // On rank 0: whether make_room() would wait for this rank. Not collective.
   bool busy() const noexcept;
   // Whether this rank is still writing. Not collective.
   bool writing() const noexcept;
@@ -77,8 +79,8 @@ class SavePipeline {
   void leave() noexcept { direct_.leave(); }
 
  private:
-  bool locally() const noexcept { return local_ && !local_failed_; }
   void finish_staging();
+  void stop_staging(const std::string& problem);
   void begin_copy();
   void report(const std::optional<SaveResult>& result);
 
@@ -92,7 +94,6 @@ class SavePipeline {
   BackgroundSave direct_;  // also copies what was staged
   std::optional<LocalSaves> local_;
   bool local_failed_ = false;  // the same on all ranks
-  std::chrono::steady_clock::time_point staging_began_;
   std::chrono::steady_clock::time_point direct_began_;
   double staging_seconds_ = 0;         // of the newest staged save
   double copied_staging_seconds_ = 0;  // of the save in direct_; 0 if it was not staged

@@ -53,6 +53,24 @@ model=(--model mnist-cnn --optimizer adam --lr 0.001 --batch 32 --epochs 2)
   run ! compgen -G 'nodes/*/slurm-ddp-*/*/.tmp-*'
 }
 
+# Saves have the name of rank 0's process, so the other nodes must not look for their own.
+@test "each node's disk holds a few saves at a time" {
+  nodes "${model[@]}" --checkpoint-dir ck --checkpoint-every 1 --epochs 3 --keep-last 2 > log 2>&1 3>&- &
+  job=$!
+  local most=(0 0) node saves
+  while kill -0 "$job" 2> /dev/null; do
+    for node in 0 1; do
+      saves=$(compgen -G "nodes/$node/slurm-ddp-*/*/.tmp-*" | wc -l) || true
+      [ "$saves" -le "${most[node]}" ] || most[node]=$saves
+    done
+    sleep 0.05
+  done
+  wait "$job"
+  echo "at most: ${most[*]}"
+  [ "${most[0]}" -ge 1 ] && [ "${most[1]}" -ge 1 ]
+  [ "${most[0]}" -le 3 ] && [ "${most[1]}" -le 3 ]
+}
+
 @test "a full checkpoint directory: the last step is on the nodes' disks, and the next job resumes from it" {
   mkdir disk
   mount -t tmpfs -o size=64m none disk || skip "mounting a tmpfs needs root"

@@ -179,6 +179,18 @@ TEST_F(LocalSavesTest, ARunWithNothingLeftToDoEmptiesTheDisks) {
   EXPECT_THAT(left, ElementsAre(".tmp-step-00000020"));
 }
 
+// Shells complete a directory's name with a slash.
+TEST_F(LocalSavesTest, ADirectoryHasOneIdentityHoweverItIsWritten) {
+  run_until(4);
+  options_.checkpoint.directory = dir_ / "";
+  run_until(6);
+  EXPECT_THAT(lines_.at(0), HasSubstr("copying step 4"));
+  fs::remove_all(dir_ / "step-00000004");
+  options_.checkpoint.directory = dir_ / "." / "";
+  run_until(6);
+  EXPECT_THAT(lines_.at(0), HasSubstr("copying step 4"));
+}
+
 // The second process saves on the same line as the first.
 TEST_F(LocalSavesTest, EachProcessContinuesTheOneBefore) {
   options_.checkpoint.every_steps = 3;
@@ -284,6 +296,16 @@ TEST_F(LocalSavesTest, ADiskThatFailsIsAvoided) {
               Contains(AllOf(HasSubstr("warning: node-local saves to"),
                              HasSubstr("stop, and checkpoints are saved to"), HasSubstr("rank ")))
                   .Times(1));
+  EXPECT_EQ(steps().back(), 16U);
+}
+
+TEST_F(LocalSavesTest, ADiskThatCannotBeWrittenAtTheFirstSaveIsAvoided) {
+  run_until(4);
+  const auto store = local_files("rank-00000-of-00002.h5").at(0).parent_path().parent_path();
+  fs::remove_all(store);
+  std::ofstream{store};
+  run();
+  EXPECT_THAT(lines_, Contains(HasSubstr("stop, and checkpoints are saved to")).Times(1));
   EXPECT_EQ(steps().back(), 16U);
 }
 
