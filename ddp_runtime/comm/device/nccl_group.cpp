@@ -175,7 +175,8 @@ Work NcclGroup::broadcast(Buffer data, int root, std::string label,
   if (!on_device(data)) return host_.broadcast(data, root, std::move(label), std::move(keep));
   require_root(*this, root);
   return launch(
-      "broadcast", data, fmt::format("{} from rank {}", describe(data), root), std::move(label),
+      "broadcast", data, fmt::format("{} from rank {}", describe(data), world_rank(root)),
+      std::move(label),
       [=](Communicator& nccl, DeviceStream stream) { nccl.broadcast(data, root, stream); },
       std::move(keep));
 }

@@ -177,11 +177,11 @@ Work StagedGroup::submit(const std::string& name, const std::string& signature,
                          const std::string& label, StagingQueue::Call call) {
   const std::string in_parentheses = label.empty() ? "" : fmt::format(" ({})", label);
   if (call.is_message) {
-    call.what = name + in_parentheses;
+    call.what = name + this->name().after + in_parentheses;
     return queue_->submit(std::move(call));
   }
   const std::lock_guard lock(mutex_);  // calls of two threads get numbers in their order
-  call.what = fmt::format("{} #{}{}", name, next_number_, in_parentheses);
+  call.what = fmt::format("{} #{}{}{}", name, next_number_, this->name().after, in_parentheses);
   Work work = queue_->submit(std::move(call));
   ++next_number_;
   history_ = hash_on(hash_on(history_, name), signature);
@@ -295,7 +295,8 @@ Work StagedGroup::broadcast(Buffer data, int root, std::string label,
   };
   auto pieces = in_pieces(data.count, size_of(data.type), label, piece);
   if (size() == 1) pieces = {StagingQueue::Piece()};
-  return submit("broadcast", fmt::format("{} from rank {}", describe(data), root), label,
+  return submit("broadcast", fmt::format("{} from rank {}", describe(data), world_rank(root)),
+                label,
                 {.pieces = std::move(pieces),
                  .stream = data.stream,
                  .only_reads = is_root,
@@ -309,7 +310,7 @@ Work StagedGroup::send(Buffer data, int peer, std::string label, std::shared_ptr
   whole.push_back({data.bytes(), copies_of(data), {}, [=, this](std::byte* memory) {
                      return carrier_.send(on_host(memory, data.count, data.type), peer, label);
                    }});
-  return submit(fmt::format("send to rank {} of {}", peer, describe(data)), "", label,
+  return submit(fmt::format("send to rank {} of {}", world_rank(peer), describe(data)), "", label,
                 {.pieces = std::move(whole),
                  .stream = data.stream,
                  .is_message = true,
@@ -325,7 +326,8 @@ Work StagedGroup::receive(Buffer data, int peer, std::string label,
   whole.push_back({data.bytes(), {}, copies_of(data), [=, this](std::byte* memory) {
                      return carrier_.receive(on_host(memory, data.count, data.type), peer, label);
                    }});
-  return submit(fmt::format("receive from rank {} of {}", peer, describe(data)), "", label,
+  return submit(fmt::format("receive from rank {} of {}", world_rank(peer), describe(data)), "",
+                label,
                 {.pieces = std::move(whole),
                  .stream = data.stream,
                  .is_message = true,

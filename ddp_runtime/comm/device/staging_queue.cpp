@@ -272,7 +272,11 @@ bool StagingQueue::copy_out(UnderWay& piece) {
   if (piece.is_first) call.work->began();
   wait_for_writers(piece);
   if (!piece.piece.out.empty()) enqueue(piece.piece.out, piece, false);
-  if (!piece.piece.out.empty() || call.only_reads) piece.copied = events_->record(from_gpu_.get());
+  if (!piece.piece.out.empty() || call.only_reads) {
+    // Without a copy, the event still follows what the caller did before the call.
+    if (piece.piece.out.empty() && call.after) events_->make_wait(from_gpu_.get(), call.after);
+    piece.copied = events_->record(from_gpu_.get());
+  }
   if (piece.is_last && call.only_reads) call.work->launched(piece.copied);
   piece.phase = UnderWay::Phase::copying_out;
   return true;
@@ -291,6 +295,7 @@ bool StagingQueue::copy_back(UnderWay& piece) {
   Shared& call = *piece.call;
   if (!piece.piece.back.empty()) enqueue(piece.piece.back, piece, true);
   if (!call.only_reads) {
+    if (piece.piece.back.empty() && call.after) events_->make_wait(to_gpu_.get(), call.after);
     piece.end = events_->record(to_gpu_.get());
     if (piece.is_last) call.work->launched(piece.end);
   }

@@ -67,15 +67,20 @@ TEST_F(StagedGroupTest, ReceivedDataWaitsForEarlierReaders) {
   EXPECT_THAT(errors, Each(""));
 }
 
+// Also if there is nothing to copy, because there is no other rank.
 TEST_F(StagedGroupTest, AnotherStreamMayWait) {
-  const auto errors = run_staged_ranks(2, [](GpuRank r) {
-    const TestStream other;
-    const OnGpu data(r, 4);
-    fill(data, 1);
-    r.group.all_reduce(data.buffer, ReduceOp::sum).wait_on(other.get());
-    EXPECT_THAT(read<float>(data.buffer, other), Each(2));
-  });
-  EXPECT_THAT(errors, Each(""));
+  for (const int ranks : {1, 2}) {
+    const auto errors = run_staged_ranks(ranks, [=](GpuRank r) {
+      const TestStream other;
+      const OnGpu data(r, 4);
+      fill(data, 1);
+      r.group.all_reduce(data.buffer, ReduceOp::sum).wait_on(other.get());
+      EXPECT_THAT(read<float>(data.buffer, other), Each(ranks));
+      r.group.broadcast(data.buffer, 0).wait_on(other.get());
+      EXPECT_THAT(read<float>(data.buffer, other), Each(ranks));
+    });
+    EXPECT_THAT(errors, Each(""));
+  }
 }
 
 TEST_F(StagedGroupTest, HostWaits) {
