@@ -35,10 +35,11 @@ struct DataParallelOptions {
 
   // Parameters and buffers that the replica leaves alone, because each rank has its own, or because
   // other code keeps them in step. An entry is a full name, or the beginning of names followed by a
-  // '*': "head.bias", "head.*". All ranks must give the same list.
+  // '*': "head.bias", "head.*". All ranks must give the same list, and each entry must match on
+  // each of them.
   //
-  // These parameters are neither broadcast nor compared, and may differ in shape, or be on some
-  // ranks only. Their gradients are not averaged: each rank has that of its own share of the mean,
+  // These parameters are neither broadcast nor compared, and may differ in shape and number between
+  // ranks. Their gradients are not averaged: each rank has that of its own share of the mean,
   // so the sum over the ranks would be the average. begin_step() discards them like the others.
   // Clip and unscale gradients without them, or ranks would treat the averaged ones differently.
   //

@@ -2,7 +2,6 @@
 #include "ddp_runtime/parallel/step_agreement.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -10,6 +9,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/diagnosis/hang_analysis.h"
+#include "ddp_runtime/comm/group_name.h"
 
 namespace ddp {
 namespace {
@@ -44,9 +44,9 @@ void throw_if_infinite(const comm::Group& group, const std::vector<std::string>&
   }
   if (ranks.empty()) return;
   throw RuntimeError(fmt::format(
-      "the loss is not finite on rank{} {} in step {}: look at that rank's data, lower the "
-      "learning rate, or clip the gradients",
-      ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "), step));
+      "the loss is not finite on {} in step {}: look at that rank's data, lower the learning rate, "
+      "or clip the gradients",
+      comm::describe_ranks(ranks), step));
 }
 
 }  // namespace

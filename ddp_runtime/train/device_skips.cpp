@@ -2,11 +2,11 @@
 #include "ddp_runtime/train/device_skips.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <memory>
 #include <utility>
 
+#include "ddp_runtime/comm/group_name.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
 
 namespace ddp::train {
@@ -124,11 +124,10 @@ DeviceSkips::Result DeviceSkips::result_of(const Step& step) {
 std::string DeviceSkips::reason(const float* facts, float scale_before) const {
   std::vector<int> ranks;
   for (int rank = 0; watch_losses_ && rank < group_.size(); ++rank) {
-    if (facts[kRanks + rank] != 0) ranks.push_back(rank);
+    if (facts[kRanks + rank] != 0) ranks.push_back(group_.world_rank(rank));
   }
   if (!ranks.empty()) {
-    return fmt::format("the loss is not finite on rank{} {}", ranks.size() == 1 ? "" : "s",
-                       fmt::join(ranks, ", "));
+    return fmt::format("the loss is not finite on {}", comm::describe_ranks(ranks));
   }
   if (scaler_ == nullptr) return "a gradient is not finite";
   return fmt::format("the gradients overflowed with a loss scale of {}, which is now {}",

@@ -16,7 +16,7 @@ std::vector<int> LossWatch::answer() {
   work_.wait();
   std::vector<int> ranks;
   for (std::size_t rank = 0; rank < flags_->size(); ++rank) {
-    if ((*flags_)[rank] != 0) ranks.push_back(static_cast<int>(rank));
+    if ((*flags_)[rank] != 0) ranks.push_back(group_.world_rank(static_cast<int>(rank)));
   }
   return ranks;
 }

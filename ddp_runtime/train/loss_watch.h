@@ -18,8 +18,8 @@ class LossWatch {
 
   // Collective, before the last backward of a step.
   void ask(bool finite);
-  // Waits for the result: the ranks with a loss that is not finite, in ascending order. The same on
-  // all ranks.
+  // Waits for the result: the ranks of the job with a loss that is not finite. The same on all
+  // ranks.
   std::vector<int> answer();
 
  private:

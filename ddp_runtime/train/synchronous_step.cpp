@@ -2,7 +2,6 @@
 #include "ddp_runtime/train/synchronous_step.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <bit>
 #include <cmath>
@@ -10,6 +9,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
+#include "ddp_runtime/comm/group_name.h"
 #include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/optim/skipped_steps.h"
 #include "ddp_runtime/parallel/replica.h"
@@ -244,8 +244,7 @@ std::string SynchronousStep::why_leave_out() {
     finite = amp::unscale_gradients(module_.parameters(), 1);
   }
   if (!ranks.empty()) {
-    return fmt::format("the loss is not finite on rank{} {}", ranks.size() == 1 ? "" : "s",
-                       fmt::join(ranks, ", "));
+    return fmt::format("the loss is not finite on {}", comm::describe_ranks(ranks));
   }
   return finite ? "" : "a gradient is not finite";
 }

@@ -202,7 +202,7 @@ TEST_F(Policies, RunThatNeverUpdatesStops) {
   EXPECT_THAT(
       text,
       HasSubstr("the updates of 50 steps in a row were skipped, most recently because the loss "
-                "is not finite on ranks 0, 1"));
+                "is not finite on ranks 0 and 1"));
 }
 
 double saved_loss_scale(const fs::path& checkpoint) {

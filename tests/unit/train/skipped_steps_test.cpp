@@ -210,7 +210,7 @@ TEST_F(SkippedSteps, NameEveryRankWithABadLoss) {
     });
     steps.run(3);
     steps.settle();
-    EXPECT_THAT(steps.skipped, ElementsAre("step 1: the loss is not finite on ranks 1, 2",
+    EXPECT_THAT(steps.skipped, ElementsAre("step 1: the loss is not finite on ranks 1 and 2",
                                            "step 3: a gradient is not finite"));
   });
 }
@@ -230,7 +230,7 @@ TEST_F(SkippedSteps, StopARunOnlyInARow) {
                   steps.settle();
                 }),
                 HasSubstr("the updates of 50 steps in a row were skipped, most recently because "
-                          "the loss is not finite on ranks 0, 1"));
+                          "the loss is not finite on ranks 0 and 1"));
   });
 }
 
