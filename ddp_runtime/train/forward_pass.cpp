@@ -11,21 +11,22 @@ data::Batch next_batch(data::Prefetcher& batches, profile::StepRecorder& recorde
 }
 
 torch::Tensor loss_on_device(const data::Batch& batch, const Objective& objective,
-                             torch::Device device, amp::Precision precision) {
+                             torch::Device device, amp::Precision precision,
+                             Derivatives derivatives) {
   const amp::AutocastGuard autocast(device.type(), precision);
-  return loss_of(objective, batch);
+  return loss_of(objective, batch, derivatives);
 }
 
 torch::Tensor forward_loss(const data::Batch& batch, const Objective& objective,
                            torch::Device device, amp::Precision precision,
-                           profile::StepRecorder& recorder) {
+                           profile::StepRecorder& recorder, Derivatives derivatives) {
   data::Batch there;
   {
     const auto span = recorder.measure(profile::Phase::data);
     there = to_device(device, batch);
   }
   const auto span = recorder.measure(profile::Phase::forward);
-  return loss_on_device(there, objective, device, precision);
+  return loss_on_device(there, objective, device, precision, derivatives);
 }
 
 std::vector<torch::Tensor> copy_buffers(const torch::nn::Module& module) {

@@ -18,13 +18,15 @@ data::Batch next_batch(data::Prefetcher& batches, profile::StepRecorder& recorde
 
 // The loss of a batch on `device`. Throws UsageError if it is not one number.
 torch::Tensor loss_on_device(const data::Batch& batch, const Objective& objective,
-                             torch::Device device, amp::Precision precision);
+                             torch::Device device, amp::Precision precision,
+                             Derivatives derivatives = Derivatives::all);
 
 // The same for a micro-batch on the host, which it brings to `device`. Records the time of both.
 // Does not wait for a device if the batch is in pinned memory.
 torch::Tensor forward_loss(const data::Batch& batch, const Objective& objective,
                            torch::Device device, amp::Precision precision,
-                           profile::StepRecorder& recorder);
+                           profile::StepRecorder& recorder,
+                           Derivatives derivatives = Derivatives::all);
 
 // Save and restore the module's buffers, to undo forward's changes to running means.
 // put_back_buffers does nothing if `copies` is empty.

@@ -26,6 +26,8 @@ class LossWeights {
 
   // Collective, at the begin of a step, with its micro-batches in host memory.
   void begin_step(const std::vector<data::Batch>& micro_batches);
+  // Whether a micro-batch weighs anything.
+  bool counts(std::size_t micro_batch) const { return weights_.at(micro_batch) > 0; }
   // The loss of a micro-batch, multiplied by its share. The mean of these over all ranks and
   // micro-batches is the weighted mean. A micro-batch without weight contributes nothing, even if
   // its loss, a mean over nothing, is not a number. Throws RuntimeError, on all ranks, if the sum

@@ -26,7 +26,8 @@ using BatchLoss = std::function<torch::Tensor(const data::Batch& batch)>;
 
 // How much a batch counts, such as the number of its targets that are not padding: the loss of a
 // step is the mean of the micro-batches' losses weighted by this, over all ranks. At least 0.
-// Called with the batch in host memory.
+// Called with the batch in host memory. A BatchLoss of a batch that weighs 0 must have finite
+// derivatives: divide by at least 1. With a Forward they are not used.
 using BatchWeight = std::function<double(const data::Batch& batch)>;
 
 // A number that evaluations report beside the loss.
@@ -54,8 +55,13 @@ void require_complete(const Objective& objective);
 // In nats per target, computed in float32 for any score type: scores [..., classes], targets [...].
 torch::Tensor mean_cross_entropy(const torch::Tensor& scores, const torch::Tensor& targets);
 
+// Whether backward() of a loss reaches what is before the outputs. A mean over nothing has
+// derivatives that are not numbers.
+enum class Derivatives { all, none_of_outputs };
+
 // The mean loss of a batch. Throws UsageError if it is not one number.
-torch::Tensor loss_of(const Objective& objective, const data::Batch& batch);
+torch::Tensor loss_of(const Objective& objective, const data::Batch& batch,
+                      Derivatives derivatives = Derivatives::all);
 
 // The weight of a batch. Throws UsageError if it is negative or not finite.
 double weight_of(const Objective& objective, const data::Batch& batch);

@@ -163,7 +163,10 @@ StepOutcome SynchronousStep::run_eagerly(data::Prefetcher& batches,
     const auto batch = weights_ ? std::move(weighed[i])
                        : first  ? *std::exchange(first, std::nullopt)
                                 : next_batch(batches, recorder_);
-    auto loss = forward_loss(batch, objective_, device_, options_.precision, recorder_);
+    const auto derivatives =
+        weights_ && !weights_->counts(i) ? Derivatives::none_of_outputs : Derivatives::all;
+    auto loss =
+        forward_loss(batch, objective_, device_, options_.precision, recorder_, derivatives);
     if (weights_) loss = weights_->weighted(loss, i);
     outcome.loss.add(run_micro_batch(step, std::move(loss), micro + 1 == micro_batches));
   }

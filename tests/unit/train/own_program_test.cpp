@@ -328,6 +328,29 @@ TEST_F(OwnProgram, BatchWithoutWeightContributesNothing) {
   EXPECT_TRUE(std::isfinite(trained.result.evaluation.loss));
 }
 
+// The derivatives of 0/0 are not numbers either.
+TEST_F(OwnProgram, MeanOverNothingContributesNothing) {
+  auto some = tokens(4);
+  some.targets.slice(0, 0, 3).fill_(kIgnored);
+  options_.batch = 1;
+  const auto with_loss = [&](const LossFunction& loss) {
+    return train(4, data_of(some), [&](TrainTask& task, NetImpl&, comm::Group&) {
+      task.weight = [](const data::Batch& batch) {
+        return batch.targets.ne(kIgnored).sum().item<double>();
+      };
+      task.loss = loss;
+    });
+  };
+  const auto masked = with_loss([](const torch::Tensor& outputs, const torch::Tensor& targets) {
+    const auto counts = targets.ne(kIgnored);
+    const auto losses = -outputs.log_softmax(-1)
+                             .gather(-1, targets.masked_fill(counts.logical_not(), 0).unsqueeze(-1))
+                             .squeeze(-1);
+    return (losses * counts).sum() / counts.sum();
+  });
+  expect_near(masked, with_loss({}));
+}
+
 TEST_F(OwnProgram, WeightsThatMakeNoSenseAreNamed) {
   const auto data = data_of(tokens(8));
   const auto with = [&](double weight) {
