@@ -296,6 +296,8 @@ bool SynchronousStep::prepare_replay(const data::Batch& batch, double learning_r
   }
   // An eager step in between has counted on the host, which must know its result.
   if (!graph_->counts_on_device() && device_skips_) note(device_skips_->settle());
+  // Without an update the optimizer has no state to capture.
+  if (!graph_->captured() && device_skips_ && !updated_) return false;
   {
     const auto span = recorder_.measure(Phase::data);
     graph_->load(batch, learning_rate, steps_in_graphs().steps_made());
@@ -384,6 +386,7 @@ optim::SkipsSteps& SynchronousStep::skips_steps() {
 void SynchronousStep::note(const std::optional<DeviceSkips::Result>& settled) {
   if (!settled) return;
   if (settled->why.empty()) {
+    updated_ = true;
     left_out_in_a_row_ = 0;
   } else {
     note_skipped({settled->step, settled->why});

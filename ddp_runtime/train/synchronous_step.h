@@ -96,7 +96,8 @@ class SynchronousStep final : public TrainingStep {
   std::int64_t steps_ = 0;
   bool finite_ = true;  // whether this rank's losses of this step are finite
   std::vector<torch::Tensor>
-      buffers_before_;  // for restoring the running means after a skipped step
+      buffers_before_;    // for restoring the running means after a skipped step
+  bool updated_ = false;  // whether a step that may be skipped on the device was not
   int left_out_in_a_row_ = 0;
   std::vector<SkippedUpdate> skipped_;  // for take_skipped()
 };
