@@ -37,6 +37,14 @@ void require_rows(const NamedTensor& parameter) {
                   parameter.name));
 }
 
+// Waits.
+profile::CommunicationSpan span_of(const comm::Work& work, const std::string& label,
+                                   const torch::Tensor& data) {
+  work.wait();
+  const auto times = work.times();
+  return {label, data.nbytes(), {times.started, times.finished}};
+}
+
 // Every rank's `mine`, padded with zeros to `rows` rows: [ranks, rows, ...].
 torch::Tensor gather_rows(comm::Group& group, const torch::Tensor& mine, std::int64_t rows,
                           const std::string& label,
@@ -48,10 +56,8 @@ torch::Tensor gather_rows(comm::Group& group, const torch::Tensor& mine, std::in
   sizes.insert(sizes.begin(), group.size());
   auto all = torch::empty(sizes, mine.options());
   const auto keep = std::make_shared<std::pair<torch::Tensor, torch::Tensor>>(padded, all);
-  auto work = group.all_gather(bytes_of(padded), bytes_of(all), label, keep);
-  work.wait();
-  const auto times = work.times();
-  spans.push_back({label, all.nbytes(), {times.started, times.finished}});
+  const auto work = group.all_gather(bytes_of(padded), bytes_of(all), label, keep);
+  spans.push_back(span_of(work, label, all));
   return all;
 }
 
@@ -137,11 +143,15 @@ void SparseGradients::reduce(const NamedTensor& parameter, const std::vector<std
   const std::int64_t most = *std::max_element(counts.begin(), counts.end());
   if (most == kNoGradient) return;
   const torch::Tensor& weight = parameter.tensor;
+  auto& gradient = torch::Tensor(weight).mutable_grad();
+  if (group_.size() * most > weight.size(0) && can_be_communicated(weight.scalar_type())) {
+    gradient = sum_as_a_whole(parameter, gradient, spans);
+    return;
+  }
   auto sizes = weight.sizes().vec();
   sizes[0] = 0;
   auto indices = torch::empty({0}, torch::kInt64);
   auto values = torch::empty(sizes, weight.options().requires_grad(false));
-  auto& gradient = torch::Tensor(weight).mutable_grad();
   if (gradient.defined()) {
     indices = gradient.indices()[0];
     values = gradient.values();
@@ -152,6 +162,28 @@ void SparseGradients::reduce(const NamedTensor& parameter, const std::vector<std
     values = without_padding(gather_rows(group_, values, most, label, spans), counts);
   }
   gradient = torch::sparse_coo_tensor(indices.unsqueeze(0), values, weight.sizes()).coalesce();
+}
+
+torch::Tensor SparseGradients::sum_as_a_whole(const NamedTensor& parameter,
+                                              const torch::Tensor& gradient,
+                                              std::vector<profile::CommunicationSpan>& spans) {
+  const torch::Tensor& weight = parameter.tensor;
+  const auto sum = torch::zeros(weight.sizes(), weight.options().requires_grad(false));
+  const auto used = torch::zeros({weight.size(0)}, torch::kUInt8);
+  if (gradient.defined()) {
+    const auto rows = gradient.indices()[0];
+    sum.index_copy_(0, rows, gradient.values());
+    used.index_fill_(0, rows, 1);
+  }
+  const auto keep = std::make_shared<std::pair<torch::Tensor, torch::Tensor>>(sum, used);
+  const auto label = fmt::format("sparse gradient of {}", parameter.name);
+  const auto summed = group_.all_reduce(buffer_of(sum), comm::ReduceOp::sum, label, keep);
+  const auto joined = group_.all_reduce(buffer_of(used), comm::ReduceOp::max, label, keep);
+  spans.push_back(span_of(summed, label, sum));
+  spans.push_back(span_of(joined, label, used));
+  const auto rows = used.nonzero().squeeze(1);
+  return torch::sparse_coo_tensor(rows.unsqueeze(0), sum.index_select(0, rows), weight.sizes())
+      .coalesce();
 }
 
 }  // namespace ddp

@@ -6,8 +6,9 @@
 // The rows differ between ranks, so they cannot be summed in a bucket. After the last bucket, the
 // ranks tell each other how many rows they have, then collect all rows of all ranks and add up
 // those with the same index, in the order of the ranks, so that all get the same bits. All ranks'
-// rows are padded to the number of the rank that has most. This takes memory for ranks x rows, and
-// pays if that is far less than the whole parameter; otherwise dense gradients are faster.
+// rows are padded to the number of the rank that has most. This takes memory for ranks x rows. If
+// the parameter has fewer rows, it is summed as a whole instead, with a flag for each row that a
+// rank has, so the memory does not grow with the number of ranks; the result is sparse again.
 #pragma once
 
 #include <torch/torch.h>
@@ -44,6 +45,9 @@ class SparseGradients {
 
  private:
   std::vector<std::int64_t> gather_counts();
+  // The sum over all ranks of `gradient`, which is coalesced and may be undefined.
+  torch::Tensor sum_as_a_whole(const NamedTensor& parameter, const torch::Tensor& gradient,
+                               std::vector<profile::CommunicationSpan>& spans);
   void reduce(const NamedTensor& parameter, const std::vector<std::int64_t>& counts,
               std::vector<profile::CommunicationSpan>& spans);
 

@@ -120,6 +120,11 @@ TEST_F(SparseGradients, EqualDenseOnesOfOneProcess) {
   expect_parity({{{{1, 2, 2}}}, {{{2, 5, 11, 0}}}, {{{7}}}}, compared());
 }
 
+// More rows of all ranks than the table has: it is summed as a whole.
+TEST_F(SparseGradients, EqualDenseOnesIfRanksUseMostRows) {
+  expect_parity({{{{1, 2, 2, 5, 8, 9}}}, {{{2, 5, 11, 0}}}, {{Ids{}}}, {{{7}}}}, compared());
+}
+
 TEST_F(SparseGradients, EqualDenseOnesAfterAccumulation) {
   expect_parity({{{{1, 2}}, {{2, 3}}}, {{{4}}, {{4, 4, 9}}}}, compared());
 }
