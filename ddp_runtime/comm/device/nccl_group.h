@@ -22,7 +22,10 @@ namespace ddp::comm {
 // - Work::wait() makes that stream wait; Work::wait_host() makes the caller wait.
 // - Collectives of all channels must be called in one order on all ranks. Ranks that differ fail
 //   with both orders.
-// - A message starts when a Work of a message is waited for or asked whether it is done.
+// - A message starts when a Work of a message is waited for or asked whether it is done. It takes a
+//   place in the order of the collectives then, so both ranks must do this between the same two
+//   calls of collectives, split() and allocate(). NCCL does not compare the lengths: the buffers of
+//   sender and receiver must have the same.
 // - allocate() returns device memory, after all collectives before it are done.
 // - A part (split()) has a communicator, a stream and threads of its own, so that its collectives
 //   have an order of their own; see Note [One order per device].
