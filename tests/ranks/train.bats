@@ -106,6 +106,7 @@ PY
     { cat stopped.log; false; }
 }
 
+# bats test_tags=slow
 @test "wrong arguments are refused with one sentence" {
   refused 2 "not a directory" --data mnist:/nowhere
   refused 2 "use digits, mnist:DIR, cifar10:DIR, text:FILE, hdf5:FILE or synthetic" --data cifar
@@ -145,6 +146,7 @@ PY
   refused 2 "the MPI backend cannot use GPUs (all 2 ranks, the first on $(hostname)): " --device cuda --deterministic
 }
 
+# bats test_tags=slow
 @test "numbers that no run can have are refused with one sentence" {
   refused 2 "--steps: '9223372036854775807' is not a number from 0 to 1000000000000000" --steps 9223372036854775807
   refused 2 "--steps: '99999999999999999999' is not a number from 0 to" --steps 99999999999999999999

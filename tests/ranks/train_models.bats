@@ -35,8 +35,8 @@ eval_loss() { sed -n 's/^done: .* eval loss \([0-9.]*\),.*/\1/p' <<< "$output"; 
 # bats test_tags=slow
 @test "gpt learns a real text on two ranks, and equally well in bf16 and with bf16 weights" {
   make_text
-  options=(--model gpt --data "text:$text" --width 64 --layers 1 --heads 2 --context 16 --batch 32
-    --epochs 20 --steps 400 --optimizer adamw --lr 0.001 --warmup 20 --schedule cosine --clip 1)
+  options=(--model gpt --data "text:$text" --width 64 --layers 1 --heads 2 --context 16 --batch 16
+    --epochs 20 --steps 200 --optimizer adamw --lr 0.001 --warmup 20 --schedule cosine --clip 1)
   run -0 ranks 2 "${options[@]}"
   full=$(eval_loss)
   run -0 ranks 2 "${options[@]}" --precision bf16
