@@ -205,18 +205,21 @@ TEST_F(LocalStoreTest, RemovesTheStoreOfADirectoryThatWasMadeAgain) {
                     temporary_ / "second");
   second.remove_abandoned();
   // Left by a process that ended before its first save; it does not name its directory.
-  const std::string unnamed[] = {"0000000000000000", "ffffffffffffffff"};
-  for (const auto& id : unnamed) LocalStore(local_, id, root_);
+  // Several, because they must be listed before another store.
+  std::vector<std::string> left;
+  for (int i = 10; i < 30; ++i) {
+    left.push_back("00000000000000" + std::to_string(i));
+    LocalStore(local_, left.back(), root_);
+  }
   fs::remove_all(root_);
   fs::create_directory(root_);
   auto fresh = store();
   EXPECT_THAT(fresh.list(notes_), IsEmpty());
-  EXPECT_THAT(test::names_in(mine()), SizeIs(5));
+  EXPECT_THAT(test::names_in(mine()), SizeIs(23));
   fresh.remove_abandoned();
-  EXPECT_THAT(
-      test::names_in(mine()),
-      testing::UnorderedElementsAre(*local_store_id(root_), *local_store_id(temporary_ / "second"),
-                                    unnamed[0], unnamed[1]));
+  left.push_back(*local_store_id(root_));
+  left.push_back(*local_store_id(temporary_ / "second"));
+  EXPECT_THAT(test::names_in(mine()), testing::UnorderedElementsAreArray(left));
 }
 
 }  // namespace

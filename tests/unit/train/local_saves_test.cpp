@@ -231,10 +231,10 @@ TEST_F(LocalSavesTest, TheSaveBeforeADamagedOneIsUsed) {
   std::fstream(damaged, std::ios::in | std::ios::out).seekp(-1, std::ios::end).put('\x7f');
   fs::rename(temporary_.path() / "before", before);
   run_until(5);
-  EXPECT_THAT(lines_[0], HasSubstr("copying step 6"));
-  EXPECT_THAT(lines_[1], HasSubstr("the node-local save of step 6 is damaged and is not used"));
-  EXPECT_THAT(lines_[2], HasSubstr("copying step 3"));
-  EXPECT_THAT(lines_[3], AllOf(HasSubstr("resumed from"), HasSubstr("step 3")));
+  EXPECT_THAT(lines_.at(0), HasSubstr("copying step 6"));
+  EXPECT_THAT(lines_.at(1), HasSubstr("the node-local save of step 6 is damaged and is not used"));
+  EXPECT_THAT(lines_.at(2), HasSubstr("copying step 3"));
+  EXPECT_THAT(lines_.at(3), AllOf(HasSubstr("resumed from"), HasSubstr("step 3")));
 }
 
 // What an earlier run left is neither used by a run that starts over nor by its successors, even if
