@@ -271,10 +271,8 @@ bool StagingQueue::copy_out(UnderWay& piece) {
   }
   if (piece.is_first) call.work->began();
   wait_for_writers(piece);
-  if (!piece.piece.out.empty()) enqueue(piece.piece.out, piece, false);
   if (!piece.piece.out.empty() || call.only_reads) {
-    // Without a copy, the event still follows what the caller did before the call.
-    if (piece.piece.out.empty() && call.after) events_->make_wait(from_gpu_.get(), call.after);
+    enqueue(piece.piece.out, piece, false);
     piece.copied = events_->record(from_gpu_.get());
   }
   if (piece.is_last && call.only_reads) call.work->launched(piece.copied);
@@ -293,9 +291,8 @@ bool StagingQueue::copy_back(UnderWay& piece) {
   if (!piece.host.done()) return false;
   piece.host.wait();  // throws its error
   Shared& call = *piece.call;
-  if (!piece.piece.back.empty()) enqueue(piece.piece.back, piece, true);
   if (!call.only_reads) {
-    if (piece.piece.back.empty() && call.after) events_->make_wait(to_gpu_.get(), call.after);
+    enqueue(piece.piece.back, piece, true);
     piece.end = events_->record(to_gpu_.get());
     if (piece.is_last) call.work->launched(piece.end);
   }
@@ -336,11 +333,12 @@ void StagingQueue::wait_for_writers(const UnderWay& piece) const {
   }
 }
 
+// Without copies, what is recorded next still follows what the caller did before the call.
 void StagingQueue::enqueue(const std::vector<Copy>& copies, const UnderWay& piece,
                            bool to_device) const {
   const auto& calls = events_->calls();
   DeviceStream stream = (to_device ? to_gpu_ : from_gpu_).get();
-  events_->make_wait(stream, piece.call->after);
+  if (piece.call->after) events_->make_wait(stream, piece.call->after);  // not for a barrier
   for (const auto& copy : copies) {
     std::byte* const host = piece.memory.get() + copy.offset;
     check_device(calls,
