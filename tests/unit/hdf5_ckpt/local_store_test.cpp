@@ -33,6 +33,21 @@ class LocalStoreTest : public testing::Test {
     return store.write({step, owner_}, 2, file, model_.views(), {{"epoch", 3}}, test::test_info());
   }
 
+  // Of steps 7, 8 and 9, and of step 5 by another process.
+  void write_of_two_owners(LocalStore& store) {
+    OwnerTag other = owner_;
+    other.pid = 99;
+    for (const std::uint64_t step : {7, 8, 9}) write(store, step);
+    store.write({5, other}, 1, "model.h5", model_.views(), nlohmann::json::object());
+  }
+
+  std::vector<std::uint64_t> steps_in(const LocalStore& store) {
+    std::vector<std::uint64_t> found;
+    for (const auto& shard : store.list(notes_)) found.push_back(shard.save.step);
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
   // The directory of all stores.
   fs::path mine() const { return local_ / ("slurm-ddp-" + std::to_string(geteuid())); }
   fs::path save_directory() {
@@ -145,33 +160,19 @@ TEST_F(LocalStoreTest, RefusesADirectoryThatOthersCanChange) {
 
 TEST_F(LocalStoreTest, RemovesAllButTheSavesToKeep) {
   auto local = store();
-  OwnerTag other = owner_;
-  other.pid = 99;
-  for (const std::uint64_t step : {7, 8, 9}) write(local, step);
-  local.write({5, other}, 1, "model.h5", model_.views(), nlohmann::json::object());
-  const auto steps = [&] {
-    std::vector<std::uint64_t> found;
-    for (const auto& shard : local.list(notes_)) found.push_back(shard.save.step);
-    std::sort(found.begin(), found.end());
-    return found;
-  };
+  write_of_two_owners(local);
   const SaveId kept{8, owner_};
   local.keep_only({&kept, 1}, owner_);
-  EXPECT_THAT(steps(), ElementsAre(5, 8));
+  EXPECT_THAT(steps_in(local), ElementsAre(5, 8));
   local.keep_only({&kept, 1});
-  EXPECT_THAT(steps(), ElementsAre(8));
+  EXPECT_THAT(steps_in(local), ElementsAre(8));
 }
 
 TEST_F(LocalStoreTest, RemovesTheSavesUpToAStep) {
   auto local = store();
-  OwnerTag other = owner_;
-  other.pid = 99;
-  for (const std::uint64_t step : {7, 8, 9}) write(local, step);
-  local.write({5, other}, 1, "model.h5", model_.views(), nlohmann::json::object());
+  write_of_two_owners(local);
   local.remove_up_to(8);
-  const auto left = local.list(notes_);
-  ASSERT_EQ(left.size(), 1U);
-  EXPECT_EQ(left[0].save.step, 9U);
+  EXPECT_THAT(steps_in(local), ElementsAre(9));
 }
 
 TEST_F(LocalStoreTest, IdentityBelongsToOneDirectory) {
