@@ -48,7 +48,6 @@ bool is_inside(const fs::path& path, const CheckpointDirectory& directory) {
          fs::equivalent(parent.parent_path(), directory.root(), ignored);
 }
 
-// "D/step-1/" and "D/step-1" are the same.
 // True only if the path is certainly missing: a path that cannot be inspected is opened, which
 // reports the reason.
 bool is_missing(const fs::path& path) {

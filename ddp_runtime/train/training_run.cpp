@@ -455,8 +455,7 @@ RunResult TrainingRun::finish_interrupted() {
 // The resumed run was already finished. Its report is worth more than a report about this process,
 // which trained nothing.
 RunResult TrainingRun::finish_without_steps() {
-  // A process that was stopped in the last step of an epoch leaves the end of the epoch to this
-  // one.
+  // A process that was stopped in the last step of an epoch did not evaluate or save the best.
   if (position_.epoch < epochs_ && position_.consumed > 0 && epoch_done()) end_epoch();
   evaluate_now();
   if (checkpointing_enabled()) {

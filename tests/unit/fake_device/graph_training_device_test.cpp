@@ -249,7 +249,8 @@ TEST_F(GraphTraining, SkipsTheStepsThatEagerStepsSkip) {
       o.on_nan = train::OnNan::skip;
       o.loss_scale = scaled ? 1024 : 0;
       expect_skips(o, {2, 6, 7});
-      expect_skips(o, {1, 2, 3});  // all of the warm-up, so there is no state to capture yet
+      // If the whole warm-up is skipped, the optimizer has no state to capture yet.
+      expect_skips(o, {1, 2, 3});
     }
   }
   // With running means, which a skipped step must not change.
