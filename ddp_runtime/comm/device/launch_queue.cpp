@@ -177,11 +177,14 @@ void LaunchQueue::launch_all() {
       launching_ = next.what;
     }
     start(next);
+    bool late = false;
     {
       const std::lock_guard lock(mutex_);
       launching_.clear();
-      in_flight_.push_back(std::move(next));
+      late = ended_;
+      if (!late) in_flight_.push_back(std::move(next));
     }
+    if (late) end_late(std::move(next));
     changed_.notify_all();
     wake_watchdog_.notify_one();
   }
@@ -193,6 +196,8 @@ void LaunchQueue::start(Launch& launch) noexcept {
   try {
     throw_if_over();
     launch.record = recorder_.begin(launch.number, launch.what, launch.signature, name_.channel);
+    launch.held = !launch.after.empty();
+    recorder_.set_held(*launch.record, launch.held);
     try {
       for (const auto& event : launch.after) events_->make_wait(stream_.get(), event);
     } catch (const RuntimeError& e) {
@@ -225,6 +230,15 @@ void LaunchQueue::fail_by_current_exception() noexcept {
   } catch (...) {
     failures_.fail({rank_, "unknown error in a collective on a GPU"});
   }
+}
+
+// `held`: the launch that the watchdog awaits.
+void LaunchQueue::check(WaitTimer& timer, bool held) const {
+  timer.check([&](std::chrono::milliseconds waited) {
+    return held ? waiting("earlier work of this program to end, so that " + front_ + " can start",
+                          waited)
+                : waiting(front_, waited);
+  });
 }
 
 std::string LaunchQueue::waiting(const std::string& what, std::chrono::milliseconds waited) const {
@@ -273,24 +287,25 @@ void LaunchQueue::look(WaitTimer& timer) {
 // Launches end in order, because they are on one stream.
 void LaunchQueue::retire(WaitTimer& timer) {
   for (;;) {
-    EventPool::Event end;
+    Launch* first = nullptr;  // stays valid, because only this thread removes it
     {
       const std::lock_guard lock(mutex_);
-      const std::string& front = in_flight_.empty() ? launching_ : in_flight_.front().what;
+      if (!in_flight_.empty()) first = &in_flight_.front();
+      const std::string& front = first == nullptr ? launching_ : first->what;
       if (front.empty()) return timer.moved();
       if (front_ != front) {
         front_ = front;
         looked_ = {};
         timer.begin();
       }
-      if (!in_flight_.empty()) end = in_flight_.front().end;
-      if (!in_flight_.empty() && !end) return;  // it failed to start
     }
-    if (!end) return timer.check([this](auto waited) { return waiting(front_, waited); });
+    if (first == nullptr) return check(timer, false);
+    if (!first->end) return;  // it failed to start
     const auto now = Clock::now();
-    if (!front_has_ended(end)) {
+    if (!reached(first->end, *first)) {
       looked_ = now;
-      return timer.check([this](auto waited) { return waiting(front_, waited); });
+      note_start(*first);
+      return check(timer, first->held);
     }
     Launch launch;
     {
@@ -310,6 +325,16 @@ void LaunchQueue::retire(WaitTimer& timer) {
   }
 }
 
+// The launches before it have ended, so only the work of the program can hold it.
+void LaunchQueue::note_start(Launch& launch) {
+  if (!launch.held) return;
+  const bool may_start = std::all_of(launch.after.begin(), launch.after.end(),
+                                     [&](const auto& event) { return reached(event, launch); });
+  if (!may_start) return;
+  launch.held = false;
+  recorder_.set_held(*launch.record, false);
+}
+
 // A collective begins when the work before it and the launch before it are done.
 void LaunchQueue::end_works(const Launch& launch, Clock::time_point now) {
   Clock::time_point started = last_end_;
@@ -322,13 +347,13 @@ void LaunchQueue::end_works(const Launch& launch, Clock::time_point now) {
   for (const auto& work : launch.works) work->finished(started, last_end_);
 }
 
-bool LaunchQueue::front_has_ended(const EventPool::Event& end) const {
+bool LaunchQueue::reached(const EventPool::Event& event, const Launch& launch) const {
   try {
-    return events_->reached(end);
+    return events_->reached(event);
   } catch (const RuntimeError& e) {
     throw RuntimeError(fmt::format(
-        "{} did not end, because it or other work of this program failed on the GPU: {}", front_,
-        e.what()));
+        "{} did not end, because it or other work of this program failed on the GPU: {}",
+        launch.what, e.what()));
   }
 }
 
@@ -339,26 +364,40 @@ void LaunchQueue::end_all_by_abort() noexcept {
   over_ = true;
   wake_launcher_.notify_all();
   changed_.wait_for(lock, kCallTime, [this] { return launching_.empty(); });
+  ended_ = true;
   lock.unlock();
   communicator_->abort();
-  std::exception_ptr cause;
-  try {
-    throw_if_over();
-  } catch (...) {
-    cause = std::current_exception();
-  }
+  const auto cause = reason_of_end();
   lock.lock();
   const auto queue = std::exchange(queue_, {});
   const auto in_flight = std::exchange(in_flight_, {});
   const auto messages = std::exchange(messages_, {});
   lock.unlock();
   for (const auto* launches : {&in_flight, &queue}) {
-    for (const auto& launch : *launches) {
-      if (launch.record) recorder_.end(*launch.record, true);
-      for (const auto& work : launch.works) work->failed(launch.error ? launch.error : cause);
-    }
+    for (const auto& launch : *launches) end_with(cause, launch);
   }
   for (const auto& message : messages) message.work->failed(cause);
+}
+
+// The call of this launch came back after the watchdog had ended all others, so that the
+// communicator could not be aborted then.
+void LaunchQueue::end_late(Launch launch) noexcept {
+  communicator_->abort();
+  end_with(reason_of_end(), launch);
+}
+
+std::exception_ptr LaunchQueue::reason_of_end() const noexcept {
+  try {
+    throw_if_over();
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+void LaunchQueue::end_with(const std::exception_ptr& cause, const Launch& launch) {
+  if (launch.record) recorder_.end(*launch.record, true);
+  for (const auto& work : launch.works) work->failed(launch.error ? launch.error : cause);
 }
 
 // ---- the end

@@ -97,6 +97,7 @@ class LaunchQueue : public std::enable_shared_from_this<LaunchQueue> {
     std::vector<std::shared_ptr<const void>> keep;
     EventPool::Event end;  // set by the launch
     std::optional<FlightRecorder::Handle> record;
+    bool held = false;  // see OperationRecord
     std::exception_ptr error;
   };
   struct PendingMessage {
@@ -117,12 +118,17 @@ class LaunchQueue : public std::enable_shared_from_this<LaunchQueue> {
   void watch() noexcept;
   void look(WaitTimer& timer);
   void retire(WaitTimer& timer);
+  void note_start(Launch& launch);
   void end_works(const Launch& launch, Clock::time_point now);
-  bool front_has_ended(const EventPool::Event& end) const;
+  bool reached(const EventPool::Event& event, const Launch& launch) const;
   void throw_if_over() const;
   void end_all_by_abort() noexcept;
+  void end_late(Launch launch) noexcept;
+  std::exception_ptr reason_of_end() const noexcept;
+  void end_with(const std::exception_ptr& cause, const Launch& launch);
   void end_communicator(const std::function<void(Communicator&)>& release);
   void fail_by_current_exception() noexcept;
+  void check(WaitTimer& timer, bool held) const;
   std::string waiting(const std::string& what, std::chrono::milliseconds waited) const;
   void enter_thread(const char* name) const;
 
@@ -155,6 +161,7 @@ class LaunchQueue : public std::enable_shared_from_this<LaunchQueue> {
   bool stopping_ = false;  // there will be no more requests
   bool drained_ = false;   // and all are launched, on all ranks
   bool over_ = false;      // the watchdog has nothing left to do
+  bool ended_ = false;     // the watchdog does not end what is launched from now on
   std::thread launcher_;
   std::thread watchdog_;
 };

@@ -70,7 +70,8 @@ nlohmann::json to_json(const RankSnapshot& snapshot) {
                       {"signature", r.signature},
                       {"begun_ago", r.begun_ago},
                       {"seconds", r.seconds ? nlohmann::json(*r.seconds) : nlohmann::json()},
-                      {"failed", r.failed}});
+                      {"failed", r.failed},
+                      {"held", r.held}});
   }
   auto begun = nlohmann::json::object();
   auto begun_in_groups = nlohmann::json::object();
@@ -111,6 +112,7 @@ RankSnapshot snapshot_from_json(const nlohmann::json& json) {
       record.begun_ago = r.at("begun_ago").get<double>();
       if (!r.at("seconds").is_null()) record.seconds = r.at("seconds").get<double>();
       record.failed = r.at("failed").get<bool>();
+      record.held = r.at("held").get<bool>();
       snapshot.recent.push_back(std::move(record));
     }
     return snapshot;
@@ -152,13 +154,23 @@ bool FlightRecorder::add_group(const std::string& channel) {
   return true;
 }
 
-void FlightRecorder::end(Handle handle, bool failed) {
-  const std::lock_guard lock(mutex_);
+FlightRecorder::Entry* FlightRecorder::find(Handle handle) {
   const auto entry = std::find_if(entries_.rbegin(), entries_.rend(),
                                   [&](const Entry& e) { return e.handle == handle; });
-  if (entry == entries_.rend()) return;
+  return entry == entries_.rend() ? nullptr : &*entry;
+}
+
+void FlightRecorder::end(Handle handle, bool failed) {
+  const std::lock_guard lock(mutex_);
+  Entry* const entry = find(handle);
+  if (entry == nullptr) return;
   entry->ended = Clock::now();
   entry->failed = failed;
+}
+
+void FlightRecorder::set_held(Handle handle, bool held) {
+  const std::lock_guard lock(mutex_);
+  if (Entry* const entry = find(handle)) entry->held = held;
 }
 
 void FlightRecorder::set_phase(std::string phase) {
@@ -181,7 +193,7 @@ RankSnapshot FlightRecorder::snapshot() const {
   for (auto entry = newest; entry != entries_.end(); ++entry) {
     const auto& e = *entry;
     OperationRecord record{e.channel, e.number, e.what, e.signature, seconds_between(e.begun, now),
-                           {},        e.failed};
+                           {},        e.failed, e.held};
     if (e.ended) record.seconds = seconds_between(e.begun, *e.ended);
     snapshot.recent.push_back(std::move(record));
   }

@@ -35,6 +35,8 @@ struct OperationRecord {
   double begun_ago = 0;   // seconds before the snapshot
   std::optional<double> seconds;  // duration; nullopt while it runs
   bool failed = false;
+  // On a GPU: launched, but earlier work of the program has not ended.
+  bool held = false;
 };
 
 // A snapshot of one rank.
@@ -72,6 +74,8 @@ class FlightRecorder {
   Handle begin(std::optional<std::uint64_t> number, std::string what, std::string signature,
                const std::string& channel = kMainChannel);
   void end(Handle handle, bool failed);
+  // See OperationRecord.
+  void set_held(Handle handle, bool held);
   void set_phase(std::string phase);
   RankSnapshot snapshot() const;
 
@@ -85,7 +89,11 @@ class FlightRecorder {
     Clock::time_point begun;
     std::optional<Clock::time_point> ended;
     bool failed = false;
+    bool held = false;
   };
+
+  // With the lock held. nullptr if it is not kept anymore.
+  Entry* find(Handle handle);
 
   static constexpr std::size_t kKept = 32;
   static constexpr std::size_t kMaxGroups = 128;

@@ -129,6 +129,29 @@ std::optional<Failure> find_absent(std::span<const RankStatus> statuses, const F
                            state_of(*first.snapshot, subject), report.text));
 }
 
+// The ranks whose GPUs have not started a collective, although it was launched.
+std::optional<Failure> find_busy_gpu(std::span<const RankStatus> statuses, const Failure& report) {
+  Witnesses busy;
+  const OperationRecord* collective = nullptr;
+  for (const auto& w : statuses) {
+    for (const auto* stuck : w.snapshot->stuck_in()) {
+      if (!stuck->held) continue;
+      if (busy.empty()) collective = stuck;
+      busy.push_back(&w);
+      break;
+    }
+  }
+  if (busy.empty()) return std::nullopt;
+  const RankStatus& first = *busy.front();
+  const std::string subject = busy.size() == 1 ? "it" : fmt::format("rank {}", first.rank);
+  return blame(first, FailureKind::absent,
+               fmt::format("{} launched {}, but {} still busy with earlier work of the program, "
+                           "such as a kernel that does not end: {}; {}",
+                           names_of(busy), collective->what,
+                           busy.size() == 1 ? "its GPU is" : "their GPUs are",
+                           state_of(*first.snapshot, subject), report.text));
+}
+
 // One rank's wait for another, which waits elsewhere.
 struct Wait {
   const RankStatus* who;
@@ -264,6 +287,7 @@ Failure find_cause(std::span<const RankStatus> statuses, const Failure& report) 
   }
   if (auto failure = find_silent(statuses, report)) return *failure;
   if (auto failure = find_absent(statuses, report)) return *failure;
+  if (auto failure = find_busy_gpu(statuses, report)) return *failure;
   if (auto failure = find_circle_of_groups(statuses)) return *failure;
   if (auto failure = find_elsewhere(statuses, report)) return *failure;
   return {.rank = report.rank,

@@ -261,12 +261,40 @@ TEST(HangAnalysis, NamesACircleThroughTheWholeGroup) {
                          "rank 0; "));
 }
 
+RankStatus with_busy_gpu(int rank, std::uint64_t number, const std::string& phase) {
+  RankStatus status = waiting(rank, number);
+  status.snapshot->phase = phase;
+  status.snapshot->phase_ago = 29;
+  status.snapshot->recent.back().held = true;
+  return status;
+}
+
+TEST(HangAnalysis, NamesTheRankWhoseGpuIsBusyWithTheProgram) {
+  const std::vector<RankStatus> ranks{waiting(0, 17), waiting(1, 17),
+                                      with_busy_gpu(2, 17, "step 5: forward")};
+  const Failure failure = find_cause(ranks, kComplaint);
+  EXPECT_EQ(failure.rank, 2);
+  EXPECT_EQ(failure.kind, FailureKind::absent);
+  EXPECT_EQ(failure.text,
+            "rank 2 (node2) launched all_reduce #17, but its GPU is still busy with earlier work "
+            "of the program, such as a kernel that does not end: it has completed no collective "
+            "yet and has been at 'step 5: forward' for 29 s; rank 0 waited 30 s in all_reduce #17 "
+            "for rank 1");
+  const std::vector<RankStatus> two{waiting(0, 17), with_busy_gpu(1, 17, "a"),
+                                    with_busy_gpu(2, 17, "b")};
+  EXPECT_THAT(find_cause(two, kComplaint).text,
+              StartsWith("ranks 1 and 2 launched all_reduce #17, but their GPUs are still busy"));
+  const std::vector<RankStatus> with_absent{waiting(0, 17), with_busy_gpu(1, 17, "a"),
+                                            idle_after(2, 16)};
+  EXPECT_EQ(find_cause(with_absent, kComplaint).rank, 2);
+}
+
 TEST(RankSnapshot, SurvivesSerialization) {
   FlightRecorder log;
   log.set_phase("epoch 1: forward");
   const auto send = log.begin(std::nullopt, "send", "send: 1 uint8");
   log.end(send, false);
-  log.begin(4, "all_reduce #4 (bucket 0)", kBucket);
+  log.set_held(log.begin(4, "all_reduce #4 (bucket 0)", kBucket), true);
   const RankSnapshot copy =
       snapshot_from_json(nlohmann::json::parse(to_json(log.snapshot()).dump()));
   EXPECT_EQ(copy.begun_in(kMainChannel), 5U);
@@ -277,6 +305,8 @@ TEST(RankSnapshot, SurvivesSerialization) {
   ASSERT_NE(copy.stuck_in(kMainChannel), nullptr);
   EXPECT_EQ(copy.stuck_in(kMainChannel)->what, "all_reduce #4 (bucket 0)");
   EXPECT_EQ(copy.stuck_in(kMainChannel)->number, 4U);
+  EXPECT_TRUE(copy.stuck_in(kMainChannel)->held);
+  EXPECT_FALSE(copy.last_completed()->held);
 }
 
 TEST(RankSnapshot, IsStuckInTheFailedOperation) {

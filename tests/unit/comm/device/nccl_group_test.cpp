@@ -576,6 +576,52 @@ TEST_F(NcclGroupTest, CollectiveThatDoesNotEndIsReported) {
                                  HasSubstr("(bucket 7) on its GPU"))));
 }
 
+TEST_F(NcclGroupTest, EarlierWorkOfTheProgramThatDoesNotEndIsReported) {
+  const auto body = [](GpuRank r) {
+    const auto memory = r.group.allocate(64);
+    const Buffer data = on_stream(memory.get(), 4, ElementType::f32, r.stream);
+    r.group.barrier().wait_host();
+    if (r.rank == 1) fake::hold(1);
+    const Work work = r.group.all_reduce(data, ReduceOp::sum, "bucket 7");
+    const std::string error = error_of([&] { work.wait_host(); });
+    const auto snapshot = r.host.flight_recorder().snapshot();
+    ASSERT_EQ(snapshot.stuck_in().size(), 1U);
+    EXPECT_THAT(snapshot.stuck_in().front()->what, HasSubstr("bucket 7"));
+    EXPECT_EQ(snapshot.stuck_in().front()->held, r.rank == 1) << r.rank;
+    if (r.rank == 1) fake::release(1);
+    throw RuntimeError(error);
+  };
+  const auto errors = run_gpu_ranks(2, body, [](int rank, NcclOptions& options) {
+    if (rank == 1) options.limits.timeout = 1s;
+  });
+  EXPECT_THAT(errors,
+              Each(AllOf(HasSubstr("rank 1 has waited 1.0 s for earlier work of this program to "
+                                   "end, so that all_reduce #"),
+                         HasSubstr("(bucket 7) can start on its GPU"))));
+}
+
+// The watchdog does not wait for it any longer then.
+TEST_F(NcclGroupTest, LaunchThatComesBackLateFailsToo) {
+  const auto errors = run_gpu_ranks(2, [](GpuRank r) {
+    const auto memory = r.group.allocate(64);
+    const Buffer data = on_stream(memory.get(), 4, ElementType::f32, r.stream);
+    r.group.barrier().wait_host();
+    r.host.barrier().wait();
+    if (r.rank == 1) {
+      while (fake::threads_in_calls() == 0) std::this_thread::sleep_for(1ms);
+      throw std::runtime_error("the disk is full");
+    }
+    fake::block_calls(0);
+    const Work late = r.group.all_reduce(data, ReduceOp::sum, {}, memory);
+    const Work queued = r.group.all_reduce(data, ReduceOp::sum, {}, memory);
+    EXPECT_EQ(error_of([&] { queued.wait_host(); }), "the disk is full");
+    fake::unblock_calls();
+    EXPECT_THROW(late.wait_host(), RuntimeError);
+  });
+  EXPECT_THAT(errors, ElementsAre("", "the disk is full"));
+  EXPECT_EQ(fake::aborts(), 2);
+}
+
 const auto kIllegalAccess =
     AllOf(HasSubstr("the GPU cannot"), HasSubstr("an illegal memory access was encountered (700)"));
 

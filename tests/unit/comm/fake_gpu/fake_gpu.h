@@ -70,6 +70,10 @@ int aborts();
 // Number of threads that are in a call on a communicator.
 int threads_in_calls();
 
+// Calls on a communicator of this rank do not return until unblock_calls().
+void block_calls(int rank);
+void unblock_calls();
+
 // Stops all streams of a device, and lets them continue.
 void hold(int device);
 void release(int device);

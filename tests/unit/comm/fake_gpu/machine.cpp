@@ -75,6 +75,7 @@ void Machine::reset(const Knobs& wanted) {
   cliques.clear();
   allocations.clear();
   held.clear();
+  blocked.clear();
   broken.clear();
   aborts = 0;
   libraries = 0;
@@ -494,6 +495,18 @@ int threads_in_calls() {
   int threads = 0;
   for (const auto& communicator : machine.communicators) threads += communicator->threads_inside;
   return threads;
+}
+
+void block_calls(int rank) {
+  auto& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  machine.blocked.insert(rank);
+}
+
+void unblock_calls() {
+  auto& machine = Machine::get();
+  const std::lock_guard lock(machine.mutex);
+  machine.blocked.clear();
 }
 
 void hold(int device) {

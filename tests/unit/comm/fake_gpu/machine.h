@@ -179,6 +179,7 @@ class Machine {
   std::vector<std::size_t> used;  // bytes, by device
   std::size_t page_locked = 0;    // bytes
   std::set<int> held;
+  std::set<int> blocked;      // ranks whose calls do not return
   std::map<int, int> broken;  // device: the error of all later calls
   std::vector<std::unique_ptr<Clique>> cliques;
   std::vector<std::unique_ptr<Communicator>> communicators;

@@ -52,12 +52,10 @@ class Call {
     }
     // An abort is short, because it may not wait for others.
     const bool is_short = std::string_view(name) == "ncclCommAbort";
-    if (result != kSuccess || machine_.knobs.call_milliseconds == 0 || is_short) return;
-    const std::chrono::milliseconds pause(machine_.knobs.call_milliseconds);
+    if (result != kSuccess || is_short) return;
     ++communicator_->threads_inside;
-    lock_.unlock();
-    std::this_thread::sleep_for(pause);
-    lock_.lock();
+    sleep(std::chrono::milliseconds(machine_.knobs.call_milliseconds));
+    while (machine_.blocked.contains(communicator_->rank)) sleep(std::chrono::milliseconds(1));
     --communicator_->threads_inside;
     if (communicator_->ended) result = kInvalidUsage;
   }
@@ -81,6 +79,14 @@ class Call {
   int result = kSuccess;
 
  private:
+  // Without the lock.
+  void sleep(std::chrono::milliseconds time) {
+    if (time == std::chrono::milliseconds(0)) return;
+    lock_.unlock();
+    std::this_thread::sleep_for(time);
+    lock_.lock();
+  }
+
   void refuse(const std::string& problem, int code) {
     machine_.report(problem);
     result = code;
