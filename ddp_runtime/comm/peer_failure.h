@@ -10,8 +10,9 @@
 
 namespace ddp {
 
-// The symptom that a rank observes when another rank has failed.
-enum class Symptom : std::uint8_t { none, long_wait, wrong_length };
+// The symptom that a rank observes when another rank has failed. `remote_error`: the library that
+// communicates says that another process ended, or that the network failed.
+enum class Symptom : std::uint8_t { none, remote_error, long_wait, wrong_length };
 
 // A collective cannot complete. The cause is known only after asking all ranks.
 class BrokenCollective : public RuntimeError {

@@ -57,6 +57,13 @@ signal() {
   grep -qE '^gpu_fault_ranks: rank 1 on .*: .*remote process exited or there was a network error' "$work/out"
 }
 
+@test "a rank that is killed is named, although NCCL's error on another rank comes first" {
+  start echo
+  ends
+  grep -qxE 'gpu_fault_ranks: rank 2 \(.*, process [0-9]+\) exited unexpectedly.*' "$work/out"
+  ! grep -q 'rank 1' "$work/out"
+}
+
 @test "a lost GPU ends all ranks" {
   start lost-gpu
   ends

@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
+#include "ddp_runtime/comm/peer_failure.h"
 
 namespace ddp::comm {
 namespace {
@@ -53,8 +54,11 @@ void Communicator::fail(std::string_view what, int code) const {
   const char* more = nccl.last_error == nullptr ? nullptr : nccl.last_error(comm_);
   const std::string detail =
       more == nullptr || *more == '\0' ? "" : fmt::format(" ({})", sanitize_lines(more, 300));
-  throw RuntimeError(fmt::format("NCCL cannot {}: {}{}{}", what, nccl.error_string(code), detail,
-                                 advice_for(code)));
+  const std::string text = fmt::format("NCCL cannot {}: {}{}{}", what, nccl.error_string(code),
+                                       detail, advice_for(code));
+  // The other process has the cause, or is the cause.
+  if (code == nccl::kRemoteError) throw BrokenCollective(Symptom::remote_error, text);
+  throw RuntimeError(text);
 }
 
 template <class Call>
@@ -75,19 +79,14 @@ bool Communicator::settled() {
   return state != nccl::kInProgress;
 }
 
-std::optional<std::string> Communicator::error() {
+void Communicator::throw_if_failed() {
   const std::unique_lock lock(calls_, std::try_to_lock);
-  if (!lock || comm_ == nullptr) return std::nullopt;
+  if (!lock || comm_ == nullptr) return;
   int state = nccl::kSuccess;
   const auto& nccl = libraries_.nccl;
   const int code = nccl.get_async_error(comm_, &state);
   const int found = code == nccl::kSuccess ? state : code;
-  if (found == nccl::kSuccess || found == nccl::kInProgress) return std::nullopt;
-  try {
-    fail("complete a collective", found);
-  } catch (const RuntimeError& e) {
-    return e.what();
-  }
+  if (found != nccl::kSuccess && found != nccl::kInProgress) fail("complete a collective", found);
 }
 
 void Communicator::all_reduce(const Buffer& data, ReduceOp op, DeviceStream stream) {

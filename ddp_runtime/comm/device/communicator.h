@@ -11,7 +11,6 @@
 
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,7 +26,7 @@ struct DeviceLibraries {
   NcclCalls nccl;
 };
 
-// All functions but error() and abort() are for one thread at a time.
+// All functions but throw_if_failed() and abort() are for one thread at a time.
 class Communicator {
  public:
   struct Rank {
@@ -37,7 +36,8 @@ class Communicator {
   };
 
   // Begins to connect this rank with the others that have the same id. This thread's current device
-  // becomes the rank's. Throws RuntimeError.
+  // becomes the rank's. Throws RuntimeError, as all functions do: BrokenCollective if NCCL says
+  // that the cause is another process or the network.
   Communicator(const DeviceLibraries& libraries, const NcclId& id, const Rank& rank);
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -48,9 +48,9 @@ class Communicator {
 
   // Whether the last call is done. Throws RuntimeError if it failed.
   bool settled();
-  // NCCL's description of an error that its own threads found; nullopt if there is none, and while
-  // another thread is in a call. Never blocks. For any thread.
-  std::optional<std::string> error();
+  // Throws RuntimeError with NCCL's description of an error that its own threads found. Does
+  // nothing while another thread is in a call. Never blocks. For any thread.
+  void throw_if_failed();
 
   // Each begins one call; see Note [Non-blocking communicators]. They throw RuntimeError.
   void all_reduce(const Buffer& data, ReduceOp op, DeviceStream stream);

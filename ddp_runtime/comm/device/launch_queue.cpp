@@ -275,7 +275,7 @@ void LaunchQueue::throw_if_over() const {
 void LaunchQueue::look(WaitTimer& timer) {
   throw_if_over();
   retire(timer);
-  if (const auto error = communicator_->error()) throw RuntimeError(*error);
+  communicator_->throw_if_failed();
   bool drained = false;
   {
     const std::lock_guard lock(mutex_);

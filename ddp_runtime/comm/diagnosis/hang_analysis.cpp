@@ -286,6 +286,15 @@ Failure find_cause(std::span<const RankStatus> statuses, const Failure& report) 
         .rank = report.rank, .text = report.text, .lost = true, .kind = FailureKind::disagreement};
   }
   if (auto failure = find_silent(statuses, report)) return *failure;
+  // Nor is a remote error. It ended the collectives of the rank, so what the ranks did then says
+  // little.
+  if (report.symptom == Symptom::remote_error) {
+    return {.rank = report.rank,
+            .text = report.text +
+                    "; no rank exited or reported an error of its own, so the network between the "
+                    "ranks may have failed: check it with ddp-check net",
+            .kind = FailureKind::network};
+  }
   if (auto failure = find_absent(statuses, report)) return *failure;
   if (auto failure = find_busy_gpu(statuses, report)) return *failure;
   if (auto failure = find_circle_of_groups(statuses)) return *failure;

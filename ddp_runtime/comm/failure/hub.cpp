@@ -220,9 +220,12 @@ bool Hub::act_on(int number, const Message& message) {
       // Ignores reports of ranks that wait for the lost ranks, because these waits are not the
       // cause.
       if (pending_losses_) return true;
-      failures_.fail({.rank = number,
-                      .text = message.text,
-                      .is_usage_error = message.kind == MessageKind::usage_error});
+      learn_of({.rank = number,
+                .text = message.text,
+                .is_usage_error = message.kind == MessageKind::usage_error});
+      return true;
+    case MessageKind::remote_error:
+      begin_diagnosis({.rank = number, .text = message.text, .symptom = Symptom::remote_error});
       return true;
     case MessageKind::broken:
       begin_diagnosis({.rank = number, .text = message.text, .symptom = Symptom::wrong_length});
@@ -250,6 +253,12 @@ bool Hub::act_on(int number, const Message& message) {
     default:
       return true;
   }
+}
+
+// A failure that only is a symptom, on rank 0, does not hide the cause.
+void Hub::learn_of(const Failure& failure) {
+  if (failures_.fail(failure) || reported_) return;
+  if (failures_.failure()->symptom != Symptom::none) announce(failure);
 }
 
 // This process was stopped or cut off, and is back: the other ranks have exited because of it.
@@ -388,7 +397,12 @@ void Hub::begin_diagnosis(Failure report) {
   if (reported_ || pending_losses_) return;
   if (diagnosis_) {
     // A failure must lead to a verdict even if a slow wait started the diagnosis.
-    if (diagnosis_->report.symptom == Symptom::none) diagnosis_->report = std::move(report);
+    const bool from_slow_wait = diagnosis_->report.symptom == Symptom::none;
+    if (from_slow_wait || diagnosis_->report.symptom == Symptom::remote_error) {
+      // A remote error may be the consequence of an abort after a long wait.
+      if (from_slow_wait) diagnosis_->until = clock_.now() + kAnswerWithin;
+      diagnosis_->report = std::move(report);
+    }
     return;
   }
   diagnosis_ = Diagnosis{std::move(report), clock_.now() + kAnswerWithin};
@@ -397,10 +411,10 @@ void Hub::begin_diagnosis(Failure report) {
 
 void Hub::diagnose_hang() {
   if (!diagnosis_ || reported_ || pending_losses_) return;
-  if (clock_.now() < diagnosis_->until &&
-      std::any_of(peers_.begin(), peers_.end(), [](const Peer& m) { return m.asked; })) {
-    return;
-  }
+  const bool more_may_come =
+      diagnosis_->report.symptom == Symptom::remote_error ||
+      std::any_of(peers_.begin(), peers_.end(), [](const Peer& m) { return m.asked; });
+  if (more_may_come && clock_.now() < diagnosis_->until) return;
   const auto diagnosis = *std::exchange(diagnosis_, std::nullopt);
   if (diagnosis.report.symptom != Symptom::none)
     return announce(find_cause(statuses(), diagnosis.report));

@@ -55,6 +55,9 @@ class Hub final : public ChannelEnd {
     std::vector<Loss> losses;
     TimePoint until;
   };
+  // Ends when all ranks have answered. After a remote error, it takes its whole time, in which the
+  // cause becomes known if there is one: NCCL notices within milliseconds that another process has
+  // ended or has aborted its communicator, often before this process hears of it.
   struct Diagnosis {
     Failure report;
     TimePoint until;
@@ -75,6 +78,7 @@ class Hub final : public ChannelEnd {
   bool present(const Peer& peer) const { return peer.joined && !peer.gone; }
   void handle_messages(int rank);
   bool act_on(int rank, const Message& message);  // false if the message is a goodbye
+  void learn_of(const Failure& failure);
   void send(int rank, const Message& message);
   void ask(int rank);
   void leave(int rank);

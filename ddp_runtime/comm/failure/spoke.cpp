@@ -27,6 +27,8 @@ MessageKind message_for(const Failure& failure) {
       return MessageKind::timeout;
     case Symptom::wrong_length:
       return MessageKind::broken;
+    case Symptom::remote_error:
+      return MessageKind::remote_error;
     case Symptom::none:
       break;
   }
@@ -195,6 +197,9 @@ void Spoke::use(Connection fresh) {
 
 void Spoke::lose_hub(const Failure& failure) {
   over_ = true;
+  // A symptom on this rank does not hide the cause.
+  const auto own = failures_.failure();
+  if (own && own->symptom != Symptom::none) set_verdict(failure);
   {
     const std::lock_guard lock(mutex_);
     hub_gone_ = true;

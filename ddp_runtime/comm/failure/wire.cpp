@@ -62,7 +62,7 @@ std::optional<Message> Decoder::next() {
   if (buffer_.size() < kHeader) return std::nullopt;
   const auto kind = static_cast<std::uint8_t>(buffer_[0]);
   const std::size_t length = read_u32(buffer_.data() + 5);
-  if (kind < 1 || kind > 13 || length > most_text_) {
+  if (kind < 1 || kind > static_cast<std::uint8_t>(MessageKind::last) || length > most_text_) {
     throw RuntimeError("the error channel received a malformed message");
   }
   const std::size_t encoded = kHeader + length;

@@ -31,6 +31,8 @@ enum class MessageKind : std::uint8_t {
   alive = 12,          // a heartbeat; rank: 1 if the sender waits without progress, else 0
   hub_lost = 13,       // the sender considers the hub lost and exits; rank: 1 if the hub's machine
                        // answered, else 0; text: the sender's verdict
+  remote_error = 14,   // like timeout: the sender's library reports that another process ended
+  last = remote_error,
 };
 
 struct Message {

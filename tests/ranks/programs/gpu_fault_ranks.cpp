@@ -7,6 +7,7 @@
 // Usage: gpu_fault_ranks FAULT DIRECTORY     FAULT happens on rank 1
 //   hang        no fault; the collectives hang until the timeout
 //   nccl-error  NCCL reports an asynchronous error
+//   echo        the same, and half a second later rank 2 is killed: NCCL was faster
 //   lost-gpu    the GPU is lost
 //   end-program an exception between two collectives
 // Each rank writes its process ID to DIRECTORY/pid.R when its collectives hang, or before its
@@ -15,11 +16,13 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "ddp_runtime/comm/device/device_calls.h"
 #include "ddp_runtime/comm/world.h"
@@ -66,6 +69,10 @@ void train(World& world, const std::string& fault, const std::string& directory)
     if (at_fault && fault == "lost-gpu") {
       ddp::fake::break_device(*world.device(), kUncorrectableMemoryError);
     }
+    if (fault == "echo" && world.rank() == 2 && step == kFaultAfter) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      raise(SIGKILL);
+    }
     if (at_fault && fault == "end-program") throw std::runtime_error("the data is unreadable");
     work.wait_host();
   }
@@ -76,7 +83,7 @@ ddp::fake::Knobs knobs_of(const std::string& fault) {
   knobs.others_elsewhere = true;
   knobs.never_completes = kCompleted;
   // NCCL's ranks, as the world's.
-  if (fault == "nccl-error") knobs.async_error[1] = kRemoteError;
+  if (fault == "nccl-error" || fault == "echo") knobs.async_error[1] = kRemoteError;
   knobs.fail_after = kFaultAfter;
   return knobs;
 }

@@ -289,6 +289,17 @@ TEST(HangAnalysis, NamesTheRankWhoseGpuIsBusyWithTheProgram) {
   EXPECT_EQ(find_cause(with_absent, kComplaint).rank, 2);
 }
 
+TEST(HangAnalysis, RemoteErrorIsBlamedOnSilentRanksOnly) {
+  const Failure report{.rank = 0, .text = "remote", .symptom = Symptom::remote_error};
+  EXPECT_EQ(find_cause(std::vector<RankStatus>{waiting(0, 17), silent(1)}, report).rank, 1);
+  const auto failure =
+      find_cause(std::vector<RankStatus>{waiting(0, 17), idle_after(1, 16)}, report);
+  EXPECT_EQ(failure.rank, 0);
+  EXPECT_EQ(failure.kind, FailureKind::network);
+  EXPECT_FALSE(failure.lost) << "rank 0 can print it";
+  EXPECT_THAT(failure.text, StartsWith("remote; no rank exited or reported an error of its own"));
+}
+
 TEST(RankSnapshot, SurvivesSerialization) {
   FlightRecorder log;
   log.set_phase("epoch 1: forward");
