@@ -196,8 +196,6 @@ void LaunchQueue::start(Launch& launch) noexcept {
   try {
     throw_if_over();
     launch.record = recorder_.begin(launch.number, launch.what, launch.signature, name_.channel);
-    launch.held = !launch.after.empty();
-    recorder_.set_held(*launch.record, launch.held);
     try {
       for (const auto& event : launch.after) events_->make_wait(stream_.get(), event);
     } catch (const RuntimeError& e) {
@@ -208,6 +206,8 @@ void LaunchQueue::start(Launch& launch) noexcept {
     }
     launch.call(*communicator_, stream_.get());
     settle(*communicator_, [this] { throw_if_over(); });
+    launch.held = !launch.after.empty();
+    recorder_.set_on_gpu(*launch.record, launch.held ? OnGpu::held : OnGpu::running);
     launch.end = events_->record(stream_.get());
     for (const auto& work : launch.works) work->launched(launch.end);
   } catch (...) {
@@ -332,7 +332,7 @@ void LaunchQueue::note_start(Launch& launch) {
                                      [&](const auto& event) { return reached(event, launch); });
   if (!may_start) return;
   launch.held = false;
-  recorder_.set_held(*launch.record, false);
+  recorder_.set_on_gpu(*launch.record, OnGpu::running);
 }
 
 // A collective begins when the work before it and the launch before it are done.

@@ -97,7 +97,7 @@ class LaunchQueue : public std::enable_shared_from_this<LaunchQueue> {
     std::vector<std::shared_ptr<const void>> keep;
     EventPool::Event end;  // set by the launch
     std::optional<FlightRecorder::Handle> record;
-    bool held = false;  // see OperationRecord
+    bool held = false;  // see OnGpu
     std::exception_ptr error;
   };
   struct PendingMessage {

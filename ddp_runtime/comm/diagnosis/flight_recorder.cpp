@@ -28,6 +28,10 @@ std::string shortened(std::string text, std::size_t bytes = kMaxSnapshotText) {
   return text;
 }
 
+OnGpu on_gpu_of(int number) {
+  return number == 1 ? OnGpu::held : number == 2 ? OnGpu::running : OnGpu::no;
+}
+
 }  // namespace
 
 const OperationRecord* RankSnapshot::stuck_in(const std::string& channel) const noexcept {
@@ -71,7 +75,7 @@ nlohmann::json to_json(const RankSnapshot& snapshot) {
                       {"begun_ago", r.begun_ago},
                       {"seconds", r.seconds ? nlohmann::json(*r.seconds) : nlohmann::json()},
                       {"failed", r.failed},
-                      {"held", r.held}});
+                      {"on_gpu", static_cast<int>(r.on_gpu)}});
   }
   auto begun = nlohmann::json::object();
   auto begun_in_groups = nlohmann::json::object();
@@ -112,7 +116,7 @@ RankSnapshot snapshot_from_json(const nlohmann::json& json) {
       record.begun_ago = r.at("begun_ago").get<double>();
       if (!r.at("seconds").is_null()) record.seconds = r.at("seconds").get<double>();
       record.failed = r.at("failed").get<bool>();
-      record.held = r.at("held").get<bool>();
+      record.on_gpu = on_gpu_of(r.at("on_gpu").get<int>());
       snapshot.recent.push_back(std::move(record));
     }
     return snapshot;
@@ -168,9 +172,9 @@ void FlightRecorder::end(Handle handle, bool failed) {
   entry->failed = failed;
 }
 
-void FlightRecorder::set_held(Handle handle, bool held) {
+void FlightRecorder::set_on_gpu(Handle handle, OnGpu state) {
   const std::lock_guard lock(mutex_);
-  if (Entry* const entry = find(handle)) entry->held = held;
+  if (Entry* const entry = find(handle)) entry->on_gpu = state;
 }
 
 void FlightRecorder::set_phase(std::string phase) {
@@ -192,8 +196,8 @@ RankSnapshot FlightRecorder::snapshot() const {
       entries_.end() - static_cast<std::ptrdiff_t>(std::min(entries_.size(), kKept));
   for (auto entry = newest; entry != entries_.end(); ++entry) {
     const auto& e = *entry;
-    OperationRecord record{e.channel, e.number, e.what, e.signature, seconds_between(e.begun, now),
-                           {},        e.failed, e.held};
+    OperationRecord record{e.channel, e.number, e.what,  e.signature, seconds_between(e.begun, now),
+                           {},        e.failed, e.on_gpu};
     if (e.ended) record.seconds = seconds_between(e.begun, *e.ended);
     snapshot.recent.push_back(std::move(record));
   }

@@ -24,6 +24,13 @@ namespace ddp::comm {
 // see Group::channel.
 constexpr char kMainChannel[] = "main";
 
+// Where an operation stands on a GPU.
+enum class OnGpu : std::uint8_t {
+  no,       // an operation of the host, or not launched yet
+  held,     // launched, but earlier work of the program, or on which it waits, has not ended
+  running,  // launched, and nothing holds it
+};
+
 // One operation, as reported to other ranks.
 struct OperationRecord {
   std::string channel = kMainChannel;
@@ -35,8 +42,7 @@ struct OperationRecord {
   double begun_ago = 0;   // seconds before the snapshot
   std::optional<double> seconds;  // duration; nullopt while it runs
   bool failed = false;
-  // On a GPU: launched, but earlier work of the program has not ended.
-  bool held = false;
+  OnGpu on_gpu = OnGpu::no;
 };
 
 // A snapshot of one rank.
@@ -74,8 +80,7 @@ class FlightRecorder {
   Handle begin(std::optional<std::uint64_t> number, std::string what, std::string signature,
                const std::string& channel = kMainChannel);
   void end(Handle handle, bool failed);
-  // See OperationRecord.
-  void set_held(Handle handle, bool held);
+  void set_on_gpu(Handle handle, OnGpu state);
   void set_phase(std::string phase);
   RankSnapshot snapshot() const;
 
@@ -89,7 +94,7 @@ class FlightRecorder {
     Clock::time_point begun;
     std::optional<Clock::time_point> ended;
     bool failed = false;
-    bool held = false;
+    OnGpu on_gpu = OnGpu::no;
   };
 
   // With the lock held. nullptr if it is not kept anymore.

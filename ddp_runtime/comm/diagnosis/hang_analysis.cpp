@@ -129,17 +129,22 @@ std::optional<Failure> find_absent(std::span<const RankStatus> statuses, const F
                            state_of(*first.snapshot, subject), report.text));
 }
 
+// The launched operation that earlier work of the program holds. A rank whose GPU also runs a
+// collective of another group has none: that one may be what its stream waits for.
+const OperationRecord* held_operation(const RankSnapshot& snapshot) {
+  const OperationRecord* held = nullptr;
+  for (const auto* stuck : snapshot.stuck_in()) {
+    if (stuck->on_gpu == OnGpu::running) return nullptr;
+    if (stuck->on_gpu == OnGpu::held && held == nullptr) held = stuck;
+  }
+  return held;
+}
+
 // The ranks whose GPUs have not started a collective, although it was launched.
 std::optional<Failure> find_busy_gpu(std::span<const RankStatus> statuses, const Failure& report) {
   Witnesses busy;
-  const OperationRecord* collective = nullptr;
   for (const auto& w : statuses) {
-    for (const auto* stuck : w.snapshot->stuck_in()) {
-      if (!stuck->held) continue;
-      if (busy.empty()) collective = stuck;
-      busy.push_back(&w);
-      break;
-    }
+    if (held_operation(*w.snapshot) != nullptr) busy.push_back(&w);
   }
   if (busy.empty()) return std::nullopt;
   const RankStatus& first = *busy.front();
@@ -147,9 +152,20 @@ std::optional<Failure> find_busy_gpu(std::span<const RankStatus> statuses, const
   return blame(first, FailureKind::absent,
                fmt::format("{} launched {}, but {} still busy with earlier work of the program, "
                            "such as a kernel that does not end: {}; {}",
-                           names_of(busy), collective->what,
+                           names_of(busy), held_operation(*first.snapshot)->what,
                            busy.size() == 1 ? "its GPU is" : "their GPUs are",
                            state_of(*first.snapshot, subject), report.text));
+}
+
+// Whether a rank waits only for messages, which have no numbers.
+bool waits_for_message(std::span<const RankStatus> statuses, int rank) {
+  for (const auto& w : statuses) {
+    if (w.rank != rank) continue;
+    const auto stuck = w.snapshot->stuck_in();
+    return !stuck.empty() && std::all_of(stuck.begin(), stuck.end(),
+                                         [](const auto* record) { return !record->number; });
+  }
+  return false;
 }
 
 // One rank's wait for another, which waits elsewhere.
@@ -299,12 +315,14 @@ Failure find_cause(std::span<const RankStatus> statuses, const Failure& report) 
   if (auto failure = find_busy_gpu(statuses, report)) return *failure;
   if (auto failure = find_circle_of_groups(statuses)) return *failure;
   if (auto failure = find_elsewhere(statuses, report)) return *failure;
-  return {.rank = report.rank,
-          .text = report.text +
-                  "; all ranks joined the collective, so the network between them does not deliver "
-                  "messages: check it with ddp-check net",
-          .lost = true,
-          .kind = FailureKind::network};
+  const char* const why =
+      waits_for_message(statuses, report.rank)
+          ? "; the other rank has not called the matching send or receive, or the network between "
+            "them does not deliver messages: check it with ddp-check net"
+          : "; all ranks joined the collective, so the network between them does not deliver "
+            "messages: check it with ddp-check net";
+  return {
+      .rank = report.rank, .text = report.text + why, .lost = true, .kind = FailureKind::network};
 }
 
 nlohmann::json failure_record(std::span<const RankStatus> statuses, const Failure& failure,

@@ -265,7 +265,7 @@ RankStatus with_busy_gpu(int rank, std::uint64_t number, const std::string& phas
   RankStatus status = waiting(rank, number);
   status.snapshot->phase = phase;
   status.snapshot->phase_ago = 29;
-  status.snapshot->recent.back().held = true;
+  status.snapshot->recent.back().on_gpu = OnGpu::held;
   return status;
 }
 
@@ -289,6 +289,27 @@ TEST(HangAnalysis, NamesTheRankWhoseGpuIsBusyWithTheProgram) {
   EXPECT_EQ(find_cause(with_absent, kComplaint).rank, 2);
 }
 
+// Rank 2's stream waits for a collective of the group of ranks 2 and 3, which rank 3 has not
+// started.
+TEST(HangAnalysis, DoesNotBlameAGpuThatWaitsForAnotherGroup) {
+  auto waits_for_group = in_group(with_busy_gpu(2, 17, "a"), "A", 4, true);
+  waits_for_group.snapshot->recent.back().on_gpu = OnGpu::running;
+  auto busy = in_group(with_busy_gpu(3, 17, "b"), "A", 4, true);
+  busy.snapshot->recent.back().on_gpu = OnGpu::held;
+  const std::vector<RankStatus> ranks{waiting(0, 17), waiting(1, 17), waits_for_group, busy};
+  EXPECT_EQ(find_cause(ranks, kComplaint).rank, 3);
+}
+
+TEST(HangAnalysis, DoesNotSayThatAllRanksJoinedAMessage) {
+  RankStatus receiver = idle_after(0, 16);
+  receiver.snapshot->recent.push_back(
+      {kMainChannel, std::nullopt, "receive from rank 1", "4 float32", 30, std::nullopt, false});
+  const std::vector<RankStatus> ranks{receiver, idle_after(1, 16, "forward")};
+  EXPECT_THAT(find_cause(ranks, kComplaint).text,
+              AllOf(HasSubstr("the other rank has not called the matching send or receive"),
+                    Not(HasSubstr("all ranks joined"))));
+}
+
 TEST(HangAnalysis, RemoteErrorIsBlamedOnSilentRanksOnly) {
   const Failure report{.rank = 0, .text = "remote", .symptom = Symptom::remote_error};
   EXPECT_EQ(find_cause(std::vector<RankStatus>{waiting(0, 17), silent(1)}, report).rank, 1);
@@ -305,7 +326,7 @@ TEST(RankSnapshot, SurvivesSerialization) {
   log.set_phase("epoch 1: forward");
   const auto send = log.begin(std::nullopt, "send", "send: 1 uint8");
   log.end(send, false);
-  log.set_held(log.begin(4, "all_reduce #4 (bucket 0)", kBucket), true);
+  log.set_on_gpu(log.begin(4, "all_reduce #4 (bucket 0)", kBucket), OnGpu::held);
   const RankSnapshot copy =
       snapshot_from_json(nlohmann::json::parse(to_json(log.snapshot()).dump()));
   EXPECT_EQ(copy.begun_in(kMainChannel), 5U);
@@ -316,8 +337,8 @@ TEST(RankSnapshot, SurvivesSerialization) {
   ASSERT_NE(copy.stuck_in(kMainChannel), nullptr);
   EXPECT_EQ(copy.stuck_in(kMainChannel)->what, "all_reduce #4 (bucket 0)");
   EXPECT_EQ(copy.stuck_in(kMainChannel)->number, 4U);
-  EXPECT_TRUE(copy.stuck_in(kMainChannel)->held);
-  EXPECT_FALSE(copy.last_completed()->held);
+  EXPECT_EQ(copy.stuck_in(kMainChannel)->on_gpu, OnGpu::held);
+  EXPECT_EQ(copy.last_completed()->on_gpu, OnGpu::no);
 }
 
 TEST(RankSnapshot, IsStuckInTheFailedOperation) {
