@@ -38,6 +38,20 @@ RankSnapshot account_in(const std::string& text) {
   }
 }
 
+// A report replaces one of less weight.
+int weight(Symptom symptom) {
+  switch (symptom) {
+    case Symptom::none:
+      return 0;
+    case Symptom::remote_error:
+      return 1;
+    case Symptom::long_wait:
+    case Symptom::wrong_length:
+      break;
+  }
+  return 2;
+}
+
 Message heartbeat(bool stalled) {
   return {MessageKind::alive, stalled ? 1 : 0, {}};
 }
@@ -61,7 +75,12 @@ Hub::Hub(FailureState& failures, const FlightRecorder& recorder, Listener listen
 }
 
 Hub::~Hub() {
-  if (!failures_.failed()) wait_for_peer_exit(std::chrono::seconds(5));
+  // The other ranks learn the cause of a failure only from this end.
+  if (failures_.failed()) {
+    verdict(std::chrono::seconds(5));
+  } else {
+    wait_for_peer_exit(std::chrono::seconds(5));
+  }
   failures_.on_first_failure({});
   failures_.on_slow_wait({});
   {
@@ -396,13 +415,11 @@ void Hub::process_failures() {
 void Hub::begin_diagnosis(Failure report) {
   if (reported_ || pending_losses_) return;
   if (diagnosis_) {
-    // A failure must lead to a verdict even if a slow wait started the diagnosis.
-    const bool from_slow_wait = diagnosis_->report.symptom == Symptom::none;
-    if (from_slow_wait || diagnosis_->report.symptom == Symptom::remote_error) {
-      // A remote error may be the consequence of an abort after a long wait.
-      if (from_slow_wait) diagnosis_->until = clock_.now() + kAnswerWithin;
-      diagnosis_->report = std::move(report);
-    }
+    // A failure must lead to a verdict even if a slow wait started the diagnosis. A remote error
+    // may be the consequence of an abort after a long wait.
+    if (weight(report.symptom) <= weight(diagnosis_->report.symptom)) return;
+    if (report.symptom == Symptom::remote_error) diagnosis_->until = clock_.now() + kAnswerWithin;
+    diagnosis_->report = std::move(report);
     return;
   }
   diagnosis_ = Diagnosis{std::move(report), clock_.now() + kAnswerWithin};

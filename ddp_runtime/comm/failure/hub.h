@@ -28,7 +28,8 @@ class Hub final : public ChannelEnd {
   // `recorder` is rank 0's own and must outlive the object. Only the ranks know `key`.
   Hub(FailureState& failures, const FlightRecorder& recorder, Listener listener, const Key& key,
       int ranks, ChannelOptions options = {});
-  // If no rank has failed, waits a few seconds for the goodbyes of the other ranks.
+  // Waits a few seconds for the goodbyes of the other ranks, or for the verdict if a rank has
+  // failed.
   ~Hub() override;
 
   // See ErrorChannel.

@@ -170,7 +170,9 @@ void Spoke::check_liveness() {
   if (silent < options_.liveness.reconnect) return;
   const bool acknowledges = connection_.acknowledged(options_.liveness.reconnect);
   const SignsOfLife hub{0, who_.hub, silent - options_.liveness.heartbeat, acknowledges};
-  const auto lost = find_lost(std::span(&hub, 1), failures_.stalled(), options_.liveness);
+  // After a failure, this rank waits for the verdict, but no wait is counted as a stall anymore.
+  const bool waiting = failures_.stalled() || failures_.failed();
+  const auto lost = find_lost(std::span(&hub, 1), waiting, options_.liveness);
   if (!lost.empty()) {
     std::string text = describe(lost, options_.liveness.silence);
     if (reconnector_.stranger()) text += "; " + describe_stranger(*reconnector_.stranger());
