@@ -137,7 +137,8 @@ Backend parse_backend(const std::string& name) {
   throw UsageError(fmt::format("unknown backend '{}'; use auto, mpi or nccl", name));
 }
 
-World::World(const WorldOptions& options) : failures_(std::make_unique<FailureState>()) {
+World::World(const WorldOptions& options)
+    : silence_(options.liveness.silence), failures_(std::make_unique<FailureState>()) {
   make_start_checks();
   raise_descriptor_limit();
   if (options.backend == Backend::nccl && options.group.in_rank_order) {
@@ -168,8 +169,12 @@ World::World(const WorldOptions& options) : failures_(std::make_unique<FailureSt
                        }});
     if (options.gpus || options.backend == Backend::nccl) open_gpus(options);
   } catch (...) {
+    // NCCL's error may be an echo of another rank's failure.
+    const auto cause = errors_ && failures_->failed() ? verdict() : std::nullopt;
     if (failures_->failed() && mpi_) mpi_->abandon();
-    throw;
+    if (!cause) throw;
+    throw PeerFailure(cause->rank, cause->text, cause->lost, cause->is_usage_error,
+                      speaker_for(cause->rank));
   }
 }
 
@@ -194,15 +199,22 @@ void World::open_gpus(const WorldOptions& options) {
   }
 }
 
-World::~World() {
+void World::finish() {
+  finished_ = true;
   staged_.reset();  // finishes collectives, in which other ranks may need this one
-  if (!failures_->failed()) {
+  failures_->throw_if_failed();
+  group_->barrier("end of the job").wait();  // no rank exits while another still needs it
+}
+
+World::~World() {
+  if (!finished_ && !failures_->failed()) {
     try {
-      group_->barrier("end of the job").wait();  // no rank exits while another still needs it
+      finish();
     } catch (const std::exception&) {
       // The rank that failed reports the error, and the destructors below check failures_.
     }
   }
+  staged_.reset();
   nccl_.reset();
   errors_.reset();
   group_.reset();
@@ -223,8 +235,16 @@ std::optional<int> World::device() const noexcept {
 
 Failure World::fail(const Failure& failure) {
   failures_->fail(failure);
-  // Rank 0 may first have to ask all ranks for their status.
-  return errors_->verdict(std::chrono::seconds(5)).value_or(failure);
+  return verdict().value_or(failure);
+}
+
+// Rank 0 may first have to ask all ranks for their status. What this rank has observed may also be
+// the loss of rank 0's machine, of which only its silence tells.
+std::optional<Failure> World::verdict() {
+  const auto own = failures_->failure();
+  const bool is_symptom = own && own->symptom != Symptom::none;
+  constexpr std::chrono::seconds kAnswer{5};
+  return errors_->verdict(is_symptom ? kAnswer + silence_ : kAnswer);
 }
 
 int World::speaker_for(int lost) const noexcept {
@@ -258,22 +278,18 @@ std::string without_stack_frames(std::string text) {
   return frames == std::string::npos ? text : text.substr(0, frames);
 }
 
-int end_after_failure(const std::string& program, World& world, const std::string& text,
-                      int exit_code) {
-  print_once(program, world,
-             world.fail({.rank = world.rank(), .text = text, .is_usage_error = exit_code == 2}));
+int end_after(const std::string& program, World& world, const Failure& observed) {
+  const Failure cause = world.fail(observed);
+  print_once(program, world, cause);
+  const int exit_code = cause.is_usage_error ? 2 : 1;
   world.kill_remaining(exit_code);
   return exit_code;
 }
 
-int end_after_peer(const std::string& program, World& world, const PeerFailure& failure) {
-  // This may be a failure of this rank: a later collective fails after an earlier one has timed
-  // out.
-  print_once(program, world,
-             world.fail({.rank = failure.rank(), .text = failure.what(), .lost = failure.lost()}));
-  const int exit_code = failure.is_usage_error() ? 2 : 1;
-  world.kill_remaining(exit_code);
-  return exit_code;
+int end_after_error(const std::string& program, World& world, const std::string& text,
+                    bool is_usage_error) {
+  return end_after(program, world,
+                   {.rank = world.rank(), .text = text, .is_usage_error = is_usage_error});
 }
 
 int run_body(const std::string& program, const WorldOptions& options,
@@ -281,16 +297,34 @@ int run_body(const std::string& program, const WorldOptions& options,
   World world(options);
   try {
     body(world);
+    world.finish();
     return 0;
-  } catch (const PeerFailure& failure) {
-    return end_after_peer(program, world, failure);
+  } catch (const PeerFailure& e) {
+    // This may be a failure of this rank: a later collective fails after an earlier one has timed
+    // out.
+    return end_after(program, world,
+                     {.rank = e.rank(),
+                      .text = e.what(),
+                      .lost = e.lost(),
+                      .is_usage_error = e.is_usage_error()});
   } catch (const UsageError& error) {
-    return end_after_failure(program, world, error.what(), 2);
+    return end_after_error(program, world, error.what(), true);
   } catch (const std::exception& error) {
-    return end_after_failure(program, world, without_stack_frames(error.what()), 1);
+    return end_after_error(program, world, without_stack_frames(error.what()), false);
   } catch (...) {
-    return end_after_failure(program, world, text_of_current_exception(), 1);
+    return end_after_error(program, world, text_of_current_exception(), false);
   }
+}
+
+// A failure before the world existed.
+int end_before_world(const std::string& program, const PeerFailure& failure) {
+  const int rank = rank_from_environment();
+  if (failure.lost() && failure.speaker() == rank) {
+    fmt::print(stderr, "{}: {}\n", program, failure.what());
+  } else if (failure.rank() == rank || (failure.lost() && failure.speaker() < 0)) {
+    print_failure(program, rank, 2, failure.what());
+  }
+  return failure.is_usage_error() ? 2 : 1;
 }
 
 }  // namespace
@@ -300,9 +334,7 @@ int run(const std::string& program, const WorldOptions& options,
   try {
     return run_body(program, options, body);
   } catch (const PeerFailure& failure) {
-    const int rank = rank_from_environment();
-    if (failure.lost() || failure.rank() == rank) print_failure(program, rank, 2, failure.what());
-    return 1;
+    return end_before_world(program, failure);
   } catch (const UsageError& error) {
     if (rank_from_environment() == 0) print_failure(program, 0, 1, error.what());
     let_rank_0_report();

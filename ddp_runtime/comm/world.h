@@ -73,6 +73,9 @@ class World {
   // on a GPU.
   std::optional<int> device() const noexcept;
 
+  // Called at the end of a program without a failure: returns when all ranks have done so. Throws
+  // as collectives do. No collective may follow.
+  void finish();
   // Reports a failure to the other ranks, unless they already know it: a failure of this rank, or
   // one that this rank was notified of. Returns the failure that all ranks report: this one, or an
   // earlier one that may have caused it.
@@ -85,7 +88,10 @@ class World {
 
  private:
   void open_gpus(const WorldOptions& options);
+  std::optional<Failure> verdict();
 
+  std::chrono::milliseconds silence_;
+  bool finished_ = false;
   std::unique_ptr<FailureState> failures_;
   std::unique_ptr<MpiEnvironment> mpi_;
   std::unique_ptr<Group> group_;

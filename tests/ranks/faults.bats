@@ -63,6 +63,13 @@ PY
 @test "a message shorter than its receiver expects" { all_end short-message 0 1 2; }
 @test "a message longer than its receiver expects" { all_end long-message 0 1 2; }
 
+@test "a rank that hangs in its last lines is named, and the job fails" {
+  ranks 3 hang-at-end --enable-recovery || true
+  cat "$work/out"
+  grep -qxE 'fault_ranks: rank 1 \(.*\) did not join the collective: it last completed barrier #[0-9]+ \(end of training\) .*\(end of the job\).*' "$work/out"
+  for rank in 0 1 2; do [ "$(cat "$work/exit.$rank")" = 1 ]; done
+}
+
 @test "no rank waits forever for one that was killed before MPI connects" {
   local status=0
   ranks 3 kill-before-start --enable-recovery || status=$?

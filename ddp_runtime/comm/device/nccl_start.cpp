@@ -143,6 +143,9 @@ StartedNccl connect(Group& host, FailureState& failures, const NcclOptions& opti
         libraries, id, Communicator::Rank{host.rank(), host.size(), options.max_ctas});
     settle(*started.communicator, [&] { wait.check("connect the GPUs of"); });
     prove_connection(started, host, wait);
+  } catch (const BrokenCollective& e) {
+    failures.fail({.rank = host.world_rank(host.rank()), .text = e.what(), .symptom = e.symptom()});
+    throw;
   } catch (const std::exception& e) {
     failures.fail({host.world_rank(host.rank()), e.what()});
     throw;

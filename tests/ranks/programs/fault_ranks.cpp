@@ -15,6 +15,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/world.h"
@@ -174,6 +175,7 @@ int main(int argc, char** argv) {
       std::ofstream(fmt::format("{}/told.{}", directory, rank)) << e.what() << '\n';
       throw;
     }
+    if (fault == "hang-at-end" && rank == kCulprit) std::this_thread::sleep_for(7s);
   });
   std::ofstream(fmt::format("{}/exit.{}", directory, rank)) << code << '\n';
   return code;

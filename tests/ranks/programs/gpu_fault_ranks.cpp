@@ -8,10 +8,11 @@
 //   hang        no fault; the collectives hang until the timeout
 //   nccl-error  NCCL reports an asynchronous error
 //   echo        the same, and half a second later rank 2 is killed: NCCL was faster
+//   echo-usage  the same, and half a second later rank 2 has a user error
 //   lost-gpu    the GPU is lost
 //   end-program an exception between two collectives
 // Each rank writes its process ID to DIRECTORY/pid.R when its collectives hang, or before its
-// fault.
+// fault, and its exit code to DIRECTORY/exit.R.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@
 #include <string>
 #include <thread>
 
+#include "base/errors.h"
 #include "ddp_runtime/comm/device/device_calls.h"
 #include "ddp_runtime/comm/world.h"
 #include "tests/unit/comm/fake_gpu/fake_gpu.h"
@@ -69,9 +71,10 @@ void train(World& world, const std::string& fault, const std::string& directory)
     if (at_fault && fault == "lost-gpu") {
       ddp::fake::break_device(*world.device(), kUncorrectableMemoryError);
     }
-    if (fault == "echo" && world.rank() == 2 && step == kFaultAfter) {
+    if (fault.starts_with("echo") && world.rank() == 2 && step == kFaultAfter) {
       std::this_thread::sleep_for(std::chrono::milliseconds(500));
-      raise(SIGKILL);
+      if (fault == "echo") raise(SIGKILL);
+      throw ddp::UsageError("there is no file of this name");
     }
     if (at_fault && fault == "end-program") throw std::runtime_error("the data is unreadable");
     work.wait_host();
@@ -83,7 +86,7 @@ ddp::fake::Knobs knobs_of(const std::string& fault) {
   knobs.others_elsewhere = true;
   knobs.never_completes = kCompleted;
   // NCCL's ranks, as the world's.
-  if (fault == "nccl-error" || fault == "echo") knobs.async_error[1] = kRemoteError;
+  if (fault == "nccl-error" || fault.starts_with("echo")) knobs.async_error[1] = kRemoteError;
   knobs.fail_after = kFaultAfter;
   return knobs;
 }
@@ -101,6 +104,11 @@ int main(int argc, char** argv) {
   if (const char* seconds = std::getenv("GPU_FAULT_RANKS_TIMEOUT")) {
     options.group.limits.timeout = std::chrono::seconds(std::atoi(seconds));
   }
-  return ddp::comm::run("gpu_fault_ranks", options,
-                        [&](World& world) { train(world, fault, argv[2]); });
+  int rank = 0;
+  const int code = ddp::comm::run("gpu_fault_ranks", options, [&](World& world) {
+    rank = world.rank();
+    train(world, fault, argv[2]);
+  });
+  std::ofstream(fmt::format("{}/exit.{}", argv[2], rank)) << code << '\n';
+  return code;
 }

@@ -119,6 +119,24 @@ TEST_F(NcclStartTest, ErrorOnOneRankEndsTheStart) {
                                           HasSubstr("check the network and /dev/shm"))));
 }
 
+// Another rank may have been killed.
+TEST_F(NcclStartTest, RemoteErrorWhileConnectingIsASymptom) {
+  fake::reset({.init_error = {{1, nccl::kRemoteError}}});
+  Symptom symptom = Symptom::none;
+  const auto open = [&](int rank, Group& host, FailureState& failures) {
+    NcclOptions options = quick_options();
+    options.device = rank;
+    try {
+      return std::make_unique<NcclGroup>(host, failures, options);
+    } catch (const std::exception&) {
+      if (rank == 1) symptom = failures.failure().value().symptom;
+      throw;
+    }
+  };
+  EXPECT_THAT(run_ranks_on_gpus(2, open, [](GpuRank) {}), Each(HasSubstr("cannot connect")));
+  EXPECT_EQ(symptom, Symptom::remote_error);
+}
+
 TEST_F(NcclStartTest, StartProvesThatDataArrives) {
   fake::reset({.corrupts = true});
   EXPECT_THAT(start_errors(2), Each(HasSubstr("the GPUs of 2 ranks exchanged wrong data: the sum "
