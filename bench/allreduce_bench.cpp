@@ -68,6 +68,12 @@ nlohmann::json run_allreduce_bench(comm::World& world, const AllreduceBenchOptio
   };
   add("ours", fill(shared), reduce(shared));
   add("ours_private_memory", fill(own), reduce(own));
+  // Half of an all-reduce each.
+  add("reduce_scatter", fill(shared), [&group, shared] {
+    group.reduce_scatter(comm::buffer_of(shared), comm::Cut(), comm::ReduceOp::sum).wait();
+  });
+  add("all_gather", fill(shared),
+      [&group, shared] { group.all_gather(comm::buffer_of(shared), comm::Cut()).wait(); });
   if (group.backend() == "mpi") {
     add("mpi_allreduce", fill(own), [&] {
       MPI_Allreduce(MPI_IN_PLACE, own.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM,

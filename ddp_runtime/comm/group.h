@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/buffer.h"
+#include "ddp_runtime/comm/cut.h"
 #include "ddp_runtime/comm/diagnosis/flight_recorder.h"
 #include "ddp_runtime/comm/group_name.h"
 #include "ddp_runtime/comm/part_sizes.h"
@@ -93,6 +94,15 @@ class Group {
                               std::shared_ptr<const void> keep = {}) = 0;
   // output.count == size() * input.count, in rank order.
   virtual Work all_gather(Buffer input, Buffer output, std::string label = {},
+                          std::shared_ptr<const void> keep = {}) = 0;
+  // The same in place: `data` has one part for each rank, and reduce_scatter reduces rank r's part
+  // on rank r. The other parts are undefined afterwards. With host memory, the sums have the bits
+  // of all_reduce of the same memory, whatever the cut. all_gather then distributes the parts. If
+  // all ranks share a machine and `data` is memory from allocate(), nothing is sent. On GPUs, the
+  // two with separate buffers are faster.
+  virtual Work reduce_scatter(Buffer data, Cut cut, ReduceOp op, std::string label = {},
+                              std::shared_ptr<const void> keep = {}) = 0;
+  virtual Work all_gather(Buffer data, Cut cut, std::string label = {},
                           std::shared_ptr<const void> keep = {}) = 0;
   virtual Work broadcast(Buffer data, int root, std::string label = {},
                          std::shared_ptr<const void> keep = {}) = 0;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "ddp_runtime/comm/schedules/chain.h"
 #include "ddp_runtime/comm/schedules/node_all_reduce.h"
 #include "ddp_runtime/comm/schedules/node_broadcast.h"
+#include "ddp_runtime/comm/schedules/node_parts.h"
 #include "ddp_runtime/comm/split_plan.h"
 #include "ddp_runtime/comm/thread_settings.h"
 #include "ddp_runtime/comm/zeroed_bytes.h"
@@ -33,6 +35,10 @@ void require_host(const Buffer& data) {
   require(data.memory == Memory::host,
           "this group communicates host memory, but the buffer is in the memory of a device; set "
           "WorldOptions::gpus for tensors on GPUs");
+}
+
+void copy(const Buffer& from, const Buffer& to) {
+  if (from.count > 0) std::memmove(to.data, from.data, from.bytes());
 }
 
 // If the network was measured already, the result holds for the parts of the group, too. They do
@@ -330,6 +336,29 @@ void P2pGroup::reduce(const Located& place, Buffer data, ReduceOp op) {
   all_reduce(link_, everyone_, data, op, scratch_, model);
 }
 
+void P2pGroup::reduce_to_parts(const Located& place, Buffer data, const Starts& starts,
+                               ReduceOp op) {
+  if (size() == 1 || data.count == 0) return;
+  const bool in_order = options_.in_rank_order;
+  const auto& model = costs(data.bytes());
+  if (place.region && (!in_order || node_->map().in_rank_order)) {
+    return schedules::node_reduce_to_parts(link_, *node_, *place.region, place.offset, data, starts,
+                                           op, in_order, scratch_, model);
+  }
+  if (in_order) {
+    return schedules::reduce_to_parts_in_order(link_, everyone_, data, starts, op, scratch_);
+  }
+  schedules::reduce_to_parts(link_, everyone_, data, starts, op, scratch_, model);
+}
+
+void P2pGroup::gather_parts(const Located& place, Buffer data, const Starts& starts) {
+  if (size() == 1 || data.count == 0) return;
+  if (place.region && node_->map().nodes.size() == 1) {
+    return schedules::node_gather_parts(link_, *node_, *place.region, place.offset, data, starts);
+  }
+  schedules::gather_parts(link_, everyone_, data, starts, costs(data.bytes()));
+}
+
 void P2pGroup::spread(Buffer data, int root) {
   const auto& model = costs(data.bytes());
   const std::size_t nodes = surroundings_ ? surroundings_->nodes.nodes.size() : 1;
@@ -356,10 +385,20 @@ Work P2pGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::str
       "reduce_scatter: input must hold size() times the elements of output, of one type");
   return enqueue("reduce_scatter", std::move(label),
                  fmt::format("{} of {}", to_string(op), describe(input)),
-                 [=, this, keep = std::move(keep)] {
-                   schedules::reduce_scatter(link_, everyone_, input, output, op, scratch_,
-                                             costs(input.bytes()));
+                 [=, this, place = locate(input), starts = even_starts(input.count, size()),
+                  keep = std::move(keep)] {
+                   reduce_to_parts(place, input, starts, op);
+                   copy(part_of(input, starts, rank()), output);
                  });
+}
+
+Work P2pGroup::reduce_scatter(Buffer data, Cut cut, ReduceOp op, std::string label,
+                              std::shared_ptr<const void> keep) {
+  require_host(data);
+  return enqueue("reduce_scatter", std::move(label),
+                 fmt::format("{} of {}", to_string(op), describe(data, cut)),
+                 [=, this, place = locate(data), starts = starts_of(cut, data.count, size()),
+                  keep = std::move(keep)] { reduce_to_parts(place, data, starts, op); });
 }
 
 Work P2pGroup::all_gather(Buffer input, Buffer output, std::string label,
@@ -370,9 +409,19 @@ Work P2pGroup::all_gather(Buffer input, Buffer output, std::string label,
       input.type == output.type && output.count == input.count * static_cast<std::size_t>(size()),
       "all_gather: output must hold size() times the elements of input, of one type");
   return enqueue("all_gather", std::move(label), describe(input),
-                 [=, this, keep = std::move(keep)] {
-                   schedules::all_gather(link_, everyone_, input, output, costs(output.bytes()));
+                 [=, this, place = locate(output), starts = even_starts(output.count, size()),
+                  keep = std::move(keep)] {
+                   copy(input, part_of(output, starts, rank()));
+                   gather_parts(place, output, starts);
                  });
+}
+
+Work P2pGroup::all_gather(Buffer data, Cut cut, std::string label,
+                          std::shared_ptr<const void> keep) {
+  require_host(data);
+  return enqueue("all_gather", std::move(label), describe(data, cut),
+                 [=, this, place = locate(data), starts = starts_of(cut, data.count, size()),
+                  keep = std::move(keep)] { gather_parts(place, data, starts); });
 }
 
 Work P2pGroup::all_to_all(Buffer input, Buffer output, PartSizes sizes, std::string label,

@@ -148,13 +148,16 @@ assert [lost["rank"] for lost in record["lost"]] == [1], record' "$work/failure.
 }
 
 @test "groups of some ranks communicate at the same time, and share memory" {
-  comm_ranks 4 parts 2
-  wait "$job" || { cat "$work/out"; false; }
-  grep -qx 'all is well' "$work/out"
+  for what in parts shards; do
+    comm_ranks 4 "$what" 2
+    wait "$job" || { cat "$work/out"; false; }
+    grep -qx 'all is well' "$work/out"
+  done
 }
 
-@test "a rank killed in a collective of some ranks ends all ranks, and is named" {
-  comm_ranks 4 parts 60 --enable-recovery
+# ends_if_killed WHAT: rank 3 is killed in the collectives WHAT of two groups.
+ends_if_killed() {
+  comm_ranks 4 "$1" 60 --enable-recovery
   sleep 0.5
   kill -KILL "$(cat "$work/pid.3")"
   wait "$job" || true
@@ -165,6 +168,9 @@ assert [lost["rank"] for lost in record["lost"]] == [1], record' "$work/failure.
     [ "$status" -ne 0 ]
   done
 }
+
+@test "a rank killed in a collective of some ranks ends all ranks, and is named" { ends_if_killed parts; }
+@test "a rank killed in a reduce-scatter or all-gather of some ranks, too" { ends_if_killed shards; }
 
 @test "a rank stopped in a collective of some ranks is named with the group" {
   comm_ranks 4 parts 60 --enable-recovery

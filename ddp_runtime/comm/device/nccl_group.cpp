@@ -19,6 +19,19 @@ void require_known_to_nccl(const Buffer& data) {
                 "only moved");
 }
 
+std::vector<Communicator::Message> messages_of_gather(const Buffer& data, const Starts& starts,
+                                                      int me) {
+  std::vector<Communicator::Message> messages;
+  const Buffer mine = part_of(data, starts, me);
+  for (int peer = 0; peer + 1 < static_cast<int>(starts.size()); ++peer) {
+    const Buffer theirs = part_of(data, starts, peer);
+    if (peer == me) continue;
+    if (mine.count > 0) messages.push_back({true, mine, peer});
+    if (theirs.count > 0) messages.push_back({false, theirs, peer});
+  }
+  return messages;
+}
+
 }  // namespace
 
 NcclGroup::NcclGroup(Group& host, FailureState& failures, const NcclOptions& options)
@@ -145,6 +158,37 @@ Work NcclGroup::all_gather(Buffer input, Buffer output, std::string label,
   return launch(
       "all_gather", input, describe(input), std::move(label),
       [=](Communicator& nccl, DeviceStream stream) { nccl.all_gather(input, output, stream); },
+      std::move(keep));
+}
+
+// NCCL's own have parts of one size, and in place they would begin at another offset on each rank,
+// which memory in a symmetric window must not (see Arena). So these two are an all-reduce
+// and messages; with two buffers, NCCL's own are used.
+Work NcclGroup::reduce_scatter(Buffer data, Cut cut, ReduceOp op, std::string label,
+                               std::shared_ptr<const void> keep) {
+  if (!on_device(data)) {
+    return host_.reduce_scatter(data, std::move(cut), op, std::move(label), std::move(keep));
+  }
+  starts_of(cut, data.count, size());  // throws if they do not fit
+  return launch(
+      "reduce_scatter", data, fmt::format("{} of {}", to_string(op), describe(data, cut)),
+      std::move(label),
+      [=](Communicator& nccl, DeviceStream stream) { nccl.all_reduce(data, op, stream); },
+      std::move(keep));
+}
+
+Work NcclGroup::all_gather(Buffer data, Cut cut, std::string label,
+                           std::shared_ptr<const void> keep) {
+  if (!on_device(data)) {
+    return host_.all_gather(data, std::move(cut), std::move(label), std::move(keep));
+  }
+  const Starts starts = starts_of(cut, data.count, size());
+  return launch(
+      "all_gather", data, describe(data, cut), std::move(label),
+      [messages = messages_of_gather(data, starts, rank())](Communicator& nccl,
+                                                            DeviceStream stream) {
+        if (!messages.empty()) nccl.exchange(messages, stream);
+      },
       std::move(keep));
 }
 

@@ -33,6 +33,29 @@ std::vector<StagingQueue::Copy> copies_of(const Buffer& part) {
   return {copy_of(part)};
 }
 
+// The part of `rank`, at its place in the host memory of the whole.
+std::vector<StagingQueue::Copy> copies_of_part(const Buffer& whole, const Starts& starts,
+                                               int rank) {
+  const Buffer part = part_of(whole, starts, rank);
+  auto copies = copies_of(part);
+  for (auto& copy : copies) copy.offset = static_cast<std::size_t>(part.data - whole.data);
+  return copies;
+}
+
+// Where the parts begin in elements [first, first + count) of the whole.
+Starts starts_in_piece(Starts starts, std::size_t first, std::size_t count) {
+  for (auto& start : starts) start = std::clamp(start, first, first + count) - first;
+  return starts;
+}
+
+Cut cut_at(const Starts& starts) {
+  Cut cut;
+  for (std::size_t r = 1; r < starts.size(); ++r) {
+    cut.sizes.push_back(starts[r] - starts[r - 1]);
+  }
+  return cut;
+}
+
 // Elements [first, first + count) of each rank's share of `buffer`, one behind the other at
 // `offset` in the host memory.
 std::vector<StagingQueue::Copy> copies_of_shares(const Buffer& buffer, int ranks, std::size_t first,
@@ -254,6 +277,50 @@ Work StagedGroup::all_gather(Buffer input, Buffer output, std::string label,
   return submit("all_gather", describe(input), label,
                 {.pieces = in_pieces(input.count, bytes_each, label, piece),
                  .stream = input.stream,
+                 .keep = std::move(keep)});
+}
+
+// Every rank has the same pieces for any cut, and so has an all_reduce of the same data.
+Work StagedGroup::reduce_scatter(Buffer data, Cut cut, ReduceOp op, std::string label,
+                                 std::shared_ptr<const void> keep) {
+  if (!on_device(data)) {
+    return host_.reduce_scatter(data, std::move(cut), op, std::move(label), std::move(keep));
+  }
+  const Starts starts = starts_of(cut, data.count, size());
+  const auto piece = [&](std::size_t first, std::size_t count, const std::string& name) {
+    const Buffer part = data.slice(first, count);
+    const Starts in_piece = starts_in_piece(starts, first, count);
+    return StagingQueue::Piece{
+        part.bytes(), copies_of(part), copies_of_part(part, in_piece, rank()),
+        [=, this, type = data.type](std::byte* memory) {
+          return carrier_.reduce_scatter(on_host(memory, count, type), cut_at(in_piece), op, name);
+        }};
+  };
+  return submit("reduce_scatter", fmt::format("{} of {}", to_string(op), describe(data, cut)),
+                label,
+                {.pieces = in_pieces(data.count, size_of(data.type), label, piece),
+                 .stream = data.stream,
+                 .keep = std::move(keep)});
+}
+
+Work StagedGroup::all_gather(Buffer data, Cut cut, std::string label,
+                             std::shared_ptr<const void> keep) {
+  if (!on_device(data)) {
+    return host_.all_gather(data, std::move(cut), std::move(label), std::move(keep));
+  }
+  const Starts starts = starts_of(cut, data.count, size());
+  const auto piece = [&](std::size_t first, std::size_t count, const std::string& name) {
+    const Buffer part = data.slice(first, count);
+    const Starts in_piece = starts_in_piece(starts, first, count);
+    return StagingQueue::Piece{part.bytes(), copies_of_part(part, in_piece, rank()),
+                               copies_of(part), [=, this, type = data.type](std::byte* memory) {
+                                 return carrier_.all_gather(on_host(memory, count, type),
+                                                            cut_at(in_piece), name);
+                               }};
+  };
+  return submit("all_gather", describe(data, cut), label,
+                {.pieces = in_pieces(data.count, size_of(data.type), label, piece),
+                 .stream = data.stream,
                  .keep = std::move(keep)});
 }
 

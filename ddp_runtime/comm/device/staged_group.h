@@ -64,6 +64,10 @@ class StagedGroup final : public Group {
                       std::shared_ptr<const void> keep) override;
   Work all_gather(Buffer input, Buffer output, std::string label,
                   std::shared_ptr<const void> keep) override;
+  Work reduce_scatter(Buffer data, Cut cut, ReduceOp op, std::string label,
+                      std::shared_ptr<const void> keep) override;
+  Work all_gather(Buffer data, Cut cut, std::string label,
+                  std::shared_ptr<const void> keep) override;
   Work broadcast(Buffer data, int root, std::string label,
                  std::shared_ptr<const void> keep) override;
   Work all_to_all(Buffer input, Buffer output, PartSizes parts, std::string label,

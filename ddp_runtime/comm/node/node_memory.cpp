@@ -7,6 +7,7 @@
 #include <span>
 
 #include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/link.h"
 #include "ddp_runtime/comm/random_token.h"
 #include "ddp_runtime/comm/zeroed_bytes.h"
 
@@ -35,6 +36,10 @@ NodeMemory::NodeMemory(Group& group, const std::string& key, bool one_process)
     counters.push_back(reinterpret_cast<ArrivalCounter*>(copy));
   }
   barrier_ = std::make_unique<NodeBarrier>(std::move(counters), map_.place);
+}
+
+void NodeMemory::wait_for_all(Link& link) {
+  barrier_->wait([&](std::size_t place) { link.check(-1, map_.local()[place]); });
 }
 
 std::shared_ptr<SharedRegion> NodeMemory::allocate(Group& group, std::size_t bytes) {

@@ -14,6 +14,7 @@
 namespace ddp::comm {
 
 class Group;
+class Link;
 
 struct SharedRegion {
   std::vector<std::byte*> copies;  // copies of the ranks of this node, by place
@@ -35,8 +36,9 @@ class NodeMemory {
   std::shared_ptr<SharedRegion> allocate(Group& group, std::size_t bytes);
 
   const NodeMap& map() const noexcept { return map_; }
-  // Used only by the communication thread.
-  NodeBarrier& barrier() noexcept { return *barrier_; }
+  // Returns when all ranks of this node have called it as often as this one. Throws as link.check()
+  // does while a rank is missing. Used only by the communication thread.
+  void wait_for_all(Link& link);
   // Whether ranks of this node can share memory at all.
   bool usable() const noexcept { return barrier_ != nullptr; }
 

@@ -14,7 +14,8 @@ void all_to_all(Link& link, const Subgroup& group, const Parts& parts) {
     return all[static_cast<std::size_t>(place)];
   };
   const Buffer own = part(parts.input, group.me);
-  if (own.bytes() > 0) std::memcpy(part(parts.output, group.me).data, own.data, own.bytes());
+  std::byte* const target = part(parts.output, group.me).data;
+  if (own.bytes() > 0 && target != own.data) std::memcpy(target, own.data, own.bytes());
   const int n = group.size();
   for (int distance = 1; distance < n; ++distance) {
     const int next = (group.me + distance) % n;

@@ -45,7 +45,7 @@ void broadcast_scatter(Link& link, const Subgroup& group, Buffer data, int root)
   Subgroup from_root{group.ranks, (group.me - root + n) % n};
   std::rotate(from_root.ranks.begin(), from_root.ranks.begin() + root, from_root.ranks.end());
   const int me = from_root.me;
-  const auto starts = even_chunks(data.count, n);
+  const auto starts = even_starts(data.count, n);
   const auto chunks = [&](int first, int last) {
     const std::size_t begin = starts[static_cast<std::size_t>(first)];
     return data.slice(begin, starts[static_cast<std::size_t>(last)] - begin).span();

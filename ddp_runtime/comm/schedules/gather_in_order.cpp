@@ -18,7 +18,7 @@ void all_reduce_gather_in_order(Link& link, const Subgroup& group, Buffer data, 
   const Buffer parts{scratch.data(), n * data.count, data.type};
   const auto part = [&](std::size_t place) { return parts.slice(place * data.count, data.count); };
   std::memcpy(part(static_cast<std::size_t>(group.me)).data, data.data, data.bytes());
-  gather_rounds(link, group, parts, even_chunks(parts.count, group.size()),
+  gather_rounds(link, group, parts, even_starts(parts.count, group.size()),
                 halving_rounds(group.size()));
   std::memcpy(data.data, part(0).data, data.bytes());
   for (std::size_t place = 1; place < n; ++place) reduce_into(data, part(place).span(), op);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/comm/schedules/rounds.h"
 
-#include <algorithm>
-
 #include "ddp_runtime/comm/host_reduce.h"
 
 namespace ddp::comm::schedules {
@@ -11,7 +9,7 @@ namespace {
 // `count` chunks starting at chunk `first` mod n, which may wrap around from the last chunk to
 // chunk 0. A message that wraps around has two pieces, split at the same byte at its sender and its
 // receiver.
-SplitMessage chunks(Buffer data, const std::vector<std::size_t>& starts, int first, int count) {
+SplitMessage chunks(Buffer data, const Starts& starts, int first, int count) {
   const int n = static_cast<int>(starts.size()) - 1;
   const auto piece = [&](int begin, int end) {
     const std::size_t from = starts[static_cast<std::size_t>(begin)];
@@ -40,16 +38,8 @@ Rounds halving_rounds(int n) {
   return rounds;
 }
 
-std::vector<std::size_t> even_chunks(std::size_t count, int ranks) {
-  const auto n = static_cast<std::size_t>(ranks);
-  std::vector<std::size_t> starts(n + 1);
-  for (std::size_t r = 0; r <= n; ++r) starts[r] = r * (count / n) + std::min(r, count % n);
-  return starts;
-}
-
-void reduce_rounds(Link& link, const Subgroup& group, Buffer data,
-                   const std::vector<std::size_t>& starts, const Rounds& rounds, ReduceOp op,
-                   Scratch& scratch) {
+void reduce_rounds(Link& link, const Subgroup& group, Buffer data, const Starts& starts,
+                   const Rounds& rounds, ReduceOp op, Scratch& scratch) {
   for (const Round& round : rounds) {
     const SplitMessage outgoing = chunks(data, starts, group.me + round.first, round.count);
     // The sender's block `first` arrives here as block first - skip.
@@ -63,8 +53,8 @@ void reduce_rounds(Link& link, const Subgroup& group, Buffer data,
   }
 }
 
-void gather_rounds(Link& link, const Subgroup& group, Buffer data,
-                   const std::vector<std::size_t>& starts, const Rounds& rounds) {
+void gather_rounds(Link& link, const Subgroup& group, Buffer data, const Starts& starts,
+                   const Rounds& rounds) {
   for (auto round = rounds.rbegin(); round != rounds.rend(); ++round) {
     const int last = group.me - round->first;  // last block to arrive, counted backward
     const SplitMessage incoming = chunks(data, starts, last - round->count + 1, round->count);

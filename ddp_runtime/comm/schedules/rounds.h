@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/buffer.h"
+#include "ddp_runtime/comm/cut.h"
 #include "ddp_runtime/comm/link.h"
 #include "ddp_runtime/comm/schedules/schedules.h"
 
@@ -42,17 +43,12 @@ using Rounds = std::vector<Round>;
 Rounds ring_rounds(int n);
 Rounds halving_rounds(int n);
 
-// Where each chunk begins, in elements, and one past the end: n + 1 entries. Chunks differ by at
-// most one element.
-std::vector<std::size_t> even_chunks(std::size_t count, int ranks);
-
 // Both work in place on `data`, whose chunks begin at `starts`. After reduce_rounds, the chunk at
 // this rank's place in the group is complete and the other chunks hold partial sums; gather_rounds
 // continues from this state.
-void reduce_rounds(Link& link, const Subgroup& group, Buffer data,
-                   const std::vector<std::size_t>& starts, const Rounds& rounds, ReduceOp op,
-                   Scratch& scratch);
-void gather_rounds(Link& link, const Subgroup& group, Buffer data,
-                   const std::vector<std::size_t>& starts, const Rounds& rounds);
+void reduce_rounds(Link& link, const Subgroup& group, Buffer data, const Starts& starts,
+                   const Rounds& rounds, ReduceOp op, Scratch& scratch);
+void gather_rounds(Link& link, const Subgroup& group, Buffer data, const Starts& starts,
+                   const Rounds& rounds);
 
 }  // namespace ddp::comm::schedules

@@ -9,7 +9,8 @@
 //   all_reduce, ring          2 (n - 1)        2 S (n - 1) / n       (the least possible)
 //   in order, chain           2 (n - 1)        2 S
 //   in order, gather          log2 n           S (n - 1)
-//   reduce_scatter, all_gather: half of all_reduce by halving or ring; S is the whole
+//   reduce_to_parts, gather_parts: half of all_reduce by halving or ring; S is the whole
+//   reduce_to_parts_in_order  n - 1            S (n - 1) / n
 //   broadcast, tree           log2 n           at most S log2 n, at the root
 //   broadcast, chain          n - 1 + S / seg  S
 //   broadcast, scatter        2 log2 n         at most 2 S (n - 1) / n
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/buffer.h"
+#include "ddp_runtime/comm/cut.h"
 #include "ddp_runtime/comm/link.h"
 #include "ddp_runtime/comm/parts.h"
 #include "ddp_runtime/comm/subgroup.h"
@@ -40,10 +42,15 @@ void all_reduce(Link& link, const Subgroup& group, Buffer data, ReduceOp op, Scr
 // bitwise equal.
 void all_reduce_in_order(Link& link, const Subgroup& group, Buffer data, ReduceOp op,
                          Scratch& scratch, const CostModel& model);
-void reduce_scatter(Link& link, const Subgroup& group, Buffer input, Buffer output, ReduceOp op,
-                    Scratch& scratch, const CostModel& model);
-void all_gather(Link& link, const Subgroup& group, Buffer input, Buffer output,
-                const CostModel& model);
+// In place: this rank's part gets the sums, which have the bits of all_reduce of the same data; the
+// other parts are undefined afterwards. See schedules/parts.cpp.
+void reduce_to_parts(Link& link, const Subgroup& group, Buffer data, const Starts& starts,
+                     ReduceOp op, Scratch& scratch, const CostModel& model);
+void reduce_to_parts_in_order(Link& link, const Subgroup& group, Buffer data, const Starts& starts,
+                              ReduceOp op, Scratch& scratch);
+// In place: every rank gets the other ranks' parts.
+void gather_parts(Link& link, const Subgroup& group, Buffer data, const Starts& starts,
+                  const CostModel& model);
 void broadcast(Link& link, const Subgroup& group, Buffer data, int root, const CostModel& model);
 void all_to_all(Link& link, const Subgroup& group, const Parts& parts);
 void barrier(Link& link, const Subgroup& group);

@@ -26,7 +26,7 @@ std::vector<T> gather_values(Link& link, const Subgroup& group, const T& mine) {
   all[static_cast<std::size_t>(group.me)] = mine;
   const Buffer bytes{reinterpret_cast<std::byte*>(all.data()), all.size() * sizeof(T),
                      ElementType::u8};
-  gather_rounds(link, group, bytes, even_chunks(bytes.count, group.size()),
+  gather_rounds(link, group, bytes, even_starts(bytes.count, group.size()),
                 halving_rounds(group.size()));
   return all;
 }

@@ -8,6 +8,7 @@
 //        comm_ranks parts SECONDS DIRECTORY        consecutive all-reduces in two groups, of the
 //        even
 //                                                  and of the odd ranks, in memory from allocate()
+//        comm_ranks shards SECONDS DIRECTORY       the same with reduce-scatters and all-gathers
 //        comm_ranks circle 0 DIRECTORY             each rank waits in a group with the next one
 // COMM_RANKS_TIMEOUT=SECONDS: the timeout for each wait.
 #include <fmt/format.h>
@@ -75,7 +76,7 @@ void all_to_all(World& world, std::size_t bytes) {
 }
 
 // The even ranks add more numbers than the odd ones, so that mixed messages would be noticed.
-void in_parts(World& world, double seconds) {
+void in_parts(World& world, double seconds, bool in_shards) {
   auto& part = *world.group().split(world.rank() % 2, 0, world.rank() % 2 == 0 ? "even" : "odd");
   const std::size_t count = world.rank() % 2 == 0 ? 30000 : 10000;
   const auto memory = part.allocate(count * sizeof(float));
@@ -85,7 +86,13 @@ void in_parts(World& world, double seconds) {
   const auto start = std::chrono::steady_clock::now();
   for (std::int64_t go_on = 1; go_on == 1;) {
     std::fill(values.begin(), values.end(), world.rank());
-    part.all_reduce(ddp::comm::buffer_of(values), ddp::comm::ReduceOp::sum, "values").wait();
+    const auto data = ddp::comm::buffer_of(values);
+    if (in_shards) {
+      part.reduce_scatter(data, ddp::comm::Cut(), ddp::comm::ReduceOp::sum, "values").wait();
+      part.all_gather(data, ddp::comm::Cut(), "values").wait();
+    } else {
+      part.all_reduce(data, ddp::comm::ReduceOp::sum, "values").wait();
+    }
     if (values.front() != expected || values.back() != expected) {
       throw std::runtime_error(fmt::format("the sum is {}", values.front()));
     }
@@ -124,8 +131,8 @@ int main(int argc, char** argv) {
     if (what == "all-to-all") return all_to_all(world, static_cast<std::size_t>(number));
     if (what == "throw-42" && world.rank() == 1) throw 42;
     if (what == "circle") return in_a_circle(world);
-    if (what == "parts") {
-      in_parts(world, number);
+    if (what == "parts" || what == "shards") {
+      in_parts(world, number, what == "shards");
     } else {
       barriers(world, what == "barriers" ? number : 60);
     }

@@ -180,6 +180,88 @@ INSTANTIATE_TEST_SUITE_P(
                     Placement{"ThreeNodes", {0, 0, 1, 1, 2, 2}}),
     [](const auto& shape) { return shape.param.name; });
 
+// Parts of different sizes, of which one is empty.
+Cut odd_cut(std::size_t count, int ranks) {
+  Cut cut{std::vector<std::size_t>(static_cast<std::size_t>(ranks), 0)};
+  std::size_t left = count;
+  for (std::size_t r = 1; r + 1 < cut.sizes.size(); ++r) {
+    cut.sizes[r] = left / 3;
+    left -= cut.sizes[r];
+  }
+  cut.sizes.back() = left;
+  return cut;
+}
+
+TEST_P(NodeAllReduce, PartsHaveItsBits) {
+  const Placement& p = GetParam();
+  const auto ranks = static_cast<int>(p.node_of.size());
+  for (const bool in_order : {false, true}) {
+    run_ranks(
+        ranks,
+        [&](Group& group) {
+          constexpr std::size_t kMost = 20000;
+          const auto memory = group.allocate(kMost * sizeof(float));
+          auto* const data = reinterpret_cast<float*>(memory.get());
+          const auto fill = [&](std::size_t count) {
+            for (std::size_t i = 0; i < count; ++i) data[i] = value(group.rank(), i);
+          };
+          for (const std::size_t count : {1UL, 15UL, 1000UL, kMost}) {
+            const Buffer all = buffer_of(std::span(data, count));
+            fill(count);
+            group.all_reduce(all, ReduceOp::sum).wait();
+            const std::vector<float> expected(data, data + count);
+            for (const Cut& cut : {Cut(), odd_cut(count, ranks)}) {
+              fill(count);
+              group.reduce_scatter(all, cut, ReduceOp::sum).wait();
+              const Starts starts = starts_of(cut, count, ranks);
+              const auto r = static_cast<std::size_t>(group.rank());
+              for (std::size_t i = starts[r]; i < starts[r + 1]; ++i) {
+                ASSERT_EQ(data[i], expected[i]) << i << " of rank " << group.rank();
+              }
+              group.all_gather(all, cut).wait();
+              ASSERT_EQ(std::vector<float>(data, data + count), expected);
+            }
+          }
+        },
+        {.limits = {.segment_bytes = 256, .window = 3, .timeout = 20s}, .in_rank_order = in_order},
+        [&](int rank) { return p.node_of[static_cast<std::size_t>(rank)]; });
+  }
+}
+
+// Another rank may write to its memory as soon as its own call is done.
+TEST_P(NodeAllReduce, PartsAreReadBeforeOtherRanksContinue) {
+  const Placement& p = GetParam();
+  const auto ranks = static_cast<int>(p.node_of.size());
+  run_ranks(
+      ranks,
+      [&](Group& group) {
+        constexpr std::size_t kCount = 5000;
+        const auto memory = group.allocate(kCount * sizeof(float));
+        auto* const data = reinterpret_cast<float*>(memory.get());
+        const Buffer all = buffer_of(std::span(data, kCount));
+        const Starts starts = even_starts(kCount, ranks);
+        const auto r = static_cast<std::size_t>(group.rank());
+        for (int round = 1; round <= 30; ++round) {
+          const auto mine = static_cast<float>(round);
+          std::fill_n(data, kCount, mine);
+          group.reduce_scatter(all, Cut(), ReduceOp::sum).wait();
+          for (std::size_t i = starts[r]; i < starts[r + 1]; ++i) {
+            ASSERT_EQ(data[i], mine * static_cast<float>(ranks));
+          }
+          std::fill_n(data, kCount, -1.0F);
+          std::fill(data + starts[r], data + starts[r + 1], static_cast<float>(group.rank()));
+          group.all_gather(all, Cut()).wait();
+          for (int owner = 0; owner < ranks; ++owner) {
+            const auto o = static_cast<std::size_t>(owner);
+            for (std::size_t i = starts[o]; i < starts[o + 1]; ++i) {
+              ASSERT_EQ(data[i], static_cast<float>(owner));
+            }
+          }
+        }
+      },
+      {}, [&](int rank) { return p.node_of[static_cast<std::size_t>(rank)]; });
+}
+
 // Memory that does not come from allocate(), or only partly does, takes a different code path with
 // the same result.
 TEST(NodeAllReduceMemory, AnyBufferWorks) {

@@ -55,6 +55,14 @@ class LateGroup final : public comm::Group {
                         std::shared_ptr<const void> keep) override {
     return group_.all_gather(input, output, std::move(label), std::move(keep));
   }
+  comm::Work reduce_scatter(comm::Buffer data, comm::Cut cut, comm::ReduceOp op, std::string label,
+                            std::shared_ptr<const void> keep) override {
+    return group_.reduce_scatter(data, std::move(cut), op, std::move(label), std::move(keep));
+  }
+  comm::Work all_gather(comm::Buffer data, comm::Cut cut, std::string label,
+                        std::shared_ptr<const void> keep) override {
+    return group_.all_gather(data, std::move(cut), std::move(label), std::move(keep));
+  }
   comm::Work all_to_all(comm::Buffer input, comm::Buffer output, comm::PartSizes parts,
                         std::string label, std::shared_ptr<const void> keep) override {
     return group_.all_to_all(input, output, std::move(parts), std::move(label), std::move(keep));

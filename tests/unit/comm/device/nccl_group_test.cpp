@@ -105,6 +105,31 @@ TEST_F(NcclGroupTest, ReduceScatterAllGatherAndBroadcast) {
   EXPECT_THAT(errors, Each(""));
 }
 
+TEST_F(NcclGroupTest, ReduceScatterAndAllGatherInPlace) {
+  const auto errors = run_gpu_ranks(3, [](GpuRank r) {
+    const auto memory = r.group.allocate(6 * sizeof(float));
+    const Buffer six = on_stream(memory.get(), 6, ElementType::f32, r.stream);
+    for (const Cut& cut : {Cut(), Cut{{3, 0, 3}}}) {
+      const Starts starts = starts_of(cut, 6, 3);
+      const Buffer mine = part_of(six, starts, r.rank);
+      write(six, counted(6, static_cast<float>(r.rank)));
+      r.group.reduce_scatter(six, cut, ReduceOp::sum).wait();
+      const auto sums = read<float>(mine, r.stream);
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        const auto index = starts[static_cast<std::size_t>(r.rank)] + i;
+        EXPECT_EQ(sums[i], static_cast<float>(3 + 3 * index)) << index;
+      }
+      write(six, std::vector<float>(6, -1));
+      if (mine.count > 0) write(mine, std::vector<float>(mine.count, static_cast<float>(r.rank)));
+      r.group.all_gather(six, cut).wait();
+      EXPECT_THAT(read<float>(six, r.stream), cut.sizes.empty() ? ElementsAre(0, 0, 1, 1, 2, 2)
+                                                                : ElementsAre(0, 0, 0, 2, 2, 2));
+    }
+    EXPECT_THROW(r.group.all_gather(six, Cut{{1, 2}}), std::invalid_argument);
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
 TEST_F(NcclGroupTest, ManyCollectivesInFlight) {
   const auto errors = run_gpu_ranks(4, [](GpuRank r) {
     std::vector<std::shared_ptr<std::byte>> memory;

@@ -52,6 +52,28 @@ void compare_all_gather(const GpuRank& r, std::size_t count) {
   EXPECT_TRUE(same_bits(read<float>(output.buffer, r.stream), all));
 }
 
+void compare_parts_in_place(const GpuRank& r, std::size_t count) {
+  Cut cut{std::vector<std::size_t>(static_cast<std::size_t>(r.group.size()), 0)};
+  cut.sizes.back() = count - count / 3;
+  cut.sizes.front() += count / 3;
+  for (const Cut& c : {Cut(), cut}) {
+    const Starts starts = starts_of(c, count, r.group.size());
+    const auto first = static_cast<std::ptrdiff_t>(starts[static_cast<std::size_t>(r.rank)]);
+    auto values = noise(count, 40 + r.rank);
+    const OnGpu data(r, count);
+    write(data.buffer, values);
+    r.group.reduce_scatter(data.buffer, c, ReduceOp::sum).wait();
+    r.host.reduce_scatter(buffer_of(std::span(values)), c, ReduceOp::sum).wait();
+    const Buffer mine = part_of(data.buffer, starts, r.rank);
+    const auto size = static_cast<std::ptrdiff_t>(mine.count);
+    const std::vector<float> expected(values.begin() + first, values.begin() + first + size);
+    EXPECT_TRUE(same_bits(read<float>(mine, r.stream), expected));
+    r.group.all_gather(data.buffer, c).wait();
+    r.host.all_gather(buffer_of(std::span(values)), c).wait();
+    EXPECT_TRUE(same_bits(read<float>(data.buffer, r.stream), values));
+  }
+}
+
 void compare_broadcast(const GpuRank& r, std::size_t count, int root) {
   const OnGpu data(r, count);
   write(data.buffer, noise(count, 30 + r.rank));
@@ -80,6 +102,7 @@ void compare_collectives(const GpuRank& r, std::size_t count) {
   }
   compare_reduce_scatter(r, count);
   compare_all_gather(r, count);
+  compare_parts_in_place(r, count);
   for (int root = 0; root < r.group.size(); ++root) compare_broadcast(r, count, root);
 }
 
