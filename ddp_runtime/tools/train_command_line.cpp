@@ -223,8 +223,8 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
                  "the best in best/ of --checkpoint-dir, the others in next-best/")
       ->expected(0, 1);
   app.add_option("--best-metric", t.checkpoint.best_metric,
-                 "The value of an evaluation that decides which is better for --keep-best: loss "
-                 "(lower) or accuracy (higher)")
+                 "The value of an evaluation that decides which is better for --keep-best and "
+                 "--patience: loss (lower) or accuracy (higher)")
       ->capture_default_str();
   app.add_option("--after-save", t.checkpoint.after_save,
                  "Shell command that rank 0 runs in the background after each checkpoint, for "

@@ -61,13 +61,6 @@ bool is_of_another_run(const ckpt::Manifest& manifest, const std::string& lineag
 
 }  // namespace
 
-BestMetric parse_best_metric(const std::string& name) {
-  if (name == "loss") return BestMetric::loss;
-  if (name == "accuracy") return BestMetric::accuracy;
-  throw UsageError(fmt::format(
-      "unknown metric '{}' of the best checkpoint (--best-metric); use loss or accuracy", name));
-}
-
 std::optional<double> cost_of(const Evaluation& evaluation, BestMetric metric) {
   return finite(metric == BestMetric::loss ? evaluation.loss : -evaluation.accuracy);
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/train/best_metric.h"
 #include "ddp_runtime/train/directory_claim.h"
 #include "ddp_runtime/train/evaluation_result.h"
 #include "ddp_runtime/train/run_log.h"
@@ -23,12 +24,6 @@
 #include "hdf5_ckpt/owner_tag.h"
 
 namespace ddp::train {
-
-// The value of an evaluation that decides which checkpoint is better.
-enum class BestMetric : std::uint8_t { loss, accuracy };
-
-// Throws UsageError listing the valid values.
-BestMetric parse_best_metric(const std::string& name);
 
 // A kept checkpoint. Lower costs are better; nullopt if the checkpoint has no value of the metric.
 struct BestEntry {

@@ -38,7 +38,7 @@ struct EpochEvent {
 struct EvaluationEvent {
   std::int64_t step = 0;
   Evaluation evaluation;
-  bool best = false;  // the loss is lower than after all earlier epochs
+  bool best = false;  // better, by best_metric, than after all earlier epochs
 };
 
 // A checkpoint is durable. With saves in the background, this is some steps after its step.

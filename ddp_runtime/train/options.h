@@ -41,7 +41,8 @@ struct CheckpointOptions {
   // Number of checkpoints with the best evaluations to keep as well: the best in `directory`/best,
   // the others in `directory`/next-best.
   std::int64_t keep_best = 0;
-  std::string best_metric = "loss";  // loss (lower is better) | accuracy (higher is better)
+  // Decides which evaluation is better, also for patience: loss (lower) or accuracy (higher).
+  std::string best_metric = "loss";
   // A command for /bin/sh on rank 0 after each checkpoint in `directory`, in the background; empty:
   // none. See after_save.h.
   std::string after_save;

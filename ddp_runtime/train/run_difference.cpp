@@ -78,6 +78,7 @@ nlohmann::json shared_settings(const TrainOptions& options) {
                    {"channels_last", options.channels_last},
                    {"graph", graph_mode_name(options.graph.mode)},
                    {"patience", options.patience},
+                   {"best_metric", options.checkpoint.best_metric},
                    {"dry_run", options.dry_run},
                    {"log_every", options.log_every_steps},
                    {"allow_unused", options.parallel.allow_unused},
@@ -95,7 +96,6 @@ nlohmann::json shared_settings(const TrainOptions& options) {
                      {"keep_every_steps", options.checkpoint.keep_every_steps},
                      {"keep_every_epochs", options.checkpoint.keep_every_epochs},
                      {"keep_best", options.checkpoint.keep_best},
-                     {"best_metric", options.checkpoint.best_metric},
                      {"after_save", !options.checkpoint.after_save.empty()},
                      {"resume", options.checkpoint.resume}});
   }

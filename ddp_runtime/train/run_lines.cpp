@@ -30,9 +30,12 @@ std::string stopped_by_callback_line(std::int64_t epoch) {
   return fmt::format("stopped early: a callback asked for it after epoch {}", epoch);
 }
 
-std::string no_better_line(double best_loss, std::int64_t epochs) {
-  return fmt::format("stopped early: no better evaluation than {:.4f} for {} epochs", best_loss,
-                     epochs);
+std::string no_better_line(const BestValue& best, BestMetric metric) {
+  const double cost = best.cost.value_or(0);
+  const auto value = metric == BestMetric::loss ? fmt::format("loss {:.4f}", cost)
+                                                : fmt::format("accuracy {:.4f}", -cost);
+  return fmt::format("stopped early: no better evaluation than {} for {} epochs", value,
+                     best.epochs_since);
 }
 
 std::string nothing_to_do_line(std::int64_t step, bool stopped_early, const Evaluation* evaluation,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "ddp_runtime/train/best_evaluation.h"
 #include "ddp_runtime/train/evaluation_result.h"
 #include "ddp_runtime/train/progress.h"
 
@@ -19,10 +20,10 @@ std::string evaluation_text(const Evaluation& evaluation, const char* between);
 std::string epoch_line(const ProgressPoint& point, double train_loss, const Evaluation* evaluation,
                        const std::string& share_done);
 
-// Why training ended before its last step: a callback asked for it, or the evaluations did not
-// become better than `best_loss` for `epochs`.
+// Why training ended before its last step: a callback asked for it, or no evaluation was better
+// than the best one for some epochs.
 std::string stopped_by_callback_line(std::int64_t epoch);
-std::string no_better_line(double best_loss, std::int64_t epochs);
+std::string no_better_line(const BestValue& best, BestMetric metric);
 
 // For a run that had finished before this job. `evaluation`: null without one.
 std::string nothing_to_do_line(std::int64_t step, bool stopped_early, const Evaluation* evaluation,

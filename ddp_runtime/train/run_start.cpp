@@ -100,8 +100,8 @@ void require_report_directory(comm::Group& group, const std::filesystem::path& d
 }
 
 void require_evaluation(const TrainTask& task, const TrainOptions& options) {
-  if (options.checkpoint.keep_best > 0 && options.checkpoint.best_metric == "accuracy" &&
-      task.loss) {
+  if ((options.checkpoint.keep_best > 0 || options.patience > 0) &&
+      options.checkpoint.best_metric == "accuracy" && task.loss) {
     throw UsageError("best_metric accuracy needs the default loss: a custom one has no accuracy");
   }
   const auto* const data = task.data.evaluation.get();

@@ -47,6 +47,7 @@ TrainingRun::TrainingRun(comm::Group& group, TrainTask task, TrainOptions option
       task_(std::move(task)),
       subject_(describe_subject(task_)),
       options_(same_on_all_ranks(group, subject_, std::move(options))),
+      metric_(parse_best_metric(options_.checkpoint.best_metric)),
       graph_(plan_graph(device_of(task_.module), graph_task_of(task_, group.size()), options_)),
       objective_(objective_of(task_, options_)),
       stream_(stream_for(graph_, device_of(task_.module))),
@@ -150,7 +151,7 @@ void TrainingRun::end_agreement(bool last_of_epoch) {
 
 bool TrainingRun::should_continue() const {
   return interrupted_.empty() && !callbacks_.stop_wanted() && position_.epoch < epochs_ &&
-         position_.step < last_step() && !position_.best.exhausted(options_.patience);
+         position_.step < last_step() && !best().exhausted(options_.patience);
 }
 
 RunResult TrainingRun::fit() {
@@ -214,7 +215,7 @@ std::unique_ptr<RunReporter> TrainingRun::make_reporter() {
 
 RunOutcome TrainingRun::outcome_so_far() const {
   return {position_.step - first_step_, epoch_loss_, std::nullopt, std::nullopt,
-          position_.best.loss};
+          position_.best.loss.cost};
 }
 
 // Keeps the newest row, because the progress display shows it.
@@ -355,7 +356,7 @@ void TrainingRun::end_epoch() {
   progress_->log(epoch_line(point, epoch_loss_, evaluation_or_null(),
                             share_done_text(point, progress_->seconds_left(point))));
   if (evaluates()) {
-    const bool best = position_.best.record(evaluation_.loss);
+    const bool best = position_.best.record(evaluation_, metric_);
     callbacks_.after_evaluation({position_.step, evaluation_, best});
   }
   callbacks_.after_epoch({position_.epoch, position_.step, epoch_loss_});
@@ -464,7 +465,7 @@ RunResult TrainingRun::finish_without_steps() {
     checkpointer_.remove_local_saves(position_.step);
   }
   auto ended = result_so_far();
-  ended.stopped_early = position_.best.exhausted(options_.patience);
+  ended.stopped_early = best().exhausted(options_.patience);
   ended.parameters_crc32c = parameters_crc32c(named_parameters(task_.module));
   progress_->log(nothing_to_do_line(position_.step, ended.stopped_early, evaluation_or_null(),
                                     ended.parameters_crc32c));
@@ -480,11 +481,11 @@ RunResult TrainingRun::finish() {
   // A run that must stop within an epoch keeps its last steps, too.
   if (checkpointing_enabled()) save_last();
   auto ended = result_so_far();
-  ended.stopped_early = callbacks_.stop_wanted() || position_.best.exhausted(options_.patience);
+  ended.stopped_early = callbacks_.stop_wanted() || best().exhausted(options_.patience);
   if (callbacks_.stop_wanted()) {
     progress_->log(stopped_by_callback_line(position_.epoch));
   } else if (ended.stopped_early) {
-    progress_->log(no_better_line(position_.best.loss.value_or(0), position_.best.epochs_since));
+    progress_->log(no_better_line(best(), metric_));
   }
   progress_.reset();
   ended.parameters_crc32c = parameters_crc32c(named_parameters(task_.module));

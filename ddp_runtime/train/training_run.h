@@ -76,6 +76,7 @@ class TrainingRun {
   void begin_agreement();
   void end_agreement(bool last_of_epoch);
   bool should_continue() const;
+  const BestValue& best() const noexcept { return position_.best.by(metric_); }
   RunResult finish_interrupted();
   std::int64_t planned_steps() const;
   std::int64_t last_step() const;
@@ -85,6 +86,7 @@ class TrainingRun {
   TrainTask task_;
   nlohmann::json subject_;  // model and data, by name
   TrainOptions options_;
+  BestMetric metric_;
   profile::StepRecorder recorder_;
   GraphPlan graph_;
   Objective objective_;

@@ -20,6 +20,15 @@
 namespace ddp::train {
 namespace {
 
+nlohmann::json value_or_null(const std::optional<double>& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
+}
+
+std::optional<double> value_in(const nlohmann::json& object, const char* name) {
+  if (!object.contains(name) || object.at(name).is_null()) return std::nullopt;
+  return object.at(name).get<double>();
+}
+
 std::string type_name(torch::Device device) {
   return c10::DeviceTypeName(device.type(), /*lower_case=*/true);
 }
@@ -96,13 +105,15 @@ nlohmann::json Position::to_json() const {
           {"step", step},
           {"loss_sum", loss_sum},
           {"loss_steps", loss_steps},
-          {"best_loss", best.loss ? nlohmann::json(*best.loss) : nlohmann::json(nullptr)},
-          {"epochs_since_best", best.epochs_since},
+          {"best_loss", value_or_null(best.loss.cost)},
+          {"epochs_since_best", best.loss.epochs_since},
+          {"best_accuracy_cost", value_or_null(best.accuracy.cost)},
+          {"epochs_since_best_accuracy", best.accuracy.epochs_since},
           {"loss_scale", loss_scale.scale},
           {"updates_since_scale_change", loss_scale.updates_since_change}};
 }
 
-// Checkpoints of the first release do not have the best evaluation and the loss scale.
+// Old checkpoints do not have the best evaluations and the loss scale.
 Position Position::from_json(const nlohmann::json& json) {
   try {
     Position p;
@@ -111,10 +122,9 @@ Position Position::from_json(const nlohmann::json& json) {
     p.step = json.at("step").get<std::int64_t>();
     p.loss_sum = json.at("loss_sum").get<double>();
     p.loss_steps = json.at("loss_steps").get<std::int64_t>();
-    if (json.contains("best_loss") && !json.at("best_loss").is_null()) {
-      p.best.loss = json.at("best_loss").get<double>();
-    }
-    p.best.epochs_since = json.value("epochs_since_best", std::int64_t{0});
+    p.best.loss = {value_in(json, "best_loss"), json.value("epochs_since_best", std::int64_t{0})};
+    p.best.accuracy = {value_in(json, "best_accuracy_cost"),
+                       json.value("epochs_since_best_accuracy", std::int64_t{0})};
     p.loss_scale.scale = json.value("loss_scale", 0.0F);
     p.loss_scale.updates_since_change = json.value("updates_since_scale_change", std::int64_t{0});
     return p;

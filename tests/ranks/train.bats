@@ -127,7 +127,7 @@ PY
   refused 2 "--keep-every takes a number of steps, or of epochs such as 5epochs, not '5min'" --checkpoint-dir ck --keep-every 5min
   refused 2 "--keep-every needs a --checkpoint-dir" --keep-every 5
   refused 2 "--keep-best takes a number from 0 to 1000, not 'all'" --checkpoint-dir ck --keep-best all
-  refused 2 "unknown metric 'f1' of the best checkpoint (--best-metric); use loss or accuracy" --checkpoint-dir ck --best-metric f1
+  refused 2 "unknown metric 'f1' of the best evaluation (--best-metric); use loss or accuracy" --checkpoint-dir ck --best-metric f1
   refused 2 "--after-save needs a --checkpoint-dir" --after-save true
   refused 2 "--after-save-limit takes a time such as 90s, 10min or 1h, not '5'" --after-save-limit 5
   refused 2 "--epochs: '0' is not a number from 1 to 1000000000" --epochs 0

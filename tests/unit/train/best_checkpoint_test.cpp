@@ -33,7 +33,7 @@ TEST(BestMetric, LowerLossAndHigherAccuracyAreBetter) {
   EXPECT_EQ(evaluation_to_json(custom), nlohmann::json::object());
   EXPECT_EQ(parse_best_metric("accuracy"), BestMetric::accuracy);
   EXPECT_EQ(error_of([] { parse_best_metric("f1"); }),
-            "unknown metric 'f1' of the best checkpoint (--best-metric); use loss or accuracy");
+            "unknown metric 'f1' of the best evaluation (--best-metric); use loss or accuracy");
 }
 
 TEST(BestMetric, OldCheckpointsHaveTheBestLossInTheirPosition) {

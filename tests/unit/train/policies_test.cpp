@@ -264,6 +264,24 @@ TEST_F(Policies, StopsEarlyAndKeepsTheBest) {
   EXPECT_EQ(again.parameters_crc32c, first.parameters_crc32c);
 }
 
+// All samples have the right class soon, but the loss falls until the end.
+TEST_F(Policies, PatienceFollowsTheChosenMetric) {
+  TrainOptions o;
+  o.batch = 32;
+  o.epochs = 20;
+  o.patience = 3;
+  o.optimizer.learning_rate = 0.3;
+  o.checkpoint.directory = dir_;
+  o.checkpoint.best_metric = "accuracy";
+  const auto first = run(2, o);
+  EXPECT_TRUE(first.stopped_early);
+  EXPECT_LT(first.step, 20);
+  EXPECT_THAT(said_, HasSubstr("stopped early: no better evaluation than accuracy 1.0000 for 3"));
+  EXPECT_EQ(run(2, o).step, first.step) << "a resumed run has nothing left to do";
+  o.checkpoint.best_metric = "loss";
+  EXPECT_FALSE(run(2, o).stopped_early);
+}
+
 TEST_F(Policies, DryRunDoesOneStepAndWritesNothing) {
   TrainOptions o;
   o.batch = 4;
@@ -299,9 +317,9 @@ TEST_F(Policies, EverySampleIsUsedOnceIfTheWorldSizeChangesInAnEpoch) {
 }
 
 TEST(BestEvaluation, CountsEvaluationsSinceTheBest) {
-  BestEvaluation best;
+  BestValue best;
   EXPECT_FALSE(best.record(std::numeric_limits<double>::quiet_NaN()));
-  EXPECT_FALSE(best.loss.has_value());
+  EXPECT_FALSE(best.cost.has_value());
   EXPECT_TRUE(best.record(2));
   EXPECT_EQ(best.epochs_since, 0);
   EXPECT_FALSE(best.record(2)) << "an equal value is not better";
@@ -311,6 +329,18 @@ TEST(BestEvaluation, CountsEvaluationsSinceTheBest) {
   EXPECT_FALSE(best.exhausted(0));
   EXPECT_TRUE(best.record(1));
   EXPECT_FALSE(best.exhausted(2));
+}
+
+TEST(BestEvaluation, KeepsTheBestOfEachMetric) {
+  BestEvaluation best;
+  EXPECT_TRUE(best.record({.loss = 1, .accuracy = 0.5}, BestMetric::accuracy));
+  EXPECT_FALSE(best.record({.loss = 0.9, .accuracy = 0.4}, BestMetric::accuracy));
+  EXPECT_TRUE(best.record({.loss = 2, .accuracy = 0.6}, BestMetric::accuracy));
+  EXPECT_FALSE(best.record({.loss = 2, .accuracy = 0.7}, BestMetric::loss));
+  EXPECT_EQ(best.by(BestMetric::loss).cost, 0.9);
+  EXPECT_EQ(best.by(BestMetric::loss).epochs_since, 2);
+  EXPECT_EQ(best.by(BestMetric::accuracy).cost, -0.7);
+  EXPECT_EQ(best.by(BestMetric::accuracy).epochs_since, 0);
 }
 
 TEST(RunTable, ShowsTheOptions) {
