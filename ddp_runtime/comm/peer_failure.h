@@ -31,26 +31,18 @@ class BrokenCollective : public RuntimeError {
 // print it.
 class PeerFailure : public RuntimeError {
  public:
-  // `speaker`: the rank that prints the failure of a lost rank; -1 if it is not known.
-  PeerFailure(int rank, const std::string& text, bool lost, bool is_usage_error = false,
-              int speaker = -1)
-      : RuntimeError(text),
-        rank_(rank),
-        lost_(lost),
-        users_mistake_(is_usage_error),
-        speaker_(speaker) {}
+  PeerFailure(int rank, const std::string& text, bool lost, bool is_usage_error = false)
+      : RuntimeError(text), rank_(rank), lost_(lost), users_mistake_(is_usage_error) {}
 
   int rank() const noexcept { return rank_; }
   bool lost() const noexcept { return lost_; }
   // Whether it was a UsageError on that rank.
   bool is_usage_error() const noexcept { return users_mistake_; }
-  int speaker() const noexcept { return speaker_; }
 
  private:
   int rank_;
   bool lost_;
   bool users_mistake_;
-  int speaker_;
 };
 
 }  // namespace ddp

@@ -137,7 +137,7 @@ Backend parse_backend(const std::string& name) {
   throw UsageError(fmt::format("unknown backend '{}'; use auto, mpi or nccl", name));
 }
 
-World::World(const WorldOptions& options)
+World::World(const WorldOptions& options, const OnFailure& on_failure)
     : silence_(options.liveness.silence), failures_(std::make_unique<FailureState>()) {
   make_start_checks();
   raise_descriptor_limit();
@@ -169,12 +169,12 @@ World::World(const WorldOptions& options)
                        }});
     if (options.gpus || options.backend == Backend::nccl) open_gpus(options);
   } catch (...) {
-    // NCCL's error may be an echo of another rank's failure.
-    const auto cause = errors_ && failures_->failed() ? verdict() : std::nullopt;
+    if (errors_ && failures_->failed() && on_failure) {
+      // NCCL's error may be an echo of another rank's failure.
+      on_failure(*this, verdict().value_or(*failures_->failure()));
+    }
     if (failures_->failed() && mpi_) mpi_->abandon();
-    if (!cause) throw;
-    throw PeerFailure(cause->rank, cause->text, cause->lost, cause->is_usage_error,
-                      speaker_for(cause->rank));
+    throw;
   }
 }
 
@@ -202,6 +202,7 @@ void World::open_gpus(const WorldOptions& options) {
 void World::finish() {
   finished_ = true;
   staged_.reset();  // finishes collectives, in which other ranks may need this one
+  if (nccl_) nccl_->wait_until_idle();
   failures_->throw_if_failed();
   group_->barrier("end of the job").wait();  // no rank exits while another still needs it
 }
@@ -292,9 +293,7 @@ int end_after_error(const std::string& program, World& world, const std::string&
                    {.rank = world.rank(), .text = text, .is_usage_error = is_usage_error});
 }
 
-int run_body(const std::string& program, const WorldOptions& options,
-             const std::function<void(World&)>& body) {
-  World world(options);
+int run_in(World& world, const std::string& program, const std::function<void(World&)>& body) {
   try {
     body(world);
     world.finish();
@@ -316,15 +315,18 @@ int run_body(const std::string& program, const WorldOptions& options,
   }
 }
 
-// A failure before the world existed.
-int end_before_world(const std::string& program, const PeerFailure& failure) {
-  const int rank = rank_from_environment();
-  if (failure.lost() && failure.speaker() == rank) {
-    fmt::print(stderr, "{}: {}\n", program, failure.what());
-  } else if (failure.rank() == rank || (failure.lost() && failure.speaker() < 0)) {
-    print_failure(program, rank, 2, failure.what());
+int run_body(const std::string& program, const WorldOptions& options,
+             const std::function<void(World&)>& body) {
+  std::optional<int> ended;
+  try {
+    World world(options, [&](World& opening, const Failure& failure) {
+      ended = end_after(program, opening, failure);
+    });
+    return run_in(world, program, body);
+  } catch (const std::exception&) {
+    if (ended) return *ended;
+    throw;
   }
-  return failure.is_usage_error() ? 2 : 1;
 }
 
 }  // namespace
@@ -334,7 +336,9 @@ int run(const std::string& program, const WorldOptions& options,
   try {
     return run_body(program, options, body);
   } catch (const PeerFailure& failure) {
-    return end_before_world(program, failure);
+    const int rank = rank_from_environment();
+    if (failure.lost() || failure.rank() == rank) print_failure(program, rank, 2, failure.what());
+    return failure.is_usage_error() ? 2 : 1;
   } catch (const UsageError& error) {
     if (rank_from_environment() == 0) print_failure(program, 0, 1, error.what());
     let_rank_0_report();
@@ -348,9 +352,11 @@ int run(const std::string& program, const WorldOptions& options,
   }
 }
 
+// SLURM_PROCID comes behind those of MPI, because the ranks of an mpirun in a batch script inherit
+// that of the script.
 int rank_from_environment() noexcept {
   for (const char* name :
-       {"SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK"}) {
+       {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"}) {
     if (const auto rank = integer_from_environment(name)) return *rank;
   }
   return 0;

@@ -59,7 +59,11 @@ class World {
   // Throws UsageError if the launcher and MPI disagree on the number of processes, and PeerFailure
   // if a rank cannot connect to rank 0 or is lost meanwhile. See start_nccl() and StagedGroup for
   // errors of GPUs.
-  explicit World(const WorldOptions& options = {});
+  //
+  // `on_failure` is called before the constructor throws, if the ranks can already tell each other
+  // of failures, with the failure that all ranks report.
+  using OnFailure = std::function<void(World& world, const Failure& failure)>;
+  explicit World(const WorldOptions& options = {}, const OnFailure& on_failure = {});
   World(const World&) = delete;
   World& operator=(const World&) = delete;
   ~World();

@@ -95,6 +95,11 @@ std::uint64_t NcclGroup::call_history() const {
   return hash_on(host_.call_history(), fmt::format("{:x}", device_.queue->history()));
 }
 
+void NcclGroup::wait_until_idle() {
+  device_.queue->wait_until_idle();
+  for (const auto& part : parts_) part->wait_until_idle();
+}
+
 std::shared_ptr<std::byte> NcclGroup::allocate(std::size_t bytes) {
   device_.queue->wait_until_idle();  // so that memory which was released before is free
   return device_.arena->allocate(bytes, host_, [&](const char* what, LaunchQueue::Call call) {

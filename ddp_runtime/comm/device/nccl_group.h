@@ -73,6 +73,10 @@ class NcclGroup final : public Group {
   Work receive(Buffer data, int peer, std::string label, std::shared_ptr<const void> keep) override;
   Work barrier(std::string label) override;
 
+  // Returns when all collectives of this group and its parts are done. Throws PeerFailure after a
+  // failure.
+  void wait_until_idle();
+
  private:
   // What all channels of a group share.
   struct Device {

@@ -66,6 +66,7 @@ LivenessLimits limits_for(std::chrono::milliseconds silence) {
   limits.silence = silence;
   limits.heartbeat = std::min(limits.heartbeat, silence / 8);
   limits.reconnect = std::min(limits.reconnect, silence * 3 / 8);
+  limits.exit = std::max(limits.exit, silence + std::chrono::seconds(30));  // time for a verdict
   return limits;
 }
 

@@ -92,6 +92,8 @@ TEST(Liveness, LimitsScaleWithTheSilence) {
   }
   EXPECT_EQ(limits_for(8s).heartbeat, LivenessLimits{}.heartbeat) << "the default";
   EXPECT_EQ(limits_for(8s).reconnect, LivenessLimits{}.reconnect);
+  EXPECT_EQ(limits_for(8s).exit, LivenessLimits{}.exit);
+  EXPECT_GT(limits_for(120s).exit, 120s);
 }
 
 TEST(Liveness, DescribesLossesByNodeAndKind) {
