@@ -168,6 +168,11 @@ bool Communicator::abort() noexcept {
   return true;
 }
 
+void Communicator::abort_after_calls() noexcept {
+  const std::lock_guard lock(calls_);
+  if (comm_ != nullptr) libraries_.nccl.abort(std::exchange(comm_, nullptr));
+}
+
 void settle(Communicator& communicator, const std::function<void()>& meanwhile) {
   constexpr int kSpins = 200;  // most launches take less than these
   for (int polls = 0; !communicator.settled(); ++polls) {

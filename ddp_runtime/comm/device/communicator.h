@@ -26,7 +26,7 @@ struct DeviceLibraries {
   NcclCalls nccl;
 };
 
-// All functions but throw_if_failed() and abort() are for one thread at a time.
+// All functions but throw_if_failed() and those that abort are for one thread at a time.
 class Communicator {
  public:
   struct Rank {
@@ -77,6 +77,8 @@ class Communicator {
   // Ends what runs and frees the communicator. No thread may be in one of the other calls; returns
   // false if one is. May block. For any thread.
   bool abort() noexcept;
+  // The same, but waits for a thread that is in one of the other calls, or in abort().
+  void abort_after_calls() noexcept;
 
  private:
   template <class Call>

@@ -358,7 +358,7 @@ bool LaunchQueue::reached(const EventPool::Event& event, const Launch& launch) c
 }
 
 // NCCL frees a communicator only when no thread is in a call on it, and its kernels may write until
-// then, so works end, and their memory is released, only after the abort.
+// then, so works end, and their memory is released, only after the abort, unless a call hangs.
 void LaunchQueue::end_all_by_abort() noexcept {
   std::unique_lock lock(mutex_);
   over_ = true;
@@ -382,7 +382,7 @@ void LaunchQueue::end_all_by_abort() noexcept {
 // The call of this launch came back after the watchdog had ended all others, so that the
 // communicator could not be aborted then.
 void LaunchQueue::end_late(Launch launch) noexcept {
-  communicator_->abort();
+  communicator_->abort_after_calls();
   end_with(reason_of_end(), launch);
 }
 

@@ -7,8 +7,8 @@
 // Usage: gpu_fault_ranks FAULT DIRECTORY     FAULT happens on rank 1
 //   hang        no fault; the collectives hang until the timeout
 //   nccl-error  NCCL reports an asynchronous error
-//   echo        the same, and half a second later rank 2 is killed: NCCL was faster
-//   echo-usage  the same, and half a second later rank 2 has a user error
+//   echo        the same, and 0.1 s later rank 2 is killed: NCCL was faster
+//   echo-usage  the same, and 0.1 s later rank 2 has a user error
 //   lost-gpu    the GPU is lost
 //   end-program an exception between two collectives
 // Each rank writes its process ID to DIRECTORY/pid.R when its collectives hang, or before its
@@ -54,6 +54,12 @@ class Stream {
   ddp::comm::DeviceStream stream_ = nullptr;
 };
 
+[[noreturn]] void fail_after_an_echo(const std::string& fault) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  if (fault == "echo") raise(SIGKILL);
+  throw ddp::UsageError("there is no file of this name");
+}
+
 void train(World& world, const std::string& fault, const std::string& directory) {
   const auto calls = ddp::comm::load_device_calls(SLURM_DDP_FAKE_GPU);
   calls.set_device(*world.device());
@@ -62,6 +68,10 @@ void train(World& world, const std::string& fault, const std::string& directory)
   const auto memory = world.group().allocate(kFloats * sizeof(float));
   const ddp::comm::Buffer gradients{memory.get(), kFloats, ddp::comm::ElementType::f32,
                                     ddp::comm::Memory::device, stream.get()};
+  if (fault.starts_with("echo")) {
+    world.group().all_reduce_value<std::int64_t>(0, ddp::comm::ReduceOp::sum);  // by the hosts
+    if (world.rank() == 2) fail_after_an_echo(fault);
+  }
   for (int step = 1;; ++step) {
     const auto work = world.group().all_reduce(gradients, ddp::comm::ReduceOp::sum, "gradients");
     if (step == kFaultAfter) {
@@ -70,11 +80,6 @@ void train(World& world, const std::string& fault, const std::string& directory)
     const bool at_fault = world.rank() == 1 && step == kFaultAfter;
     if (at_fault && fault == "lost-gpu") {
       ddp::fake::break_device(*world.device(), kUncorrectableMemoryError);
-    }
-    if (fault.starts_with("echo") && world.rank() == 2 && step == kFaultAfter) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(500));
-      if (fault == "echo") raise(SIGKILL);
-      throw ddp::UsageError("there is no file of this name");
     }
     if (at_fault && fault == "end-program") throw std::runtime_error("the data is unreadable");
     work.wait_host();

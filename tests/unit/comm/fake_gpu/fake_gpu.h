@@ -70,7 +70,8 @@ int aborts();
 // Number of threads that are in a call on a communicator.
 int threads_in_calls();
 
-// Calls on a communicator of this rank do not return until unblock_calls().
+// Calls on a communicator of this rank, except for ncclCommGetAsyncError and ncclCommAbort, do not
+// return until unblock_calls().
 void block_calls(int rank);
 void unblock_calls();
 
