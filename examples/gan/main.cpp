@@ -5,8 +5,7 @@
 
 #include <iostream>
 
-constexpr std::int64_t kNoise = 16;
-constexpr std::int64_t kGlobalBatch = 64;
+constexpr std::int64_t kNoise = 16, kGlobalBatch = 64;
 
 struct Gan : torch::nn::Module {
   Gan() {
@@ -38,7 +37,6 @@ static void train(ddp::World& world, std::int64_t epochs) {
   ddp::data::DistributedSampler sampler(
       data.train->size(), /*seed=*/1,
       {.batch = kGlobalBatch / world.size(), .rank = world.rank(), .ranks = world.size()});
-
   ddp::UserState own;
   ddp::train::TrainingState state(group, gan, {&makes, &judges}, {&generator, &discriminator}, own);
   ddp::train::CheckpointOptions options;
