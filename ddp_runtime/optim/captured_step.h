@@ -31,6 +31,9 @@ class StepsInGraphs {
   // parameter with a gradient must have been updated before, and all of them as often. Throws
   // RuntimeError with one sentence if ATen's fused operators cannot make the whole step.
   virtual void capture_step(const DeviceNumbers& numbers) = 0;
+  // Before each replay: the masters (master_weights.h) take the weights that the program has
+  // written since the last step.
+  virtual void begin_replay() = 0;
   // After each replay of the captured step: notes on the host that it was made. settle_step() must
   // follow if it has a flag.
   virtual void note_replay() = 0;

@@ -179,6 +179,11 @@ std::vector<torch::Tensor> capture_step_of(typename Method::Optimizer& optimizer
   return Step<Method>(optimizer, {.fuses = fuses, .masters = masters}).capture(flag, numbers);
 }
 
+void take_written_weights(MasterWeights* masters, const std::vector<torch::Tensor>& parameters) {
+  if (masters == nullptr) return;
+  for (const auto& parameter : parameters) masters->values_of(parameter);
+}
+
 template <class Method>
 void note_replay_of(typename Method::Optimizer& optimizer, MasterWeights* masters,
                     const std::vector<torch::Tensor>& parameters, const torch::Tensor& flag,
@@ -218,6 +223,9 @@ void SGD::capture_step(const DeviceNumbers& numbers) {
   captured_.flag = std::exchange(next_flag_, {});
   captured_.parameters = capture_step_of<SgdMethod>(*this, masters(), captured_.flag, numbers);
 }
+void SGD::begin_replay() {
+  take_written_weights(masters(), captured_.parameters);
+}
 void SGD::note_replay() {
   note_replay_of<SgdMethod>(*this, masters(), captured_.parameters, captured_.flag, unsettled_);
 }
@@ -240,6 +248,9 @@ void Adam::capture_step(const DeviceNumbers& numbers) {
   captured_.flag = std::exchange(next_flag_, {});
   captured_.parameters = capture_step_of<AdamCase>(*this, masters(), captured_.flag, numbers);
 }
+void Adam::begin_replay() {
+  take_written_weights(masters(), captured_.parameters);
+}
 void Adam::note_replay() {
   note_replay_of<AdamCase>(*this, masters(), captured_.parameters, captured_.flag, unsettled_);
 }
@@ -261,6 +272,9 @@ std::unique_ptr<PartialStep> AdamW::begin_partial_step() {
 void AdamW::capture_step(const DeviceNumbers& numbers) {
   captured_.flag = std::exchange(next_flag_, {});
   captured_.parameters = capture_step_of<AdamWCase>(*this, masters(), captured_.flag, numbers);
+}
+void AdamW::begin_replay() {
+  take_written_weights(masters(), captured_.parameters);
 }
 void AdamW::note_replay() {
   note_replay_of<AdamWCase>(*this, masters(), captured_.parameters, captured_.flag, unsettled_);

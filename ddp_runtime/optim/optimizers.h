@@ -61,6 +61,7 @@ class SGD : public torch::optim::SGD,
   void settle_step(bool skipped) override;
   std::unique_ptr<PartialStep> begin_partial_step() override;
   void capture_step(const DeviceNumbers& numbers) override;
+  void begin_replay() override;
   void note_replay() override;
   std::int64_t steps_made() override;
 
@@ -87,6 +88,7 @@ class Adam : public torch::optim::Adam,
   void settle_step(bool skipped) override;
   std::unique_ptr<PartialStep> begin_partial_step() override;
   void capture_step(const DeviceNumbers& numbers) override;
+  void begin_replay() override;
   void note_replay() override;
   std::int64_t steps_made() override;
 
@@ -110,6 +112,7 @@ class AdamW : public torch::optim::AdamW,
   void settle_step(bool skipped) override;
   std::unique_ptr<PartialStep> begin_partial_step() override;
   void capture_step(const DeviceNumbers& numbers) override;
+  void begin_replay() override;
   void note_replay() override;
   std::int64_t steps_made() override;
 

@@ -363,6 +363,7 @@ StepOutcome SynchronousStep::replay(std::int64_t tag) {
   StepOutcome outcome;
   const bool alone = group_.size() == 1;
   const auto span = recorder_.measure(alone ? Phase::backward : Phase::optimizer);
+  steps_in_graphs().begin_replay();
   const auto& results = graph_->replay();
   ++replays_;
   outcome.loss.add(LateValue(results.loss));

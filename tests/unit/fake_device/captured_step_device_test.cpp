@@ -102,6 +102,37 @@ TEST_F(CapturedStep, ReplaysLikeSteps) {
   expect_replays_like_steps<optim::AdamW>(AdamWOptions(0.1));
 }
 
+// The weights after a step, a write to them, and a second step, which a graph makes or not.
+torch::Tensor weights_after_a_write(bool by_graph) {
+  auto weights = torch::ones({4}, torch::dtype(torch::kBFloat16).device(device())).requires_grad_();
+  optim::SGD optimizer({weights}, SGDOptions(0.1));
+  optimizer.keep_masters();
+  const torch::NoGradGuard no_grad;
+  weights.mutable_grad() = torch::full_like(weights, 0.5);
+  optimizer.step();
+  const auto graph = make_graph(device());
+  if (by_graph) {
+    graph->begin_capture();
+    optimizer.capture_step({scalar(0.1), scalar(1)});
+    graph->end_capture();
+  }
+  weights.fill_(3);
+  if (by_graph) {
+    optimizer.begin_replay();
+    graph->replay(0);
+    optimizer.note_replay();
+  } else {
+    optimizer.step();
+  }
+  return weights;
+}
+
+TEST_F(CapturedStep, ReplayTakesWeightsThatTheProgramHasWritten) {
+  const auto weights = weights_after_a_write(true);
+  EXPECT_TRUE(same_bits(weights, weights_after_a_write(false)));
+  EXPECT_GT(weights[0].item<float>(), 2.9);
+}
+
 // A step after the capture has a flag of its own, or none.
 template <class Optimizer, class Options>
 void expect_step_without_the_flag_of_the_graph(const Options& options) {
