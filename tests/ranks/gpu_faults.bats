@@ -61,7 +61,7 @@ signal() {
   start echo
   ends
   grep -qxE 'gpu_fault_ranks: rank 2 \(.*, process [0-9]+\) exited unexpectedly.*' "$work/out"
-  ! grep -q 'rank 1' "$work/out"
+  run ! grep -q 'rank 1' "$work/out"
 }
 
 @test "a user error ends all ranks with 2, although NCCL's error on another rank comes first" {
