@@ -40,7 +40,7 @@ Starts starts_of(const Cut& cut, std::size_t count, int ranks) {
 
 std::string describe(const Buffer& whole, const Cut& cut) {
   constexpr std::size_t kListed = 8;
-  const std::string all = describe(whole);
+  std::string all = describe(whole);
   if (cut.sizes.empty()) return all;
   if (cut.sizes.size() <= kListed) {
     return fmt::format("{} in parts of {}", all, fmt::join(cut.sizes, ", "));

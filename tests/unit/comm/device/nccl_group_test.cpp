@@ -4,13 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <numeric>
 #include <stdexcept>
 
 #include "ddp_runtime/comm/half_precision.h"
 #include "tests/unit/comm/device/gpu_ranks.h"
-#include "tests/unit/error_of.h"
 
 namespace ddp::comm::test {
 namespace {
