@@ -177,17 +177,19 @@ void LaunchQueue::launch_all() {
       launching_ = next.what;
     }
     start(next);
-    bool late = false;
-    {
-      const std::lock_guard lock(mutex_);
-      launching_.clear();
-      late = ended_;
-      if (!late) in_flight_.push_back(std::move(next));
-    }
-    if (late) end_late(std::move(next));
+    if (!put_in_flight(next)) end_late(next);
     changed_.notify_all();
     wake_watchdog_.notify_one();
   }
+}
+
+// Returns false if the watchdog has ended all launches.
+bool LaunchQueue::put_in_flight(Launch& launch) {
+  const std::lock_guard lock(mutex_);
+  launching_.clear();
+  if (ended_) return false;
+  in_flight_.push_back(std::move(launch));
+  return true;
 }
 
 // A launch that fails is in flight as well: the watchdog ends it after the abort, because its
@@ -381,7 +383,7 @@ void LaunchQueue::end_all_by_abort() noexcept {
 
 // The call of this launch came back after the watchdog had ended all others, so that the
 // communicator could not be aborted then.
-void LaunchQueue::end_late(Launch launch) noexcept {
+void LaunchQueue::end_late(const Launch& launch) noexcept {
   communicator_->abort_after_calls();
   end_with(reason_of_end(), launch);
 }

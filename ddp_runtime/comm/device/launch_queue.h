@@ -115,6 +115,7 @@ class LaunchQueue : public std::enable_shared_from_this<LaunchQueue> {
   void start_messages();
   void launch_all();
   void start(Launch& launch) noexcept;
+  bool put_in_flight(Launch& launch);
   void watch() noexcept;
   void look(WaitTimer& timer);
   void retire(WaitTimer& timer);
@@ -123,7 +124,7 @@ class LaunchQueue : public std::enable_shared_from_this<LaunchQueue> {
   bool reached(const EventPool::Event& event, const Launch& launch) const;
   void throw_if_over() const;
   void end_all_by_abort() noexcept;
-  void end_late(Launch launch) noexcept;
+  void end_late(const Launch& launch) noexcept;
   std::exception_ptr reason_of_end() const noexcept;
   void end_with(const std::exception_ptr& cause, const Launch& launch);
   void end_communicator(const std::function<void(Communicator&)>& release);
