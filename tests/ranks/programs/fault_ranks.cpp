@@ -11,6 +11,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -175,7 +176,11 @@ int main(int argc, char** argv) {
       std::ofstream(fmt::format("{}/told.{}", directory, rank)) << e.what() << '\n';
       throw;
     }
-    if (fault == "hang-at-end" && rank == kCulprit) std::this_thread::sleep_for(7s);
+    // Until the others have given up.
+    for (int i = 0; i < 300 && fault == "hang-at-end" && rank == kCulprit; ++i) {
+      if (std::filesystem::exists(options.failure_dump)) break;
+      std::this_thread::sleep_for(100ms);
+    }
   });
   std::ofstream(fmt::format("{}/exit.{}", directory, rank)) << code << '\n';
   return code;
