@@ -51,7 +51,7 @@ Buffer piece_of(const Buffer& part, std::size_t first, std::size_t count) {
 
 void reduce_to_parts(Link& link, const Subgroup& group, Buffer data, const Starts& starts,
                      ReduceOp op, Scratch& scratch, const CostModel& model) {
-  if (group.size() == 1 || data.count == 0) return;
+  if (group.size() < 2 || data.count == 0) return;
   const auto schedule = choose_all_reduce(group.size(), data.bytes(), model);
   if (schedule == AllReduce::doubling) {
     return all_reduce_doubling(link, group, data, op, scratch);
@@ -66,13 +66,14 @@ void reduce_to_parts(Link& link, const Subgroup& group, Buffer data, const Start
 // Each owner gets the other ranks' values of its part, and adds them itself.
 void reduce_to_parts_in_order(Link& link, const Subgroup& group, Buffer data, const Starts& starts,
                               ReduceOp op, Scratch& scratch) {
-  if (group.size() == 1 || data.count == 0) return;
+  if (group.size() < 2 || data.count == 0) return;
   const auto n = static_cast<std::size_t>(group.size());
   std::size_t largest = 0;
   for (std::size_t place = 0; place < n; ++place) {
     largest = std::max(largest, starts[place + 1] - starts[place]);
   }
-  const std::size_t at_once = std::max<std::size_t>(kPiecesBytes / (n * size_of(data.type)), 1);
+  const std::size_t of_each_element = std::max<std::size_t>(n * size_of(data.type), 1);
+  const std::size_t at_once = std::max<std::size_t>(kPiecesBytes / of_each_element, 1);
   const Buffer mine = part_of(data, starts, group.me);
   for (std::size_t first = 0; first < largest; first += at_once) {
     const Buffer sum = piece_of(mine, first, at_once);
@@ -94,7 +95,7 @@ void reduce_to_parts_in_order(Link& link, const Subgroup& group, Buffer data, co
 
 void gather_parts(Link& link, const Subgroup& group, Buffer data, const Starts& starts,
                   const CostModel& model) {
-  if (group.size() == 1 || data.count == 0) return;
+  if (group.size() < 2 || data.count == 0) return;
   gather_rounds(link, group, data, starts, choose_rounds(group.size(), data.bytes(), model));
 }
 
