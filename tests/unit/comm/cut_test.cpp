@@ -6,8 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
+#include <span>
 #include <stdexcept>
 
 #include "ddp_runtime/comm/call_record.h"
@@ -123,8 +125,9 @@ void compare(Group& group, const Trial& t, std::byte* allocated) {
   group.reduce_scatter(data, t.cut, t.op).wait();
   const Starts starts = starts_of(t.cut, t.count, group.size());
   const Buffer mine = part_of(data, starts, group.rank());
-  const auto* const sums = expected.data() + (mine.data - data.data);
-  ASSERT_EQ(std::memcmp(mine.data, sums, mine.bytes()), 0) << "rank " << group.rank();
+  const auto sums = std::span(expected).subspan(static_cast<std::size_t>(mine.data - data.data));
+  const auto of_mine = sums.first(mine.bytes());
+  ASSERT_TRUE(std::equal(of_mine.begin(), of_mine.end(), mine.data)) << "rank " << group.rank();
   // The other parts are undefined.
   for (int r = 0; r < group.size(); ++r) {
     const Buffer part = part_of(data, starts, r);
