@@ -67,7 +67,7 @@ signal() {
 @test "a user error ends all ranks with 2, although NCCL's error on another rank comes first" {
   start echo-usage
   ends
-  grep -qE '^gpu_fault_ranks: rank 2 on .*: there is no file of this name$' "$work/out"
+  grep -qE '^gpu_fault_ranks: rank 2 on .*: no such file$' "$work/out"
   for rank in 0 1 2; do [ "$(cat "$work/exit.$rank")" = 2 ]; done
 }
 

@@ -57,7 +57,7 @@ class Stream {
 [[noreturn]] void fail_after_an_echo(const std::string& fault) {
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   if (fault == "echo") raise(SIGKILL);
-  throw ddp::UsageError("there is no file of this name");
+  throw ddp::UsageError("no such file");
 }
 
 void train(World& world, const std::string& fault, const std::string& directory) {
