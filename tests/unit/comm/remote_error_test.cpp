@@ -66,6 +66,7 @@ class RemoteError : public testing::Test {
 
 TEST_F(RemoteError, DoesNotHideARankThatExits) {
   send(1, MessageKind::remote_error, "NCCL: remote process exited");
+  answer();
   std::this_thread::sleep_for(50ms);
   ranks[1].close();
   EXPECT_EQ(verdict().rank, 2);
@@ -74,6 +75,7 @@ TEST_F(RemoteError, DoesNotHideARankThatExits) {
 
 TEST_F(RemoteError, DoesNotHideAnErrorOfAnotherRank) {
   send(1, MessageKind::remote_error, "NCCL: remote process exited");
+  answer();
   std::this_thread::sleep_for(50ms);
   send(3, MessageKind::failure, "the disk is full");
   EXPECT_EQ(verdict().rank, 3);
