@@ -30,12 +30,22 @@ std::string file_of_libtorch() {
   return found && info.dli_fname != nullptr ? info.dli_fname : "libtorch_cpu.so";
 }
 
-// at::show_config has the same name and type in all releases, and uses nothing that they changed.
+// Both functions have the same name and type in all releases that have them, and use nothing that
+// releases changed. at::show_config() asks for CUDA: if libtorch's CUDA half is not loaded yet,
+// libtorch remembers for the rest of the process that there is none. So it is called only for
+// releases without the other function, for which this project does not support GPUs.
+std::string loaded_release() {
+  using AbiVersion = std::uint64_t();
+  if (void* const found = dlsym(RTLD_DEFAULT, "aoti_torch_abi_version")) {
+    return torch_release_of(reinterpret_cast<AbiVersion*>(found)());
+  }
+  return torch_release_in(at::show_config());
+}
+
 void require_built_torch() {
   const auto built =
       fmt::format("{}.{}.{}", TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH);
-  const auto problem =
-      torch_release_problem(built, torch_release_in(at::show_config()), file_of_libtorch());
+  const auto problem = torch_release_problem(built, loaded_release(), file_of_libtorch());
   if (problem) throw RuntimeError(*problem);
 }
 
@@ -43,6 +53,11 @@ void require_built_torch() {
     (comm::add_start_check(&require_built_torch), true);
 
 }  // namespace
+
+std::string torch_release_of(std::uint64_t abi_version) {
+  return fmt::format("{}.{}.{}", abi_version >> 56, (abi_version >> 48) & 0xff,
+                     (abi_version >> 40) & 0xff);
+}
 
 std::string torch_release_in(std::string_view configuration) {
   constexpr std::string_view kKey = "TORCH_VERSION=";

@@ -3,11 +3,15 @@
 // between releases: with another one than at build time, a program crashes without a message.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace ddp {
+
+// Returns the release, such as "2.15.0", in a value of libtorch's TORCH_ABI_VERSION.
+std::string torch_release_of(std::uint64_t abi_version);
 
 // Returns the release, such as "2.15.0", in the text of at::show_config(); an empty string if it
 // does not name one.

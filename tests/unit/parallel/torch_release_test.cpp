@@ -10,6 +10,11 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Optional;
 
+TEST(TorchRelease, IsReadFromTheVersionOfTheInterface) {
+  EXPECT_EQ(torch_release_of(0x020b000000000000), "2.11.0");
+  EXPECT_EQ(torch_release_of(0x020f010000000000), "2.15.1");
+}
+
 TEST(TorchRelease, IsReadFromTheConfiguration) {
   EXPECT_EQ(torch_release_in("PyTorch built with:\n  - Build settings: CXX_FLAGS=-O2, "
                              "TORCH_VERSION=2.15.0, USE_CUDA=ON, \n"),
