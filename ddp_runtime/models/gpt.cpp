@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/models/builtin.h"
+#include "ddp_runtime/models/matrix_products.h"
 #include "ddp_runtime/parallel/activation_checkpoint.h"
 #include "ddp_runtime/torch_compat.h"
 
@@ -41,7 +42,7 @@ class Block final : public torch::nn::Module {
   // x [n, t, w]
   torch::Tensor forward(const torch::Tensor& x) {
     const auto y = x + attention(norm1_(x));
-    return y + contract_(torch::gelu(expand_(norm2_(y)), "tanh"));
+    return y + through(contract_, torch::gelu(through(expand_, norm2_(y)), "tanh"));
   }
 
  private:
@@ -49,10 +50,12 @@ class Block final : public torch::nn::Module {
     const auto n = x.size(0);
     const auto t = x.size(1);
     const auto w = x.size(2);
-    // [3, n, h, t, d]
-    const auto qkv = qkv_(x).view({n, t, 3, heads_, w / heads_}).permute({2, 0, 3, 1, 4});
-    const auto mixed = torch_compat::causal_attention(qkv[0], qkv[1], qkv[2]);
-    return projection_(mixed.transpose(1, 2).reshape({n, t, w}));
+    // Each [n, h, t, d]. Backward of unbind() writes their gradients into one tensor; that of an
+    // index would add three, each as large as all.
+    const auto qkv = through(qkv_, x).view({n, t, 3, heads_, w / heads_}).permute({2, 0, 3, 1, 4});
+    const auto parts = qkv.unbind();
+    const auto mixed = torch_compat::causal_attention(parts[0], parts[1], parts[2]);
+    return through(projection_, mixed.transpose(1, 2).reshape({n, t, w}));
   }
 
   std::int64_t heads_;
@@ -96,12 +99,12 @@ class Gpt final : public Model {
   torch::Tensor forward(const torch::Tensor& inputs) override {
     const auto t = inputs.size(1);
     auto x = tokens_(inputs) + positions_->weight.slice(0, 0, t);
-    for (const auto& block : blocks_) x = through(block, x);
-    return torch::nn::functional::linear(norm_(x), tokens_->weight);
+    for (const auto& block : blocks_) x = through_block(block, x);
+    return scores_of(norm_(x), tokens_->weight, !x.is_cpu());
   }
 
  private:
-  torch::Tensor through(const std::shared_ptr<Block>& block, const torch::Tensor& x) const {
+  torch::Tensor through_block(const std::shared_ptr<Block>& block, const torch::Tensor& x) const {
     if (!checkpoint_activations_ || !torch::GradMode::is_enabled()) return block->forward(x);
     return checkpointed(
         [block](const std::vector<torch::Tensor>& in) { return block->forward(in[0]); }, {x},
