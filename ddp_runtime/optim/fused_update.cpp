@@ -5,6 +5,8 @@
 #include <optional>
 #include <tuple>
 
+#include "ddp_runtime/optim/plain_memory.h"
+
 namespace ddp::optim {
 
 bool can_be_fused(const torch::Tensor& parameter, const std::vector<torch::Tensor>& others) {
@@ -15,13 +17,31 @@ bool can_be_fused(const torch::Tensor& parameter, const std::vector<torch::Tenso
   return std::ranges::all_of(others, [&](const torch::Tensor& other) {
     return other.defined() && other.layout() == torch::kStrided &&
            other.device() == parameter.device() && other.scalar_type() == parameter.scalar_type() &&
-           other.sizes() == parameter.sizes() && other.strides() == parameter.strides();
+           other.is_non_overlapping_and_dense() && same_order(parameter, other);
   });
 }
 
 #if SLURM_DDP_TORCH_2_4
 
 namespace {
+
+// The operators want equal strides, also where they do not matter: see same_order().
+void align_strides(const std::vector<torch::Tensor>& parameters,
+                   std::vector<torch::Tensor>& others) {
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    const auto& parameter = parameters[i];
+    if (others[i].strides() == parameter.strides()) continue;
+    others[i] = others[i].as_strided(parameter.sizes(), parameter.strides());
+  }
+}
+
+FusedLists with_equal_strides(FusedLists lists) {
+  align_strides(lists.parameters, lists.gradients);
+  align_strides(lists.parameters, lists.averages);
+  align_strides(lists.parameters, lists.square_averages);
+  align_strides(lists.parameters, lists.max_square_averages);
+  return lists;
+}
 
 // The number of the step where the operators read it: on the device, once for
 // each parameter. All parameters share one tensor, which a kernel fills, so
@@ -47,7 +67,8 @@ void with_learning_rate(const FusedLists& lists, const Options& options, const U
 
 }  // namespace
 
-void fused_sgd(const FusedLists& lists, const torch::optim::SGDOptions& options, bool first) {
+void fused_sgd(const FusedLists& given, const torch::optim::SGDOptions& options, bool first) {
+  const auto lists = with_equal_strides(given);
   with_learning_rate(lists, options, [&](const auto& rate) {
     at::_fused_sgd_(lists.parameters, lists.gradients, lists.averages, options.weight_decay(),
                     options.momentum(), rate, options.dampening(), options.nesterov(),
@@ -55,8 +76,9 @@ void fused_sgd(const FusedLists& lists, const torch::optim::SGDOptions& options,
   });
 }
 
-void fused_adam(const FusedLists& lists, const torch::optim::AdamOptions& options,
+void fused_adam(const FusedLists& given, const torch::optim::AdamOptions& options,
                 std::int64_t step) {
+  const auto lists = with_equal_strides(given);
   const auto betas = options.betas();
   with_learning_rate(lists, options, [&](const auto& rate) {
     at::_fused_adam_(lists.parameters, lists.gradients, lists.averages, lists.square_averages,
@@ -66,8 +88,9 @@ void fused_adam(const FusedLists& lists, const torch::optim::AdamOptions& option
   });
 }
 
-void fused_adam(const FusedLists& lists, const torch::optim::AdamWOptions& options,
+void fused_adam(const FusedLists& given, const torch::optim::AdamWOptions& options,
                 std::int64_t step) {
+  const auto lists = with_equal_strides(given);
   const auto betas = options.betas();
   with_learning_rate(lists, options, [&](const auto& rate) {
     at::_fused_adamw_(lists.parameters, lists.gradients, lists.averages, lists.square_averages,

@@ -20,8 +20,8 @@ inline constexpr bool kHasFusedUpdates = false;
 #endif
 
 // Whether the operators accept the tensors of one parameter: strided tensors of
-// a floating type on one device, with the same sizes and strides and without
-// gaps. `others` are the gradient and the state.
+// a floating type on one device, with the same sizes, without gaps and in the
+// same order. `others` are the gradient and the state.
 bool can_be_fused(const torch::Tensor& parameter, const std::vector<torch::Tensor>& others);
 
 // Tensors of the same device and type. The i-th elements of the lists belong to

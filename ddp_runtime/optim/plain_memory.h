@@ -13,7 +13,9 @@ namespace ddp::optim {
 // function transform.
 bool is_plain(const torch::Tensor& tensor, torch::ScalarType type = torch::kFloat32);
 
-// Whether elements at the same place in memory of two plain tensors have the same index.
+// Whether elements at the same place in memory of two tensors without gaps have the same index. The
+// strides of dimensions of size 1 may differ, as they do between the weight of a 1x1 convolution in
+// channels-last memory and its gradient.
 bool same_order(const torch::Tensor& a, const torch::Tensor& b);
 
 // The memory of a step, to find tensors that share it: parameters that are views of each other, a
