@@ -33,8 +33,9 @@ void require_complete(const Objective& objective) {
 }
 
 torch::Tensor mean_cross_entropy(const torch::Tensor& scores, const torch::Tensor& targets) {
-  return torch::nn::functional::cross_entropy(scores.to(torch::kFloat32).flatten(0, -2),
-                                              targets.flatten());
+  // Converting the scores first would write a copy of them in float32.
+  return torch::nll_loss(torch::log_softmax(scores.flatten(0, -2), -1, torch::kFloat32),
+                         targets.flatten());
 }
 
 torch::Tensor loss_of(const Objective& objective, const data::Batch& batch,
