@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/errors.h"
 #include "bench/contenders.h"
+#include "bench/graphed_loop.h"
 #include "bench/reducer_peer.h"
 #include "bench/statistics.h"
 #include "bench/training_loop.h"
@@ -24,6 +26,8 @@ namespace {
 
 using nlohmann::json;
 using profile::Clock;
+
+constexpr const char* kPlainLoop = "plain_loop_without_communication";
 
 std::vector<double> time_block(std::int64_t steps, TrainingLoop& loop,
                                const std::function<void()>& step) {
@@ -65,6 +69,7 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
   StartedPythonPeer python;
   const std::string optimizer = options.optimizer.empty() ? "sgd" : options.optimizer;
   const bool on_cpus = options.how.device.is_cpu();
+  if (options.graph && on_cpus) throw UsageError("--graph needs --device cuda");
   if (!on_cpus) at::globalContext().setBenchmarkCuDNN(true);  // as Python's
   if (options.with_python) {
     auto peer = options.python;
@@ -90,9 +95,19 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
       return on_cpus ? time_steps(n, step) : time_block(n, loop, step);
     });
   };
-  add_loop("ours", ours, [&] { ours.step_by_bucket(replica); });
-  add_loop("plain_loop_without_communication", plain, [&] { plain.step(); });
-  if (!options.optimizer.empty()) {
+  std::optional<TrainingLoop> captured;
+  std::optional<GraphedLoop> graphed;
+  if (options.graph) {
+    graphed.emplace(group, captured.emplace(make_loop(library)), optimizer, options.buckets);
+    add("ours", [&](std::int64_t n) {
+      std::vector<double> seconds;
+      graphed->on_stream([&] { seconds = time_block(n, *captured, [&] { graphed->step(); }); });
+      return seconds;
+    });
+  }
+  add_loop(options.graph ? "ours_eager" : "ours", ours, [&] { ours.step_by_bucket(replica); });
+  add_loop(kPlainLoop, plain, [&] { plain.step(); });
+  if (!options.optimizer.empty() && !options.graph) {
     add_loop("ours_with_update_after_all", ours, [&] { ours.step(replica); });
     add_loop("plain_loop_without_update", plain, [&] { plain.step_without_update(); });
   }
@@ -118,6 +133,7 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
                  {"optimizer", optimizer},
                  {"device", on_cpus ? "cpu" : "cuda"},
                  {"precision", precision_of(options.how)},
+                 {"step", options.graph ? "graph" : "eager"},
                  {"channels_last", options.how.channels_last},
                  {"threads", torch::get_num_threads()},
                  {"steps", our_seconds.size()},
@@ -139,8 +155,12 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
   }
   if (!python.missing.empty()) result["not_compared"][peer] = python.missing;
   if (options.link_gbit > 0) {
-    auto bound = limit(median(contenders[1].seconds), bytes_reduced(replica), world.size(),
-                       options.link_gbit);
+    const auto plain_seconds =
+        std::find_if(contenders.begin(), contenders.end(), [](const auto& c) {
+          return c.name == kPlainLoop;
+        })->seconds;
+    auto bound =
+        limit(median(plain_seconds), bytes_reduced(replica), world.size(), options.link_gbit);
     bound["our_p50_over_it"] = median(our_seconds) / bound["seconds"].get<double>();
     result["limit"] = std::move(bound);
   }

@@ -39,22 +39,27 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<torch::Tenso
                                                         const std::string& name,
                                                         TrainingLoop::Library library) {
   using namespace torch::optim;
+  const double rate = learning_rate_of(name);
   if (name == "sgd") {
     return optimizer_over<SGD, ddp::optim::SGD>(std::move(parameters),
-                                                SGDOptions(0.01).momentum(0.9), library);
+                                                SGDOptions(rate).momentum(0.9), library);
   }
   if (name == "adam") {
-    return optimizer_over<Adam, ddp::optim::Adam>(std::move(parameters), AdamOptions(1e-4),
+    return optimizer_over<Adam, ddp::optim::Adam>(std::move(parameters), AdamOptions(rate),
                                                   library);
   }
   if (name == "adamw") {
-    return optimizer_over<AdamW, ddp::optim::AdamW>(std::move(parameters), AdamWOptions(1e-4),
+    return optimizer_over<AdamW, ddp::optim::AdamW>(std::move(parameters), AdamWOptions(rate),
                                                     library);
   }
   throw UsageError(fmt::format("unknown optimizer '{}'; use sgd, adam or adamw", name));
 }
 
 }  // namespace
+
+double learning_rate_of(const std::string& optimizer) {
+  return optimizer == "sgd" ? 0.01 : 1e-4;
+}
 
 const char* precision_of(const Computation& how) {
   return how.bf16 ? "bf16" : "fp32";

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "bench/reducer_peer.h"
+#include "ddp_runtime/data/dataset.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 
@@ -23,6 +24,9 @@ struct Computation {
 
 const char* precision_of(const Computation& how);
 
+// Of all loops with this optimizer.
+double learning_rate_of(const std::string& optimizer);
+
 class TrainingLoop {
  public:
   // The optimizer of libtorch, or of ddp::optim.
@@ -35,6 +39,9 @@ class TrainingLoop {
                const Computation& how = {});
 
   models::Model& model() noexcept { return *model_; }
+  const Computation& computation() const noexcept { return how_; }
+  // On the device of the computation.
+  data::Batch batch() const { return {inputs_, targets_}; }
   // Runs one step without this runtime.
   void step();
   // The same without the update: no optimizer makes a step faster than this.
