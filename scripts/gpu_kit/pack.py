@@ -79,7 +79,7 @@ def torch_of(program):
 def find_programs(builds, partial):
     """Returns {path in the kit: path here}."""
     found, missing = {}, []
-    wanted = [f"bin/{name}" for name in PROGRAMS] + [f"tests/{name}" for name in GPU_TESTS]
+    wanted = [f"bin/{name}" for name in PROGRAMS] + [f"tests/{name}" for name in GPU_TESTS] + [f"lib/{GRAPH_LIBRARY}"]
     for build in builds:
         wanted += sorted(f"tests/{path.name}" for path in (build / "tests").glob("*_gpu_test"))
     for name in dict.fromkeys(wanted):
@@ -215,10 +215,8 @@ def pack(source, options):
         kit = Kit(pathlib.Path(work) / ROOT)
         for name, path in programs.items():
             kit.copy(path, name, strip=True)
-        files = list(programs.values()) + copy_mpi(kit)
-        # Not one of `files`: what it needs is PyTorch's CUDA half, which the machine that packs may lack.
-        for build in [build for build in builds if (build / "lib" / GRAPH_LIBRARY).exists()][:1]:
-            kit.copy(build / "lib" / GRAPH_LIBRARY, f"lib/{GRAPH_LIBRARY}", strip=True)
+        # The library of graphs needs PyTorch's CUDA half, which the machine that packs may lack.
+        files = [path for path in programs.values() if path.name != GRAPH_LIBRARY] + copy_mpi(kit)
         carried = libraries_to_carry(files, machine_has(torch_root))
         for name, path in sorted(carried.items()):
             kit.copy(path, f"lib/{name}")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands of each part. A function per part returns its steps."""
 
+import functools
 import json
 import os
 import pathlib
@@ -94,12 +95,12 @@ def wait_until(condition, seconds):
     return True
 
 
-def kill_one_of_two_ranks(session):
-    """Kills rank 1 of a training on CPUs, and measures the time until rank 0 has exited by itself."""
-    directory = session.work / "killed"
-    train = [program(session, "ddp-train"), "--data", "synthetic", "--steps", 1000000]
+def kill_one_of_two_ranks(session, options=(), environment=None):
+    """Kills rank 1 of a training, and measures the time until rank 0 has exited by itself."""
+    directory = session.work / f"killed-{len(list(session.work.iterdir()))}"
+    train = [program(session, "ddp-train"), "--data", "synthetic", "--steps", 1000000, *options]
     saving = ["--checkpoint-dir", directory, "--checkpoint-every", 5]
-    step = Step("kill", ranks(session, 2, "--enable-recovery", *train, *saving))
+    step = Step("kill", ranks(session, 2, "--enable-recovery", *train, *saving), environment=environment or {})
     file = session.work / "killed.log"
     with open(file, "wb") as output, session.running(step, output) as mpirun:
         if not wait_until(lambda: list(directory.glob("step-*")), min(60, session.left())):
@@ -177,6 +178,15 @@ def shared_gpu(session):
     return {"GPU_TEST_NCCL_LIBRARY": str(file), **SHARES_A_GPU}, ""
 
 
+def two_trainings(session):
+    """The same for ddp-train, which takes the NCCL that is in the process already."""
+    variables, impossible = shared_gpu(session)
+    variables = dict(variables)
+    if "GPU_TEST_NCCL_LIBRARY" in variables:
+        variables["LD_PRELOAD"] = variables.pop("GPU_TEST_NCCL_LIBRARY")
+    return variables, impossible
+
+
 TORCH_FACTS = """
 import torch
 p = torch.cuda.get_device_properties(0)
@@ -207,6 +217,16 @@ def all_reduces_of_extra_nccl(session):
     return steps
 
 
+def understand_node_check(session):
+    """Reads what the check found about GPUs. A problem of the machine is a finding, not a failure."""
+    values = json.loads((session.work / "node.json").read_text())
+    of_gpus = [finding for finding in values["findings"] if finding["check"].startswith("gpu.")]
+    bad = [finding["check"] for finding in of_gpus if finding["severity"] != "OK"]
+    copies = [f"{finding['check']} {finding['value']:.3g} {finding['unit']}" for finding in of_gpus
+              if finding["unit"] == "GB/s"]
+    return ", ".join([f"{len(of_gpus)} findings about GPUs", *copies, *(f"{name} is not OK" for name in bad)]), values, True
+
+
 def smoke(session):
     steps = [
         *all_reduces_of_extra_nccl(session),
@@ -216,6 +236,8 @@ def smoke(session):
         Step("version", [program(session, "ddp-train"), "--version"], needs_gpu=True, shown=".+"),
         Step("node check", [program(session, "ddp-check"), "node"], exit_codes=(0, 1, 2), needs_gpu=True,
              shown="^ddp-check node .*"),
+        Step("node check with copies", [program(session, "ddp-check"), "node", "--gpu-copies", "--json", "node.json"],
+             exit_codes=(0, 1, 2), needs_gpu=True, understand=lambda _: understand_node_check(session)),
         tests_on_gpus(session, "nccl_gpu_test", "*/One:NcclStart*", "nccl_gpu_test, one rank"),
     ]
     for file in other_gpu_tests(session):
@@ -234,7 +256,9 @@ def correctness(session):
     steps[-1].skip = steps[-1].skip or impossible
     for file in other_gpu_tests(session):
         steps.append(tests_on_gpus(session, file.name, "*", file.name))
-    memcheck = [session.machine.sanitizer or "compute-sanitizer", "--tool", "memcheck", "--error-exitcode", 9]
+    # NCCL and the CUDA runtime try calls that may fail, such as for kernels of other GPUs. Those are no errors.
+    memcheck = [session.machine.sanitizer or "compute-sanitizer", "--tool", "memcheck", "--report-api-errors", "no",
+                "--error-exitcode", 9]
     checked = Step("compute-sanitizer memcheck",
                    [*memcheck, test(session, "nccl_gpu_test"), "--gtest_filter=*/One-*Error*"],
                    needs_gpu=True, limit=150, understand=understand_tests)
@@ -280,6 +304,11 @@ def compare_graph(session):
     return compare_losses(session, (AS_GRAPH, ON_DEVICE), "in eager steps")
 
 
+def compare_two_ranks(session, name):
+    """Two ranks with half of the batch each sum in another order only."""
+    return compare_losses(session, (name, ON_DEVICE), "on one rank")
+
+
 def compare_interrupted(session):
     """A run in two pieces ends with the bits of a run in one."""
     steps = {step["name"]: step["values"] for step in session.result["steps"]}
@@ -290,6 +319,8 @@ def compare_interrupted(session):
 
 ON_DEVICE, ON_CPUS = "digits on the GPU", "digits on CPUs"
 AS_GRAPH = "digits as a graph"
+OVER_MPI, OVER_NCCL, OVER_NCCL_AS_GRAPH = ("digits on two ranks over MPI", "digits on two ranks over NCCL",
+                                           "digits on two ranks over NCCL as a graph")
 IN_ONE_PIECE, IN_TWO_PIECES = "without interruption", "resumed on the GPU"
 
 
@@ -301,7 +332,15 @@ def train(session, device="cuda"):
     def saved(directory, epochs):
         return ["--optimizer", "adamw", "--epochs", epochs, "--checkpoint-dir", directory]
 
+    def on_two_ranks(name, *options, **more):
+        step = run(name, "--epochs", 3, "--batch", 32, *options, **more)
+        step.command = ranks(session, 2, *step.command)
+        return [step, Step(f"compare {name} with one rank", skip=step.skip, needs_gpu=step.needs_gpu,
+                           function=lambda session: compare_two_ranks(session, name))]
+
     graph = ["--graph", "auto" if device == "cpu" else "on"]
+    variables, impossible = two_trainings(session)
+    over_nccl = {} if device == "cpu" else {"environment": variables, "skip": impossible}
     gpt = ["--model", "gpt", "--data", f"text:{HERE / 'parts.py'}", "--batch", 8, "--steps", 50]
     resnet = ["--model", "resnet18", "--data", "synthetic", "--batch", 64, "--steps", 50]
     return [
@@ -310,6 +349,9 @@ def train(session, device="cuda"):
         Step("compare the loss with CPUs", function=compare_with_cpus, needs_gpu=device != "cpu"),
         run(AS_GRAPH, "--epochs", 3, *graph),
         Step("compare the loss with eager steps", function=compare_graph, needs_gpu=device != "cpu"),
+        *on_two_ranks(OVER_MPI, "--backend", "mpi"),
+        *on_two_ranks(OVER_NCCL, **over_nccl),
+        *on_two_ranks(OVER_NCCL_AS_GRAPH, *graph, **over_nccl),
         run("a graph that clips, scales and skips", "--epochs", 1, "--clip", 1, "--loss-scale", 1024, "--on-nan",
             "skip", "--optimizer", "adamw", *graph),
         run(IN_ONE_PIECE, *saved("whole", 2)),
@@ -323,6 +365,9 @@ def train(session, device="cuda"):
         run("fp16 with loss scaling", "--precision", "fp16", "--epochs", 1),
         run("gpt in bf16", *gpt, "--precision", "bf16", limit=90),
         run("gpt in bf16 as a graph", *gpt, "--precision", "bf16", *graph, limit=90),
+        run("gpt with bf16 weights", *gpt, "--precision", "bf16", "--param-type", "bf16", limit=90),
+        run("gpt with bf16 weights as a graph", *gpt, "--precision", "bf16", "--param-type", "bf16", *graph, limit=90),
+        run("gpt with checkpointed activations", *gpt, "--precision", "bf16", "--checkpoint-activations", limit=90),
         run("resnet18", *resnet, limit=90),
         run("resnet18 as a graph", *resnet, *graph, limit=90),
         Step("report of a run", [program(session, "ddp-report"), "run", "gpu"], expected="step",
@@ -332,20 +377,31 @@ def train(session, device="cuda"):
 
 # ---- faults
 
+# Of the GPU's memory, for PyTorch.
+SMALL_MEMORY = "per_process_memory_fraction:0.01"
+
+
 def faults(session):
     variables, impossible = shared_gpu(session)
     two = tests_on_gpus(session, "nccl_gpu_test", "*Error*/Two:*MissingRank*/Two:*DoesNotEnd*/Two",
                         "failures amid collectives, two ranks", environment=variables)
     two.skip = two.skip or impossible
+    of_trainings, _ = two_trainings(session)
+    on_gpus = functools.partial(kill_one_of_two_ranks, options=("--device", "cuda"), environment=of_trainings)
     cost = test(session, "nccl_launch_cost")
     return [
         Step("a CUDA_VISIBLE_DEVICES without GPUs", [cost, 1, 1], environment={"CUDA_VISIBLE_DEVICES": "99"},
              needs_gpu=True, expected="this process sees no GPU", shown="this process sees no GPU[^\"]*",
              skip=unless_there(cost)),
+        Step("out of memory", [program(session, "ddp-train"), "--device", "cuda", "--model", "resnet18", "--data",
+                               "synthetic", "--batch", 9000, "--steps", 1],
+             environment={"PYTORCH_ALLOC_CONF": SMALL_MEMORY, "PYTORCH_CUDA_ALLOC_CONF": SMALL_MEMORY},
+             exit_codes=(1,), needs_gpu=True, expected="CUDA out of memory.*A smaller --batch", shown="ddp-train:.*"),
         tests_on_gpus(session, "nccl_gpu_test", "NcclStart*", "a GPU that is not there, two ranks on one GPU"),
         tests_on_gpus(session, "nccl_gpu_test", "*Error*/One", "failures amid collectives, one rank"),
         two,
         Step("kill -9 of one of two ranks, on CPUs", function=kill_one_of_two_ranks, needs_gpu=True),
+        Step("kill -9 of one of two ranks, over NCCL", function=on_gpus, needs_gpu=True, skip=impossible),
     ]
 
 

@@ -149,8 +149,8 @@ def run_command(session, step, limit):
     if step.understand:
         try:
             note, values, passed = step.understand(text)
-        except (ValueError, KeyError):
-            passed = False  # the command failed before it printed its results
+        except (ValueError, KeyError, FileNotFoundError):
+            passed = False  # the command failed before it wrote its results
     shown = re.search(step.shown, text, re.MULTILINE) if step.shown else None
     note = note or (shown[0].strip() if shown else "")
     if code not in step.exit_codes:

@@ -90,13 +90,14 @@ def bench(session, case, name, peer, options, aim, device, limit):
                 skip="" if program.exists() else "the kit has no ddp-bench")
 
 
-def against_python(session, cases, device, python, kinds):
+def against_python(session, cases, device, python, pairs):
+    """pairs: how we run a step, and how Python does."""
     python = python_for_peers(session, python)
     peer = "python_ddp_gloo" if device == "cpu" else "python_ddp_nccl"
-    return [bench(session, case, f"{case.name}: ours and Python's {kind}", peer,
-                  ["--python", python, "--python-step", kind], case.aims.get(kind), device,
-                  LIMIT_TO_COMPILE if kind == "compile" else LIMIT)
-            for kind in kinds for case in cases]
+    return [bench(session, case, f"{case.name}: our {ours} step and Python's {theirs}", peer,
+                  ["--python", python, "--python-step", theirs, *(["--graph"] if ours == "graph" else [])],
+                  case.aims.get((ours, theirs)), device, LIMIT_TO_COMPILE if theirs == "compile" else LIMIT)
+            for ours, theirs in pairs for case in cases]
 
 
 def without_optimizer(options):
@@ -114,14 +115,16 @@ def against_plain_loop(session, cases, device):
     return steps
 
 
-KINDS = ("eager", "fused", "graph", "compile")
+LAUNCH_BOUND_PAIRS = (("eager", "eager"), ("graph", "graph"), ("graph", "eager"), ("eager", "fused"), ("graph", "compile"))
+LARGE_PAIRS = (("eager", "eager"), ("graph", "graph"), ("eager", "fused"), ("graph", "compile"))
 
 
-def launch_bound_steps(session, cases=tuple(LAUNCH_BOUND), device="cuda", python=sys.executable, kinds=KINDS):
-    return [nvidia_smi("clocks before"), *against_plain_loop(session, cases, device),
-            *against_python(session, cases, device, python, kinds), nvidia_smi("clocks after")]
+def launch_bound_steps(session, cases=tuple(LAUNCH_BOUND), device="cuda", python=sys.executable,
+                       pairs=LAUNCH_BOUND_PAIRS):
+    return [nvidia_smi("clocks before"), *against_python(session, cases, device, python, pairs),
+            *against_plain_loop(session, cases, device), nvidia_smi("clocks after")]
 
 
-def large_steps(session, cases=tuple(LARGE), device="cuda", python=sys.executable, kinds=KINDS):
-    return [nvidia_smi("clocks before"), ceilings(), *against_python(session, cases, device, python, kinds),
+def large_steps(session, cases=tuple(LARGE), device="cuda", python=sys.executable, pairs=LARGE_PAIRS):
+    return [nvidia_smi("clocks before"), ceilings(), *against_python(session, cases, device, python, pairs),
             *against_plain_loop(session, cases, device), nvidia_smi("clocks after")]
