@@ -4,6 +4,7 @@
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/util/Exception.h>
 
 #include <cstddef>
 #include <memory>
@@ -13,6 +14,11 @@
 
 namespace ddp {
 namespace {
+
+class Silence final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& /*warning*/) override {}
+};
 
 class CudaGraph final : public DeviceGraph {
  public:
@@ -26,12 +32,12 @@ class CudaGraph final : public DeviceGraph {
   }
   void cut() override {
     const c10::cuda::CUDAGuard guard(device_);
-    parts_.back()->capture_end();
+    end_part();
     begin_part();
   }
   void end_capture() override {
     const c10::cuda::CUDAGuard guard(device_);
-    parts_.back()->capture_end();
+    end_part();
   }
   void replay(std::size_t part) override {
     const c10::cuda::CUDAGuard guard(device_);
@@ -47,6 +53,13 @@ class CudaGraph final : public DeviceGraph {
     const auto pool = parts_.empty() ? c10::MempoolId_t{0, 0} : parts_.front()->pool();
     parts_.push_back(std::make_unique<at::cuda::CUDAGraph>());
     parts_.back()->capture_begin(pool, cudaStreamCaptureModeRelaxed);
+  }
+
+  // Between two collectives there may be nothing to do, about which CUDAGraph warns.
+  void end_part() {
+    Silence silence;
+    const c10::WarningUtils::WarningHandlerGuard guard(&silence);
+    parts_.back()->capture_end();
   }
 
   c10::DeviceIndex device_;
