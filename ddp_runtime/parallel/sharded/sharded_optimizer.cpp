@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "base/errors.h"
+#include "ddp_runtime/comm/cut.h"
+#include "ddp_runtime/optim/master_weights.h"
+#include "ddp_runtime/parallel/tensor_buffer.h"
+
+namespace ddp {
+namespace {
+
+using torch::optim::OptimizerParamGroup;
+
+template <class... Kinds>
+bool is_one_of(const torch::optim::Optimizer& optimizer) {
+  return ((dynamic_cast<const Kinds*>(&optimizer) != nullptr) || ...);
+}
+
+// Those whose update of an element depends on nothing but that element, and that create their state
+// in the first step.
+void require_divisible(torch::optim::Optimizer& optimizer) {
+  using namespace torch::optim;
+  if (!is_one_of<SGD, Adam, AdamW, RMSprop>(optimizer)) {
+    throw UsageError(
+        "ShardedOptimizer divides SGD, Adam, AdamW and RMSprop, and classes derived from them; use "
+        "one of these, or the optimizer without shards");
+  }
+  if (!optimizer.state().empty()) {
+    throw UsageError(
+        "the optimizer for ShardedOptimizer has made steps already; give it a new one, before the "
+        "first step");
+  }
+  const auto* const keeper = dynamic_cast<const optim::KeepsMasters*>(&optimizer);
+  if (keeper != nullptr && keeper->masters() != nullptr) {
+    throw UsageError("ShardedOptimizer cannot divide an optimizer that keeps float32 masters yet");
+  }
+}
+
+void require_dense(const torch::Tensor& parameter, std::size_t number) {
+  if (parameter.layout() == torch::kStrided && parameter.is_non_overlapping_and_dense() &&
+      can_be_communicated(parameter.scalar_type())) {
+    return;
+  }
+  throw UsageError(
+      fmt::format("parameter {} of the optimizer, of shape [{}], cannot be divided by "
+                  "ShardedOptimizer: it must "
+                  "be a dense tensor of real numbers without gaps",
+                  number + 1, fmt::join(parameter.sizes(), ", ")));
+}
+
+// A tensor whose rows are not contiguous, such as a transposed one, is one row.
+ArraySize size_of(const torch::Tensor& parameter, int key) {
+  const std::int64_t elements = parameter.numel();
+  if (elements == 0) return {0, 1, key};
+  if (parameter.dim() > 0 && parameter.stride(0) == elements / parameter.size(0)) {
+    return {parameter.size(0), parameter.stride(0), key};
+  }
+  return {1, elements, key};
+}
+
+// Shares the storage, and is no view: see Note [Windows that are not views].
+torch::Tensor window(const torch::Tensor& flat, std::int64_t offset, at::IntArrayRef sizes,
+                     at::IntArrayRef strides) {
+  auto result = torch::empty({0}, flat.options());
+  result.set_(flat.storage(), flat.storage_offset() + offset, sizes, strides);
+  return result;
+}
+
+bool same_places(const torch::Tensor& a, const torch::Tensor& b) {
+  return a.strides() == b.strides() && a.is_non_overlapping_and_dense();
+}
+
+}  // namespace
+
+// While it lives, the parts have their gradients.
+class ShardedOptimizer::LentGradients {
+ public:
+  explicit LentGradients(ShardedOptimizer& optimizer) : optimizer_(optimizer) {
+    for (auto& part : optimizer_.parts_) {
+      part.values.mutable_grad() = optimizer_.gradient_of(part);
+    }
+  }
+  LentGradients(const LentGradients&) = delete;
+  LentGradients& operator=(const LentGradients&) = delete;
+  ~LentGradients() {
+    for (auto& part : optimizer_.parts_) part.values.mutable_grad().reset();
+  }
+
+ private:
+  ShardedOptimizer& optimizer_;
+};
+
+ShardedOptimizer::ShardedOptimizer(std::unique_ptr<torch::optim::Optimizer> optimizer,
+                                   comm::Group& group)
+    : Optimizer(optimizer->param_groups(), optimizer->defaults().clone()),
+      optimizer_(std::move(optimizer)),
+      group_(group) {
+  require_divisible(*optimizer_);
+  // The constructor of libtorch takes an option that equals its class's default for one that was
+  // not given, and replaces it by that of the first argument.
+  for (std::size_t i = 0; i < param_groups_.size(); ++i) {
+    param_groups_[i].set_options(optimizer_->param_groups()[i].options().clone());
+  }
+  list_arrays();
+  plan_ = plan_shards(sizes_, group_.size());
+  const torch::NoGradGuard no_grad;
+  move_to_flat_memory();
+  give_parts_to_the_optimizer();
+}
+
+ShardedOptimizer::~ShardedOptimizer() = default;
+
+void ShardedOptimizer::list_arrays() {
+  std::map<std::tuple<torch::ScalarType, torch::DeviceType, int>, int> keys;
+  for (const auto& group : param_groups_) {
+    for (const auto& parameter : group.params()) {
+      require_dense(parameter, arrays_.size());
+      const auto device = parameter.device();
+      const auto key =
+          keys.try_emplace({parameter.scalar_type(), device.type(), device.index()}, keys.size())
+              .first->second;
+      arrays_.push_back({parameter, nullptr});
+      sizes_.push_back(size_of(parameter, key));
+    }
+  }
+}
+
+// Gradients and everything else that knows the parameters as tensors stay with them.
+void ShardedOptimizer::move_to_flat_memory() {
+  for (const auto& flat : plan_.flats) {
+    const auto options = arrays_[flat.arrays.front()].parameter.options().requires_grad(false);
+    const auto bytes = static_cast<std::size_t>(flat.elements) * options.dtype().itemsize();
+    auto& mine = flats_.emplace_back();
+    mine.memory = group_.allocate(bytes);
+    mine.values = torch::from_blob(
+        mine.memory.get(), {flat.elements}, [memory = mine.memory](void*) {}, options);
+    for (std::size_t rank = 0; rank + 1 < flat.starts.size(); ++rank) {
+      mine.sizes.push_back(static_cast<std::size_t>(flat.starts[rank + 1] - flat.starts[rank]));
+    }
+    for (std::size_t i = 0; i < flat.arrays.size(); ++i) {
+      auto& array = arrays_[flat.arrays[i]];
+      const auto copy =
+          window(mine.values, flat.offsets[i], array.parameter.sizes(), array.parameter.strides());
+      copy.copy_(array.parameter);
+      array.parameter.set_data(copy);
+      array.memory = array.parameter.data_ptr();
+    }
+  }
+}
+
+void ShardedOptimizer::give_parts_to_the_optimizer() {
+  for (const auto& rows : rows_of(plan_, sizes_, group_.rank())) {
+    const std::int64_t width = sizes_[rows.array].row_elements;
+    auto values = window(arrays_[rows.array].parameter.detach(), rows.first * width,
+                         {rows.count * width}, {1});
+    parts_.push_back({rows, values.requires_grad_(true)});
+  }
+  std::size_t first = 0;  // array of the group
+  for (auto& group : optimizer_->param_groups()) {
+    const std::size_t end = first + group.params().size();
+    std::vector<torch::Tensor> mine;
+    for (const auto& part : parts_) {
+      if (part.rows.array >= first && part.rows.array < end) mine.push_back(part.values);
+    }
+    group.params() = std::move(mine);
+    first = end;
+  }
+}
+
+torch::Tensor ShardedOptimizer::step(LossClosure closure) {
+  torch::Tensor loss;
+  if (closure != nullptr) {
+    const at::AutoGradMode with_gradients(true);
+    loss = closure();
+  }
+  const torch::NoGradGuard no_grad;
+  require_usable();
+  take_options();
+  {
+    const LentGradients lent(*this);
+    optimizer_->step();
+  }
+  exchange();
+  return loss;
+}
+
+// The same on all ranks, because it looks at all parameters.
+void ShardedOptimizer::require_usable() const {
+  std::size_t listed = 0;
+  for (const auto& group : param_groups_) listed += group.params().size();
+  if (listed != arrays_.size() || param_groups_.size() != optimizer_->param_groups().size()) {
+    throw UsageError(
+        "parameters were added to a ShardedOptimizer, or removed; make it after the optimizer has "
+        "all of them");
+  }
+  for (std::size_t i = 0; i < arrays_.size(); ++i) {
+    const auto& parameter = arrays_[i].parameter;
+    if (parameter.data_ptr() != arrays_[i].memory) {
+      throw RuntimeError(fmt::format(
+          "the memory of parameter {} of a ShardedOptimizer, of shape [{}], was replaced, as by "
+          "Module::to(); move and convert the module before",
+          i + 1, fmt::join(parameter.sizes(), ", ")));
+    }
+    if (parameter.grad().defined() && parameter.grad().layout() != torch::kStrided) {
+      throw UsageError(fmt::format(
+          "parameter {} of a ShardedOptimizer, of shape [{}], has a sparse gradient; shards need "
+          "dense ones",
+          i + 1, fmt::join(parameter.sizes(), ", ")));
+    }
+  }
+}
+
+void ShardedOptimizer::take_options() {
+  for (std::size_t i = 0; i < param_groups_.size(); ++i) {
+    optimizer_->param_groups()[i].set_options(param_groups_[i].options().clone());
+  }
+}
+
+// Of the same elements as the part, without a copy if the memory of the gradient has the order of
+// the parameter's.
+torch::Tensor ShardedOptimizer::gradient_of(const Part& part) const {
+  const auto& parameter = arrays_[part.rows.array].parameter;
+  auto gradient = parameter.grad();
+  if (!gradient.defined()) return {};
+  if (!same_places(gradient, parameter)) {
+    gradient = torch::empty_strided(parameter.sizes(), parameter.strides(), gradient.options())
+                   .copy_(gradient);
+  }
+  const std::int64_t width = sizes_[part.rows.array].row_elements;
+  return window(gradient.detach(), part.rows.first * width, {part.rows.count * width}, {1});
+}
+
+void ShardedOptimizer::exchange() {
+  std::vector<comm::Work> works;
+  if (group_.size() > 1) {
+    for (const auto& flat : flats_) {
+      works.push_back(group_.all_gather(buffer_of(flat.values), comm::Cut{flat.sizes},
+                                        "updated parameters", flat.memory));
+    }
+  }
+  for (auto& work : works) work.wait();
+  // Autograd knows by this number that a value which backward needs has changed.
+  for (const auto& array : arrays_) array.parameter.unsafeGetTensorImpl()->bump_version();
+}
+
+}  // namespace ddp

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// ShardedOptimizer compared with the optimizer that it divides, with ranks as threads.
+#include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include "ddp_runtime/optim/optimizers.h"
+#include "tests/unit/parallel/branches.h"
+
+namespace ddp::test {
+namespace {
+
+using testing::HasSubstr;
+using torch::optim::AdamOptions;
+using torch::optim::AdamWOptions;
+using torch::optim::RMSpropOptions;
+using torch::optim::SGDOptions;
+using Pointer = std::unique_ptr<torch::optim::Optimizer>;
+using Tensors = std::vector<torch::Tensor>;
+
+constexpr int kUpdates = 4;
+
+// A channels-last convolution, a transposed weight, a scalar, a spare layer, and doubles.
+struct MixedImpl : torch::nn::Module {
+  MixedImpl() {
+    register_module("conv", conv);
+    register_module("spare", spare);
+    register_module("last", last);
+    transposed = register_parameter("transposed", torch::randn({18, 5}).t());
+    scale = register_parameter("scale", torch::tensor(1.5F));
+    const torch::NoGradGuard no_grad;
+    conv->weight.set_data(conv->weight.contiguous(at::MemoryFormat::ChannelsLast));
+    last->to(torch::kFloat64);
+  }
+  torch::Tensor forward(const torch::Tensor& x, bool uses_spare) {
+    auto y = torch::tanh(conv(x)).flatten(1).narrow(1, 0, 18);
+    y = torch::linear(y, transposed) * scale;
+    if (uses_spare) y = y + torch::tanh(spare(y));
+    return last(y.to(torch::kFloat64));
+  }
+
+  torch::nn::Conv2d conv{torch::nn::Conv2dOptions(3, 7, 2)};
+  torch::nn::Linear spare{5, 5};
+  torch::nn::Linear last{5, 3};
+  torch::Tensor transposed;
+  torch::Tensor scale;
+};
+TORCH_MODULE(Mixed);
+
+torch::Tensor images(int batch) {
+  return on_test_device(torch::sin(torch::arange(2 * 3 * 16, torch::kFloat32) + 5 * batch))
+      .view({2, 3, 4, 4});
+}
+
+struct Kind {
+  std::string name;
+  std::function<Pointer(Mixed&)> make;
+  bool spare_in_all_steps = true;
+
+  friend std::ostream& operator<<(std::ostream& out, const Kind& kind) { return out << kind.name; }
+};
+
+template <class Optimizer, class Options>
+auto made_with(const Options& options) {
+  return [options](Mixed& net) -> Pointer {
+    return std::make_unique<Optimizer>(net->parameters(), options);
+  };
+}
+
+// Options that equal the class's defaults, in a group beside others.
+Pointer in_groups(Mixed& net) {
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(Tensors{net->conv->weight, net->last->bias},
+                      std::make_unique<AdamWOptions>(AdamWOptions(0.02).weight_decay(0.3)));
+  groups.emplace_back(Tensors{net->transposed, net->scale, net->conv->bias},
+                      std::make_unique<AdamWOptions>(AdamWOptions(1e-3).eps(1e-4)));
+  return std::make_unique<optim::AdamW>(std::move(groups), AdamWOptions(0.01).weight_decay(0.5));
+}
+
+std::vector<Kind> kinds() {
+  const auto adamw = AdamWOptions(0.05).weight_decay(0.1);
+  const auto momentum = SGDOptions(0.1).momentum(0.9);
+  return {
+      {"sgd", made_with<optim::SGD>(momentum)},
+      {"adam", made_with<optim::Adam>(AdamOptions(0.05).amsgrad(true))},
+      {"adamw", made_with<optim::AdamW>(adamw)},
+      {"adamw_unused", made_with<optim::AdamW>(adamw), false},
+      {"sgd_unused", made_with<optim::SGD>(momentum), false},
+      {"libtorch_sgd", made_with<torch::optim::SGD>(momentum)},
+      {"libtorch_adamw", made_with<torch::optim::AdamW>(adamw)},
+      {"libtorch_rmsprop", made_with<torch::optim::RMSprop>(RMSpropOptions(0.01).momentum(0.5))},
+      {"groups", in_groups}};
+}
+
+// Values after each step, of rank 0.
+Tensors trained_by(const Kind& kind, int ranks, bool sharded) {
+  Tensors values;
+  test::run_ranks(ranks, [&](comm::Group& group) {
+    auto net = seeded([] { return Mixed(); });
+    DistributedDataParallel replica(*net, group, {.allow_unused = true});
+    Pointer optimizer = kind.make(net);
+    if (sharded) optimizer = std::make_unique<ShardedOptimizer>(std::move(optimizer), group);
+    for (int i = 0; i < kUpdates; ++i) {
+      for (auto& options : optimizer->param_groups()) options.options().set_lr(0.01 * (i + 1));
+      optimizer->zero_grad();
+      auto step = replica.begin_step();
+      const bool uses_spare = kind.spare_in_all_steps || i % 2 == 1;
+      step.backward(net->forward(images(i * group.size() + group.rank()), uses_spare)
+                        .pow(2)
+                        .mean()
+                        .to(torch::kFloat32));
+      step.apply(*optimizer);
+      replica.require_same_parameters();
+      if (group.rank() != 0) continue;
+      for (const auto& value : on_cpu(net->parameters())) values.push_back(value);
+    }
+  });
+  return values;
+}
+
+class ShardedOptimizers : public testing::TestWithParam<Kind> {};
+
+TEST_P(ShardedOptimizers, TrainToTheBitsOfTheWholeOptimizer) {
+  torch::set_num_threads(1);
+  for (const int ranks : {1, 2, 3, 4}) {
+    const auto expected = trained_by(GetParam(), ranks, false);
+    const auto values = trained_by(GetParam(), ranks, true);
+    ASSERT_EQ(values.size(), expected.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      EXPECT_TRUE(torch::equal(values[i], expected[i])) << i << " with " << ranks << " ranks";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ShardedOptimizers, testing::ValuesIn(kinds()),
+                         [](const auto& param_info) { return param_info.param.name; });
+
+std::int64_t elements_of(const torch::optim::Optimizer& optimizer) {
+  std::int64_t elements = 0;
+  for (const auto& entry : optimizer.state()) {
+    elements += static_cast<const torch::optim::AdamWParamState&>(*entry.second).exp_avg().numel();
+  }
+  return elements;
+}
+
+using OnMixed = std::function<void(Mixed&, ShardedOptimizer&, comm::Group&)>;
+
+void with_sharded_adamw(comm::Group& group, const OnMixed& body) {
+  auto net = seeded([] { return Mixed(); });
+  ShardedOptimizer optimizer(std::make_unique<torch::optim::AdamW>(net->parameters()), group);
+  body(net, optimizer, group);
+}
+
+void set_gradients(Mixed& net) {
+  for (auto& p : net->parameters()) p.mutable_grad() = torch::ones_like(p);
+}
+
+TEST(ShardedState, IsDividedAmongTheRanks) {
+  std::array<std::int64_t, 4> held{};
+  test::run_ranks(4, [&](comm::Group& ranks) {
+    with_sharded_adamw(ranks, [&](Mixed& net, ShardedOptimizer& optimizer, comm::Group& group) {
+      set_gradients(net);
+      optimizer.step();
+      held.at(static_cast<std::size_t>(group.rank())) = elements_of(optimizer.shard());
+    });
+  });
+  const auto net = seeded([] { return Mixed(); });
+  std::int64_t all = 0;
+  for (const auto& p : net->parameters()) all += p.numel();
+  EXPECT_EQ(std::accumulate(held.begin(), held.end(), std::int64_t{0}), all);
+  // The weight of the convolution and the transposed one have long rows.
+  for (const auto elements : held) EXPECT_NEAR(elements, all / 4, 90) << all;
+}
+
+TEST(ShardedStep, TakesAClosureAndTellsAutogradOfTheUpdate) {
+  test::run_ranks(2, [](comm::Group& ranks) {
+    with_sharded_adamw(ranks, [](Mixed& net, ShardedOptimizer& optimizer, comm::Group&) {
+      const auto loss = optimizer.step([&] {
+        optimizer.zero_grad();
+        auto value = net->forward(images(0), true).sum();
+        value.backward();
+        return value.detach();
+      });
+      EXPECT_TRUE(loss.defined());
+      const auto squared = net->scale * net->scale;  // keeps the scale for backward
+      optimizer.step();
+      EXPECT_THAT(error_of([&] { squared.backward(); }), HasSubstr("inplace operation"));
+    });
+  });
+}
+
+TEST(ShardedStep, LeavesGradientsWithTheParameters) {
+  test::run_ranks(2, [](comm::Group& ranks) {
+    with_sharded_adamw(ranks, [](Mixed& net, ShardedOptimizer& optimizer, comm::Group&) {
+      set_gradients(net);
+      optimizer.step();
+      for (const auto& p : net->parameters())
+        EXPECT_TRUE(torch::equal(p.grad(), torch::ones_like(p)));
+      for (const auto& group : optimizer.shard().param_groups()) {
+        for (const auto& part : group.params()) EXPECT_FALSE(part.grad().defined());
+      }
+    });
+  });
+}
+
+std::string error_of_step(const OnMixed& change) {
+  return error_on_each_of_three_ranks([&](comm::Group& ranks) {
+    with_sharded_adamw(ranks, [&](Mixed& net, ShardedOptimizer& optimizer, comm::Group& group) {
+      set_gradients(net);
+      change(net, optimizer, group);
+      optimizer.step();
+    });
+  });
+}
+
+TEST(ShardedErrors, NameWhatAStepCannotTake) {
+  EXPECT_THAT(error_of_step([](Mixed& net, auto&, auto&) { net->to(torch::kFloat64); }),
+              HasSubstr("the memory of parameter 1 of a ShardedOptimizer, of shape [5, 18], was "
+                        "replaced, as by Module::to()"));
+  EXPECT_THAT(error_of_step([](auto&, ShardedOptimizer& optimizer, auto&) {
+                optimizer.param_groups()[0].params().push_back(torch::ones({2}));
+              }),
+              HasSubstr("parameters were added to a ShardedOptimizer, or removed"));
+  if (on_device()) return;  // which has no sparse tensors
+  EXPECT_THAT(error_of_step([](Mixed& net, auto&, auto&) {
+                net->spare->weight.mutable_grad() = torch::ones({5, 5}).to_sparse();
+              }),
+              HasSubstr("of shape [5, 5], has a sparse gradient"));
+}
+
+std::string error_of_making(const std::function<Pointer(Mixed&)>& make) {
+  return error_on_each_of_three_ranks([&](comm::Group& group) {
+    auto net = seeded([] { return Mixed(); });
+    const ShardedOptimizer optimizer(make(net), group);
+  });
+}
+
+TEST(ShardedErrors, NameOptimizersAndParametersThatCannotBeDivided) {
+  using torch::optim::SGD;
+  EXPECT_THAT(error_of_making(made_with<torch::optim::Adagrad>(torch::optim::AdagradOptions(0.1))),
+              HasSubstr("ShardedOptimizer divides SGD, Adam, AdamW and RMSprop"));
+  EXPECT_THAT(error_of_making([](Mixed& net) {
+                auto optimizer = std::make_unique<torch::optim::AdamW>(net->parameters());
+                set_gradients(net);
+                optimizer->step();
+                return optimizer;
+              }),
+              HasSubstr("has made steps already"));
+  EXPECT_THAT(error_of_making([](Mixed& net) {
+                auto optimizer = std::make_unique<optim::AdamW>(net->parameters(), AdamWOptions(1));
+                optimizer->keep_masters();
+                return optimizer;
+              }),
+              HasSubstr("cannot divide an optimizer that keeps float32 masters yet"));
+  EXPECT_THAT(error_of_making([](Mixed&) {
+                const auto gaps = on_test_device(torch::ones({4, 6})).narrow(1, 0, 3);
+                return std::make_unique<SGD>(Tensors{gaps.detach().requires_grad_(true)}, 0.1);
+              }),
+              HasSubstr("parameter 1 of the optimizer, of shape [4, 3], cannot be divided"));
+  EXPECT_THAT(error_of_making([](Mixed&) {
+                const auto complex = torch::ones({3}, torch::kComplexFloat).requires_grad_(true);
+                return std::make_unique<SGD>(Tensors{complex}, 0.1);
+              }),
+              HasSubstr("must be a dense tensor of real numbers without gaps"));
+}
+
+}  // namespace
+}  // namespace ddp::test
