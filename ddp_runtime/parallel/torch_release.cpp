@@ -24,28 +24,35 @@ std::string_view two_numbers(std::string_view release) {
   return release.substr(0, release.find('.', release.find('.') + 1));
 }
 
-std::string file_of_libtorch() {
+std::string file_of(const void* function) {
   Dl_info info{};
-  const bool found = dladdr(reinterpret_cast<const void*>(&at::show_config), &info) != 0;
+  const bool found = dladdr(function, &info) != 0;
   return found && info.dli_fname != nullptr ? info.dli_fname : "libtorch_cpu.so";
 }
+
+struct Loaded {
+  std::string release;
+  std::string file;
+};
 
 // Both functions have the same name and type in all releases that have them, and use nothing that
 // releases changed. at::show_config() asks for CUDA: if libtorch's CUDA half is not loaded yet,
 // libtorch remembers for the rest of the process that there is none. So it is called only for
 // releases without the other function, for which this project does not support GPUs.
-std::string loaded_release() {
+Loaded loaded_libtorch() {
   using AbiVersion = std::uint64_t();
   if (void* const found = dlsym(RTLD_DEFAULT, "aoti_torch_abi_version")) {
-    return torch_release_of(reinterpret_cast<AbiVersion*>(found)());
+    return {torch_release_of(reinterpret_cast<AbiVersion*>(found)()), file_of(found)};
   }
-  return torch_release_in(at::show_config());
+  return {torch_release_in(at::show_config()),
+          file_of(reinterpret_cast<const void*>(&at::show_config))};
 }
 
 void require_built_torch() {
   const auto built =
       fmt::format("{}.{}.{}", TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR, TORCH_VERSION_PATCH);
-  const auto problem = torch_release_problem(built, loaded_release(), file_of_libtorch());
+  const auto loaded = loaded_libtorch();
+  const auto problem = torch_release_problem(built, loaded.release, loaded.file);
   if (problem) throw RuntimeError(*problem);
 }
 

@@ -60,8 +60,10 @@ setup_file() {
   run -0 "$prefix/bin/ddp-report" run ../straight/own-loop-report
   [[ $output == *"2 ranks on 1 node"* ]]
   # The program also has the check of libtorch's release, which it does not call itself.
-  echo '#include <string>
-namespace at { std::string show_config() { return "TORCH_VERSION=9.9.0"; } }' > other.cpp
+  echo '#include <cstdint>
+#include <string>
+namespace at { std::string show_config() { return "TORCH_VERSION=9.9.0"; } }
+extern "C" std::uint64_t aoti_torch_abi_version() { return 0x0909000000000000; }' > other.cpp
   c++ -std=c++20 -shared -fPIC -o libother.so other.cpp
   LD_PRELOAD=$PWD/libother.so run -1 ../own/own-loop 4
   [[ $output == *"this program was built with libtorch "*"/libother.so is libtorch 9.9.0; "* ]]

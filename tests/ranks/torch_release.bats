@@ -10,8 +10,10 @@ setup() { training_setup; }
 
 # A library that claims, before the real one, to be another release.
 @test "ddp-train names the libtorch of another release, instead of crashing" {
-  echo '#include <string>
-namespace at { std::string show_config() { return "PyTorch built with: TORCH_VERSION=9.9.0, "; } }' > other.cpp
+  echo '#include <cstdint>
+#include <string>
+namespace at { std::string show_config() { return "PyTorch built with: TORCH_VERSION=9.9.0, "; } }
+extern "C" std::uint64_t aoti_torch_abi_version() { return 0x0909000000000000; }' > other.cpp
   c++ -std=c++20 -shared -fPIC -o libother.so other.cpp
   LD_PRELOAD=$PWD/libother.so run -1 "$train" --steps 1
   [[ $output == *"this program was built with libtorch "*", but $PWD/libother.so is libtorch 9.9.0; remove its directory from LD_LIBRARY_PATH, "* ]]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // libtorch decides once per process whether it has CUDA: when it is first asked. Programs load its
-// CUDA half while they start, so nothing that runs before may ask.
+// CUDA half while they start, after the start checks, so these must not ask.
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <gtest/gtest.h>
