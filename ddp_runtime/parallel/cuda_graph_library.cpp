@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ddp_runtime/parallel/device_graph.h"
@@ -32,12 +33,12 @@ class CudaGraph final : public DeviceGraph {
   }
   void cut() override {
     const c10::cuda::CUDAGuard guard(device_);
-    end_part();
+    end_inner_part();
     begin_part();
   }
   void end_capture() override {
     const c10::cuda::CUDAGuard guard(device_);
-    end_part();
+    parts_.back()->capture_end();
   }
   void replay(std::size_t part) override {
     const c10::cuda::CUDAGuard guard(device_);
@@ -55,10 +56,12 @@ class CudaGraph final : public DeviceGraph {
     parts_.back()->capture_begin(pool, cudaStreamCaptureModeRelaxed);
   }
 
-  // Between two collectives there may be nothing to do, about which CUDAGraph warns.
-  void end_part() {
+  // CUDAGraph warns of an empty part. Between two collectives there may be nothing to do; that the
+  // first part or the last one is empty would be a mistake.
+  void end_inner_part() {
+    std::optional<c10::WarningUtils::WarningHandlerGuard> guard;
     Silence silence;
-    const c10::WarningUtils::WarningHandlerGuard guard(&silence);
+    if (parts_.size() > 1) guard.emplace(&silence);
     parts_.back()->capture_end();
   }
 
