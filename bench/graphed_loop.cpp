@@ -28,6 +28,7 @@ train::TrainOptions options_of(const TrainingLoop& loop, const std::string& opti
   train::TrainOptions options;
   options.optimizer.name = optimizer;
   options.optimizer.learning_rate = learning_rate_of(optimizer);
+  if (optimizer == "adamw") options.optimizer.weight_decay = 0.01;  // libtorch's default
   if (loop.computation().bf16) options.precision = amp::Precision::bf16;
   options.parallel.buckets = buckets;
   options.graph.mode = train::GraphMode::on;
@@ -50,6 +51,9 @@ GraphedLoop::GraphedLoop(comm::Group& group, TrainingLoop& loop, const std::stri
   });
   batches_.emplace(
       kEndless, [this](std::int64_t) { return batch_; }, kWorkers, kPrefetched);
+  on_stream([&] {
+    while (step_->replays() == 0) step();  // the first steps run eagerly
+  });
 }
 
 void GraphedLoop::on_stream(const std::function<void()>& run) {

@@ -14,8 +14,8 @@ torch::Tensor through(const torch::nn::Linear& layer, const torch::Tensor& x);
 //
 // Note [Odd vocabularies]
 // The matrix products of a GPU load and store 16 bytes at a time, so the rows of a matrix must
-// begin at multiples of 16 bytes. Scores of GPT-2's 50257 tokens do not, and the three products
-// that compute and differentiate them took 37 ms on an H100 instead of 8 (docs/gpu.md). `padded`
+// begin at multiples of 16 bytes. Scores of GPT-2's 50257 tokens do not: with 50304, a step of
+// PyTorch's own model takes 54 ms on an H100 instead of 80 (docs/evidence/gpu.md). `padded`
 // products have further classes of weight 0 up to a multiple of kRowMultiple, and the result is a
 // view without them.
 torch::Tensor scores_of(const torch::Tensor& x, const torch::Tensor& weight, bool padded);

@@ -225,6 +225,10 @@ TEST(FusedOperators, TakeDenseTensorsOfOneKind) {
   EXPECT_TRUE(can_be_fused(p, {torch::zeros({2, 3}), torch::ones({2, 3})}));
   EXPECT_TRUE(can_be_fused(columns, {torch::ones({3, 2}).t()}));
   EXPECT_TRUE(can_be_fused(torch::ones({}), {torch::ones({})}));
+  // A 1x1 convolution in channels-last memory, and its gradient.
+  const auto channels_last = torch::empty_strided({4, 3, 1, 1}, {3, 1, 3, 3});
+  EXPECT_TRUE(can_be_fused(channels_last, {torch::ones({4, 3, 1, 1})}));
+  EXPECT_FALSE(can_be_fused(channels_last, {torch::ones({3, 4, 1, 1}).transpose(0, 1)}));
 
   EXPECT_FALSE(can_be_fused(p.to_sparse(), {}));
   EXPECT_FALSE(can_be_fused(torch::ones({2, 3}, torch::kComplexFloat), {}));
