@@ -111,6 +111,14 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
     add_loop("ours_with_update_after_all", ours, [&] { ours.step(replica); });
     add_loop("plain_loop_without_update", plain, [&] { plain.step_without_update(); });
   }
+  std::optional<TrainingLoop> divided;
+  std::optional<DistributedDataParallel> divided_replica;
+  if (options.shard) {
+    divided.emplace(make_loop(library)).shard(group);
+    divided_replica.emplace(divided->model(), group,
+                            DataParallelOptions{.buckets = options.buckets});
+    add_loop("ours_with_shards", *divided, [&] { divided->step(*divided_replica); });
+  }
   TrainingLoop hooked = make_loop(library);
   DistributedDataParallel hooked_replica(
       hooked.model(), group, {.buckets = options.buckets, .hook = hooks::by_name(options.hook)});

@@ -28,6 +28,8 @@ struct StepBenchOptions {
   // Measures this optimizer, as ddp::optim's in our loop and libtorch's in the others, and our loop
   // also with the update after all gradients. Empty: all loops use libtorch's SGD with momentum.
   std::string optimizer = {};
+  // Whether to compare with our loop whose optimizer is divided among the ranks, too.
+  bool shard = false;
   // Whether our step is the trainer's as a graph, compared with our eager one, too. For a device.
   bool graph = false;
 };

@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "ddp_runtime/amp/autocast.h"
 #include "ddp_runtime/optim/optimizers.h"
+#include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
 #include "ddp_runtime/train/channels_last.h"
 
 namespace ddp::bench {
@@ -109,6 +110,10 @@ void TrainingLoop::step(DistributedDataParallel& replica) {
   auto step = replica.begin_step();
   step.backward(loss());
   step.apply(*optimizer_);
+}
+
+void TrainingLoop::shard(comm::Group& group) {
+  optimizer_ = std::make_unique<ShardedOptimizer>(std::move(optimizer_), group);
 }
 
 void TrainingLoop::step_by_bucket(DistributedDataParallel& replica) {

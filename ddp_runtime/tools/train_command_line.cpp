@@ -22,6 +22,7 @@
 #include "ddp_runtime/train/checkpoint_interval.h"
 #include "ddp_runtime/train/graph_hindrance.h"
 #include "ddp_runtime/train/option_limits.h"
+#include "ddp_runtime/train/shard_mode.h"
 #include "slurm_ddp/version.h"
 
 namespace ddp::tools {
@@ -108,7 +109,11 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
          "--graph", c.graph,
          "Replay whole steps as a CUDA graph, which saves the launches of their kernels: "
          "off; auto, if nothing hinders it, such as --accumulate; or on, to make a hindrance "
-         "an error. No GPU has run it yet, hence off")
+         "an error")
+      ->capture_default_str();
+  app.add_option("--shard", c.shard,
+                 "What the ranks divide among themselves: none, or optimizer, the state and the "
+                 "work of the optimizer, with bitwise the same results")
       ->capture_default_str();
   app.add_flag("--channels-last", t.channels_last,
                "Keep images and weights of convolutions with the channels of a pixel beside each "
@@ -411,6 +416,7 @@ void interpret(TrainCommandLine& c) {
   t.schedule = train::parse_schedule(c.schedule);
   t.on_nan = train::parse_on_nan(c.on_nan);
   t.graph.mode = train::parse_graph_mode(c.graph);
+  t.shard = train::parse_shard(c.shard);
   t.parallel.hook = hooks::by_name(c.comm_hook);
   if (t.param_type != amp::Precision::fp32 && c.comm_hook.starts_with("powersgd")) {
     throw UsageError(

@@ -33,6 +33,7 @@ struct TrainCommandLine {
   std::string schedule = "constant";
   std::string on_nan = "stop";
   std::string graph = "off";
+  std::string shard = "none";
   std::string augment = "none";
   std::string checkpoint_every = "epoch";
   std::string mtbf;

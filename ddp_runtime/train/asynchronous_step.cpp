@@ -37,6 +37,8 @@ const TrainOptions& require_possible(const TrainOptions& o) {
          "the parameter server keeps float32 weights only");
   refuse(static_cast<bool>(o.parallel.hook), "--comm-hook",
          "gradients are sent to servers, not reduced in buckets");
+  refuse(o.shard != Shard::none, "--shard",
+         "ranks in different steps cannot divide an update among themselves");
   refuse(o.channels_last, "--channels-last",
          "the parameter server keeps weights in the order of their dimensions");
   refuse(!o.parallel.ignore.empty(), "parallel.ignore",

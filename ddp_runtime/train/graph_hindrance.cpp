@@ -18,6 +18,7 @@ std::string graph_hindrance(const GraphFacts& facts) {
   if (facts.task.weighs_batches) return "the weights of the batches are numbers of the host";
   if (facts.comm_hook) return "a communication hook runs on the host in each step";
   if (facts.allow_unused) return "unused parameters are allowed, so steps may differ";
+  if (facts.shards) return "the optimizer is divided among the ranks (--shard)";
   if (facts.micro_batches > 1) {
     return fmt::format("a step has {} micro-batches, and only steps of one are captured",
                        facts.micro_batches);
@@ -52,6 +53,7 @@ GraphPlan plan_graph(torch::Device device, const GraphTask& task, const TrainOpt
                    .micro_batches = options.micro_batches,
                    .comm_hook = static_cast<bool>(options.parallel.hook),
                    .allow_unused = options.parallel.allow_unused,
+                   .shards = options.shard != Shard::none,
                    .no_graphs = {}};
   GraphPlan plan;
   plan.hindrance = graph_hindrance(facts);

@@ -27,6 +27,7 @@ struct GraphFacts {
   std::int64_t micro_batches = 1;
   bool comm_hook = false;
   bool allow_unused = false;
+  bool shards = false;
   std::string no_graphs = {};  // why the device has no graphs; empty if it has
 };
 

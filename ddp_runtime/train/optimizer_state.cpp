@@ -7,16 +7,30 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/optim/master_weights.h"
+#include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
 #include "ddp_runtime/train/state_fields.h"
+#include "ddp_runtime/train/whole_state.h"
 
 namespace ddp::train {
+namespace {
+
+std::unique_ptr<WholeState> divided_by(torch::optim::Optimizer& optimizer) {
+  auto* const sharded = dynamic_cast<ShardedOptimizer*>(&optimizer);
+  return sharded == nullptr ? nullptr : std::make_unique<WholeState>(*sharded);
+}
+
+}  // namespace
+
 OptimizerState::OptimizerState(torch::optim::Optimizer& optimizer,
                                std::vector<NamedTensor> parameters)
     : optimizer_(optimizer),
+      divided_(divided_by(optimizer)),
       parameters_(std::move(parameters)),
-      fields_(state_fields_of(optimizer)) {
+      fields_(divided_ ? divided_->fields() : state_fields_of(optimizer)) {
   for (const auto& p : parameters_) by_name_.emplace(p.name, p.tensor);
 }
+
+OptimizerState::~OptimizerState() = default;
 
 void OptimizerState::require_known() const {
   if (fields_ != nullptr) return;
@@ -27,6 +41,7 @@ void OptimizerState::require_known() const {
 
 std::vector<NamedTensor> OptimizerState::tensors() const {
   require_known();
+  if (divided_) return divided_->gather(parameters_);
   std::vector<NamedTensor> result;
   for (const auto& parameter : parameters_) fields_->append(optimizer_, parameter, result);
   return result;
@@ -57,12 +72,14 @@ torch::Tensor OptimizerState::values_of(const torch::Tensor& parameter) const {
 std::vector<NamedTensor> OptimizerState::allocate(std::span<const std::string> names) {
   require_known();
   const torch::NoGradGuard no_grad;
-  optimizer_.state().clear();
+  (divided_ ? divided_->optimizer() : optimizer_).state().clear();
   std::vector<NamedTensor> result;
   for (const auto& name : names) {
     std::string field;
     const torch::Tensor& parameter = parameter_of(name, field);
-    const auto tensor = fields_->allocate(optimizer_, parameter, field, values_of(parameter));
+    const auto tensor = divided_
+                            ? divided_->allocate(parameter, field)
+                            : fields_->allocate(optimizer_, parameter, field, values_of(parameter));
     if (!tensor.defined()) {
       throw UsageError(fmt::format(
           "the checkpoint has optimizer state '{}', which this optimizer does not have; resume "
@@ -79,6 +96,10 @@ void OptimizerState::commit(std::span<const NamedTensor> filled) {
   for (const auto& [name, tensor] : filled) {
     std::string field;
     const torch::Tensor& parameter = parameter_of(name, field);
+    if (divided_) {
+      divided_->keep_rows(parameter, field, tensor);
+      continue;
+    }
     if (field == "step") fields_->set_step(optimizer_, parameter, tensor.item<std::int64_t>());
   }
 }

@@ -5,6 +5,7 @@
 
 #include <torch/torch.h>
 
+#include <memory>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -15,12 +16,19 @@
 namespace ddp::train {
 
 class StateFields;
+class WholeState;
 
+// The state of a ShardedOptimizer is that of the optimizer which it divides: tensors() is
+// collective then and gathers it, allocate() gives tensors of their own, and commit() keeps this
+// rank's rows.
 class OptimizerState {
  public:
   // Supports the optimizers that state_fields_of() knows: the functions below throw UsageError for
   // others. Both arguments must outlive this object.
   OptimizerState(torch::optim::Optimizer& optimizer, std::vector<NamedTensor> parameters);
+  OptimizerState(const OptimizerState&) = delete;
+  OptimizerState& operator=(const OptimizerState&) = delete;
+  ~OptimizerState();
 
   // Throws UsageError if the optimizer is of another kind.
   void require_known() const;
@@ -41,6 +49,7 @@ class OptimizerState {
   const torch::Tensor& parameter_of(const std::string& name, std::string& field) const;
 
   torch::optim::Optimizer& optimizer_;
+  std::unique_ptr<WholeState> divided_;  // set for a ShardedOptimizer
   std::vector<NamedTensor> parameters_;
   std::unordered_map<std::string, torch::Tensor> by_name_;
   const StateFields* fields_;  // null: of another kind

@@ -14,6 +14,12 @@
 
 namespace ddp::train {
 
+// What is divided among the ranks instead of being the same on all.
+enum class Shard : std::uint8_t {
+  none,
+  optimizer,  // the state and the work of the optimizer: see ShardedOptimizer
+};
+
 struct OptimizerOptions {
   std::string name = "sgd";  // sgd | adam | adamw
   double learning_rate = 0.05;
@@ -88,6 +94,7 @@ struct TrainOptions {
   // does.
   std::int64_t global_batch = 0;
   OptimizerOptions optimizer;
+  Shard shard = Shard::none;
   bool scale_learning_rate = false;  // by ranks x micro-batches
   std::int64_t warmup_steps = 0;
   Schedule schedule = Schedule::constant;

@@ -8,6 +8,7 @@
 
 #include "ddp_runtime/train/graph_hindrance.h"
 #include "ddp_runtime/train/run_difference.h"
+#include "ddp_runtime/train/shard_mode.h"
 #include "hdf5_ckpt/crc32c.h"
 
 namespace ddp::train {
@@ -57,7 +58,8 @@ nlohmann::json describe_settings(const TrainTask& task, const TrainOptions& opti
                    {"bucket_bytes", options.parallel.buckets.bytes},
                    {"comm_hook", options.parallel.hook ? "set" : "off"},
                    {"channels_last", options.channels_last ? "yes" : "no"},
-                   {"graph", graph_mode_name(options.graph.mode)}});
+                   {"graph", graph_mode_name(options.graph.mode)},
+                   {"shard", shard_mode_name(options.shard)}});
   // 0 is asynchronous, too.
   if (!options.staleness) settings["staleness"] = "off";
   settings.update(nlohmann::json(task.settings));

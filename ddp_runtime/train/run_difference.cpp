@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/train/graph_hindrance.h"
+#include "ddp_runtime/train/shard_mode.h"
 
 namespace ddp::train {
 namespace {
@@ -77,6 +78,7 @@ nlohmann::json shared_settings(const TrainOptions& options) {
                    {"on_nan", options.on_nan == OnNan::stop ? "stop" : "skip"},
                    {"channels_last", options.channels_last},
                    {"graph", graph_mode_name(options.graph.mode)},
+                   {"shard", shard_mode_name(options.shard)},
                    {"patience", options.patience},
                    {"best_metric", options.checkpoint.best_metric},
                    {"dry_run", options.dry_run},

@@ -124,6 +124,7 @@ std::string run_table(const RunHeader& header, const TrainOptions& o) {
         fmt::format("no rank more than {} ahead of the slowest", plural(*o.staleness, "step")));
   }
   row("optimizer", optimizer(o));
+  if (o.shard == Shard::optimizer) row("shards", "each rank has its part of the optimizer's state");
   row("learning rate", learning_rate(header, o));
   row("precision", precision(o));
   if (o.ema_decay > 0) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/train/state_fields.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -35,6 +36,11 @@ class FieldsOf final : public StateFields {
     }
     if (step_ == nullptr) return;
     out.push_back({parameter.name + "/step", torch::scalar_tensor(step_(state), torch::kInt64)});
+  }
+
+  bool has(const std::string& field) const override {
+    if (field == "step") return step_ != nullptr;
+    return std::ranges::any_of(fields_, [&](const auto& known) { return field == known.name; });
   }
 
   torch::Tensor allocate(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter,

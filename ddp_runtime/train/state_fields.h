@@ -22,6 +22,8 @@ class StateFields {
   // except for the step.
   virtual void append(torch::optim::Optimizer& optimizer, const NamedTensor& parameter,
                       std::vector<NamedTensor>& out) const = 0;
+  // Whether there is such a field.
+  virtual bool has(const std::string& field) const = 0;
   // Returns the tensor of this field, new, with zeros, like `values`, and part of the state of the
   // parameter; for "step" a scalar that is not part of it. Undefined if there is no such field.
   virtual torch::Tensor allocate(torch::optim::Optimizer& optimizer, const torch::Tensor& parameter,

@@ -17,6 +17,7 @@
 #include "ddp_runtime/train/forward_pass.h"
 #include "ddp_runtime/train/module_device.h"
 #include "ddp_runtime/train/optimizer.h"
+#include "ddp_runtime/train/shard_mode.h"
 
 namespace ddp::train {
 namespace {
@@ -93,7 +94,8 @@ SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
       device_(device_of(module)),
       recorder_(recorder),
       replica_(module, group, parallel_options(options)),
-      optimizer_(make_optimizer(module, options, device_, parts.optimizer)),
+      optimizer_(shard_if_wanted(make_optimizer(module, options, device_, parts.optimizer), group,
+                                 device_, options)),
       rates_(*optimizer_),
       scaler_(make_scaler(options)) {
   amp::require_precision(device_.type(), options_.precision);

@@ -12,6 +12,7 @@
 #include "base/errors.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/train/batch_transfer.h"
+#include "ddp_runtime/train/channels_last.h"
 #include "ddp_runtime/train/gpu_advice.h"
 #include "ddp_runtime/train/module_device.h"
 #include "ddp_runtime/train/run_description.h"

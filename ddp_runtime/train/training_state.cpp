@@ -326,6 +326,7 @@ void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
     if (target.destination.defined()) target.destination.copy_(target.array.tensor);
   }
   optimizer_state_->commit(optimizer_tensors);
+  loaded_state_ = optimizer_tensors;
   round_masters();
   for (std::size_t i = 0; i < orders.size(); ++i) {
     const auto* const first = orders[i].data_ptr<std::int64_t>();
@@ -354,7 +355,8 @@ void TrainingState::distribute(std::uint64_t seed) {
   round_masters();
 
   nlohmann::json names = nlohmann::json::array();
-  auto optimizer_tensors = optimizer_state_->tensors();
+  auto optimizer_tensors = std::move(loaded_state_);
+  loaded_state_.clear();
   for (const auto& t : optimizer_tensors) names.push_back(t.name);
   names = nlohmann::json::parse(group_.broadcast_text(names.dump(), 0));
   if (group_.rank() != 0) {

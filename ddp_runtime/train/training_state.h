@@ -82,7 +82,8 @@ class TrainingState {
   // the first save would waste the work until then.
   void require_storable() const;
 
-  // Collective. Returns the arrays to save, the same on every rank. The tensors own or share the
+  // Collective. Returns the arrays to save, the same on every rank; the state of a ShardedOptimizer
+  // is gathered. The tensors own or share the
   // state, on its device, so write or copy them before the next step. Throws RuntimeError if the
   // ranks' parameters differ.
   std::vector<NamedTensor> collect();
@@ -129,6 +130,8 @@ class TrainingState {
   // By replica, at least one: see DistributedDataParallel::gradient_order.
   std::vector<std::vector<std::int64_t>> loaded_orders_;
   std::vector<torch::Device> generators_;  // of the host and of the model's device
+  std::vector<NamedTensor>
+      loaded_state_;  // of the optimizers; rank 0, between load() and distribute()
   // Rank 0, between load() and distribute(): for each of these, [ranks, bytes].
   std::vector<torch::Tensor> loaded_generators_;
 };

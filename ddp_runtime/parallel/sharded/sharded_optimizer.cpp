@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <tuple>
@@ -172,6 +173,48 @@ void ShardedOptimizer::give_parts_to_the_optimizer() {
     group.params() = std::move(mine);
     first = end;
   }
+}
+
+std::optional<std::size_t> ShardedOptimizer::find_array(const torch::Tensor& parameter) const {
+  const auto found = std::ranges::find_if(
+      arrays_, [&](const Array& array) { return array.parameter.is_same(parameter); });
+  if (found == arrays_.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - arrays_.begin());
+}
+
+const ShardedOptimizer::Part* ShardedOptimizer::find_part(const torch::Tensor& parameter) const {
+  const auto array = find_array(parameter);
+  const auto found =
+      std::ranges::find_if(parts_, [&](const Part& part) { return part.rows.array == array; });
+  return found == parts_.end() ? nullptr : &*found;
+}
+
+torch::Tensor ShardedOptimizer::part_of(const torch::Tensor& parameter) const {
+  const auto* const part = find_part(parameter);
+  return part == nullptr ? torch::Tensor() : part->values;
+}
+
+torch::Tensor ShardedOptimizer::rows_in(const torch::Tensor& whole,
+                                        const torch::Tensor& parameter) const {
+  const RowRange& rows = find_part(parameter)->rows;
+  const std::int64_t width = sizes_[rows.array].row_elements;
+  return window(whole.detach(), rows.first * width, {rows.count * width}, {1});
+}
+
+void ShardedOptimizer::exchange_rows(const torch::Tensor& whole,
+                                     const torch::Tensor& parameter) const {
+  const auto array = find_array(parameter);
+  if (!array || group_.size() == 1 || whole.numel() == 0) return;
+  comm::Cut cut;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    std::int64_t elements = 0;
+    for (const auto& rows : ddp::rows_of(plan_, sizes_, rank)) {
+      if (rows.array == *array) elements = rows.count * sizes_[*array].row_elements;
+    }
+    cut.sizes.push_back(static_cast<std::size_t>(elements));
+  }
+  const auto vector = window(whole.detach(), 0, {whole.numel()}, {1});
+  group_.all_gather(buffer_of(vector), std::move(cut), "state of a ShardedOptimizer").wait();
 }
 
 torch::Tensor ShardedOptimizer::step(LossClosure closure) {

@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ddp_runtime/comm/group.h"
@@ -45,7 +46,19 @@ class ShardedOptimizer final : public torch::optim::Optimizer {
 
   // What updates this rank's rows: its parameters are parts of the real ones, as vectors, and its
   // state is all that this rank has.
-  const torch::optim::Optimizer& shard() const noexcept { return *optimizer_; }
+  torch::optim::Optimizer& shard() const noexcept { return *optimizer_; }
+  comm::Group& group() const noexcept { return group_; }
+
+  // For checkpoints. `whole` is a tensor with the sizes and strides of the parameter.
+
+  // This rank's part of a parameter, as shard() has it; undefined if it has no rows of it, or if
+  // the parameter is not one of this optimizer.
+  torch::Tensor part_of(const torch::Tensor& parameter) const;
+  // The elements of `whole` at the places of this rank's part, which exists: a vector that shares
+  // its memory.
+  torch::Tensor rows_in(const torch::Tensor& whole, const torch::Tensor& parameter) const;
+  // Collective. Gives every rank the rows that others have in their `whole`.
+  void exchange_rows(const torch::Tensor& whole, const torch::Tensor& parameter) const;
 
  private:
   struct Array {
@@ -63,6 +76,8 @@ class ShardedOptimizer final : public torch::optim::Optimizer {
   };
   class LentGradients;
 
+  const Part* find_part(const torch::Tensor& parameter) const;
+  std::optional<std::size_t> find_array(const torch::Tensor& parameter) const;
   void list_arrays();
   void move_to_flat_memory();
   void give_parts_to_the_optimizer();

@@ -208,6 +208,31 @@ TEST(ShardedStep, LeavesGradientsWithTheParameters) {
   });
 }
 
+// As a program may set them.
+void set_gradients_in_order_of_dimensions(Mixed& net) {
+  for (auto& p : net->parameters()) {
+    const auto values = torch::arange(p.numel(), p.options().requires_grad(false));
+    p.mutable_grad() = values.view(p.sizes());
+  }
+}
+
+TEST(ShardedStep, TakesGradientsInAnotherOrderThanTheParameters) {
+  auto whole = seeded([] { return Mixed(); });
+  torch::optim::AdamW expected(whole->parameters());
+  set_gradients_in_order_of_dimensions(whole);
+  expected.step();
+  const auto values = on_cpu(whole->parameters());
+  test::run_ranks(2, [&](comm::Group& ranks) {
+    with_sharded_adamw(ranks, [&](Mixed& net, ShardedOptimizer& optimizer, comm::Group&) {
+      set_gradients_in_order_of_dimensions(net);
+      optimizer.step();
+      const auto mine = on_cpu(net->parameters());
+      for (std::size_t i = 0; i < mine.size(); ++i)
+        EXPECT_TRUE(torch::equal(mine[i], values[i])) << i;
+    });
+  });
+}
+
 std::string error_of_step(const OnMixed& change) {
   return error_on_each_of_three_ranks([&](comm::Group& ranks) {
     with_sharded_adamw(ranks, [&](Mixed& net, ShardedOptimizer& optimizer, comm::Group& group) {

@@ -29,6 +29,7 @@ TEST(GraphHindrance, NamesTheFirstThingThatHindersAGraph) {
       {{.micro_batches = 4}, "a step has 4 micro-batches, and only steps of one are captured"},
       {{.comm_hook = true}, "a communication hook runs on the host in each step"},
       {{.allow_unused = true}, "unused parameters are allowed, so steps may differ"},
+      {{.shards = true}, "the optimizer is divided among the ranks (--shard)"},
       {{.no_graphs = "there are none"}, "there are none"},
       {{.on_cpu = true, .micro_batches = 2, .no_graphs = "there are none"},
        "the model is on the CPU, which has no graphs"},
