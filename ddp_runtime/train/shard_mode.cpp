@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/errors.h"
@@ -15,6 +16,15 @@ namespace {
 bool skips_on_device(torch::Device device, const TrainOptions& options) {
   return !device.is_cpu() && (options.on_nan == OnNan::skip || options.loss_scale > 0 ||
                               options.precision == amp::Precision::fp16);
+}
+
+// The trainer keeps float32 masters of these, also if the program has converted the module itself.
+bool has_short_weights(const torch::optim::Optimizer& optimizer) {
+  return std::ranges::any_of(optimizer.param_groups(), [](const auto& group) {
+    return std::ranges::any_of(group.params(), [](const torch::Tensor& parameter) {
+      return parameter.scalar_type() == torch::kBFloat16 || parameter.scalar_type() == torch::kHalf;
+    });
+  });
 }
 
 }  // namespace
@@ -34,7 +44,7 @@ std::unique_ptr<torch::optim::Optimizer> shard_if_wanted(
     const TrainOptions& options) {
   if (options.shard == Shard::none) return optimizer;
   const char* const hindrance =
-      options.param_type != amp::Precision::fp32 ? "bf16 weights (--param-type)"
+      has_short_weights(*optimizer) ? "bf16 weights (--param-type)"
       : skips_on_device(device, options)
           ? "loss scaling and skipped steps on a GPU (--loss-scale, fp16, --on-nan skip)"
           : nullptr;

@@ -12,6 +12,7 @@
 #include "base/errors.h"
 #include "ddp_runtime/comm/cut.h"
 #include "ddp_runtime/optim/master_weights.h"
+#include "ddp_runtime/optim/plain_memory.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
 
 namespace ddp {
@@ -120,6 +121,7 @@ ShardedOptimizer::~ShardedOptimizer() = default;
 
 void ShardedOptimizer::list_arrays() {
   std::map<std::tuple<torch::ScalarType, torch::DeviceType, int>, int> keys;
+  optim::MemoryRanges memory;
   for (const auto& group : param_groups_) {
     for (const auto& parameter : group.params()) {
       require_dense(parameter, arrays_.size());
@@ -129,7 +131,14 @@ void ShardedOptimizer::list_arrays() {
               .first->second;
       arrays_.push_back({parameter, nullptr});
       sizes_.push_back(size_of(parameter, key));
+      memory.add_written(parameter);
     }
+  }
+  // Each would get memory of its own.
+  if (memory.overlap()) {
+    throw UsageError(
+        "parameters of the optimizer share memory, which ShardedOptimizer would divide; use one "
+        "tensor in all places, or the optimizer without shards");
   }
 }
 

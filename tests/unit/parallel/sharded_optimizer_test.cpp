@@ -288,6 +288,14 @@ TEST(ShardedErrors, NameOptimizersAndParametersThatCannotBeDivided) {
               }),
               HasSubstr("parameter 1 of the optimizer, of shape [4, 3], cannot be divided"));
   EXPECT_THAT(error_of_making([](Mixed&) {
+                const auto all = on_test_device(torch::ones({6}));
+                return std::make_unique<SGD>(
+                    Tensors{all.narrow(0, 0, 4).detach().requires_grad_(true),
+                            all.narrow(0, 3, 3).detach().requires_grad_(true)},
+                    0.1);
+              }),
+              HasSubstr("parameters of the optimizer share memory"));
+  EXPECT_THAT(error_of_making([](Mixed&) {
                 const auto complex = torch::ones({3}, torch::kComplexFloat).requires_grad_(true);
                 return std::make_unique<SGD>(Tensors{complex}, 0.1);
               }),
