@@ -13,6 +13,7 @@
 #include "ddp_runtime/parallel/loss_check.h"
 #include "ddp_runtime/parallel/reducer.h"
 #include "ddp_runtime/parallel/same_parameters.h"
+#include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
 #include "ddp_runtime/parallel/sparse_gradients.h"
 #include "ddp_runtime/parallel/step_agreement.h"
 #include "ddp_runtime/parallel/sync_batch_norm.h"
@@ -61,6 +62,20 @@ void require_one_evaluation(const torch::optim::Optimizer& optimizer) {
       "LBFGS computes the loss and its gradients several times in one step, but a step of "
       "DistributedDataParallel averages them once; use SGD, Adam, AdamW or another optimizer "
       "whose step() takes no closure");
+}
+
+// The ranks exchange what each has updated.
+void require_common_parameters(const DistributedDataParallel& replica,
+                               const torch::optim::Optimizer& optimizer) {
+  if (dynamic_cast<const ShardedOptimizer*>(&optimizer) == nullptr) return;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      if (!replica.ignores(parameter)) continue;
+      throw UsageError(
+          "a ShardedOptimizer has parameters that each rank keeps for itself "
+          "(DataParallelOptions::ignore); give them an optimizer of their own");
+    }
+  }
 }
 
 // backward() of a tensor with several elements would add up their gradients, and the text of
@@ -443,6 +458,7 @@ void GradientStep::apply(torch::optim::Optimizer& optimizer) {
                     done_, micro_batches_));
   }
   require_one_evaluation(optimizer);
+  require_common_parameters(*replica_, optimizer);
   optimizer.step();
 }
 
@@ -455,6 +471,7 @@ void GradientStep::backward_and_apply(const torch::Tensor& loss,
                     micro_batches_, done_));
   }
   require_one_evaluation(optimizer);
+  require_common_parameters(*replica_, optimizer);
   run_backward(loss, {});
   replica_->finish_and_apply(optimizer);
 }

@@ -422,6 +422,11 @@ void interpret(TrainCommandLine& c) {
     throw UsageError(
         "--comm-hook powersgd compresses float32 gradients only; leave out --param-type bf16");
   }
+  if (c.comm_hook == "noop" && t.shard != train::Shard::none) {
+    throw UsageError(
+        "--comm-hook noop leaves each rank its own gradients, so --shard optimizer would mix the "
+        "ranks' models; leave out one of them");
+  }
   if (c.comm_hook == "noop") t.parallel.check_parameters_every = 0;  // ranks drift apart
   if (c.deterministic && t.staleness.value_or(0) > 0) {
     throw UsageError(

@@ -317,7 +317,7 @@ void Checkpointer::Parts::record(const SaveResult& result, double seconds) {
   if (!result.path.empty()) newest = result.path;
   const auto step = static_cast<std::int64_t>(result.step);
   if (result.problem.empty()) {
-    longest_save = std::max(longest_save, seconds);
+    longest_save = std::max(longest_save, stall + seconds);  // with what came before the writing
     if (!saving->locally()) say_interval(seconds);
     lineage.parent = result.step;
     durable_step = step;

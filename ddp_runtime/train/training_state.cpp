@@ -229,8 +229,9 @@ std::vector<NamedTensor> TrainingState::collect() {
   for (auto* const replica : replicas_) replica->require_same_parameters();
   std::vector<NamedTensor> arrays;
   for (const auto& [name, tensor] : plain_tensors()) arrays.push_back({name, tensor.contiguous()});
-  for (const auto& [name, tensor] : optimizer_state_->tensors()) {
+  for (auto& [name, tensor] : optimizer_state_->tensors()) {
     arrays.push_back({std::string(kOptimizer) + name, tensor.contiguous()});
+    tensor.reset();  // it may be memory of its own
   }
   for (const auto& device : generators_) {
     const auto mine = generator_state(device);

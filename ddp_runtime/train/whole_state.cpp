@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/train/whole_state.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "base/errors.h"
 
 namespace ddp::train {
 namespace {
@@ -41,9 +45,17 @@ std::vector<std::vector<WholeState::Entry>> WholeState::all_entries(
     for (const auto& entry : nlohmann::json::parse(text)) {
       auto& known = all.at(entry.at(0).get<std::size_t>());
       const auto field = entry.at(1).get<std::string>();
-      if (std::ranges::any_of(known, [&](const Entry& e) { return e.field == field; })) continue;
-      known.push_back({field, static_cast<torch::ScalarType>(entry.at(2).get<int>()),
-                       entry.at(3).get<std::int64_t>()});
+      const Entry its{field, static_cast<torch::ScalarType>(entry.at(2).get<int>()),
+                      entry.at(3).get<std::int64_t>()};
+      const auto same = std::ranges::find(known, field, &Entry::field);
+      if (same == known.end()) {
+        known.push_back(its);
+      } else if (same->type != its.type || same->step != its.step) {
+        throw RuntimeError(fmt::format(
+            "the ranks have made different numbers of steps of a ShardedOptimizer: {} and {}, or "
+            "have state of different types",
+            same->step, its.step));
+      }
     }
   }
   return all;

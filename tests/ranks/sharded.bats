@@ -77,6 +77,7 @@ arrays() { "$bin/ddp-ckpt" show "$1" | grep -E '^ *(model|optim)/'; }
   refused 2 "--shard must be none or optimizer, not 'gradients'" --steps 1 --shard gradients
   refused 2 "--shard optimizer does not go together with bf16 weights (--param-type) yet" \
     --steps 1 --shard optimizer --precision bf16 --param-type bf16
+  refused 2 "--comm-hook noop leaves each rank its own gradients" --steps 1 --shard optimizer --comm-hook noop
   refused 2 "ranks in different steps cannot divide an update among themselves" \
     --steps 1 --shard optimizer --staleness 1
 }

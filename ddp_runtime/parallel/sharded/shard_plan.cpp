@@ -49,6 +49,22 @@ ShardPlan plan_shards(std::span<const ArraySize> arrays, int ranks) {
   return plan;
 }
 
+std::vector<std::size_t> sizes_by_rank(const ShardPlan& plan, std::span<const ArraySize> arrays,
+                                       std::size_t array) {
+  std::vector<std::size_t> sizes;
+  for (const auto& flat : plan.flats) {
+    const auto found = std::ranges::find(flat.arrays, array);
+    if (found == flat.arrays.end()) continue;
+    const auto offset = flat.offsets[static_cast<std::size_t>(found - flat.arrays.begin())];
+    for (std::size_t r = 0; r + 1 < flat.starts.size(); ++r) {
+      const auto begin = std::max(flat.starts[r], offset);
+      const auto end = std::min(flat.starts[r + 1], offset + arrays[array].elements());
+      sizes.push_back(static_cast<std::size_t>(std::max<std::int64_t>(end - begin, 0)));
+    }
+  }
+  return sizes;
+}
+
 std::vector<RowRange> rows_of(const ShardPlan& plan, std::span<const ArraySize> arrays, int rank) {
   const auto r = static_cast<std::size_t>(rank);
   std::vector<RowRange> ranges;

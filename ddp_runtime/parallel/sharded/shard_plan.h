@@ -53,4 +53,8 @@ ShardPlan plan_shards(std::span<const ArraySize> arrays, int ranks);
 // The rows of a rank, in memory order. Each row of each array belongs to one rank.
 std::vector<RowRange> rows_of(const ShardPlan& plan, std::span<const ArraySize> arrays, int rank);
 
+// How many elements of an array each rank has.
+std::vector<std::size_t> sizes_by_rank(const ShardPlan& plan, std::span<const ArraySize> arrays,
+                                       std::size_t array);
+
 }  // namespace ddp

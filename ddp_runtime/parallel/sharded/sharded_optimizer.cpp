@@ -13,12 +13,13 @@
 #include "ddp_runtime/comm/cut.h"
 #include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/optim/plain_memory.h"
+#include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
 
 namespace ddp {
 namespace {
 
-using torch::optim::OptimizerParamGroup;
+constexpr std::int64_t kStepsBetweenComparisons = 100;
 
 template <class... Kinds>
 bool is_one_of(const torch::optim::Optimizer& optimizer) {
@@ -111,6 +112,7 @@ ShardedOptimizer::ShardedOptimizer(std::unique_ptr<torch::optim::Optimizer> opti
     param_groups_[i].set_options(optimizer_->param_groups()[i].options().clone());
   }
   list_arrays();
+  require_same_list();
   plan_ = plan_shards(sizes_, group_.size());
   const torch::NoGradGuard no_grad;
   move_to_flat_memory();
@@ -140,6 +142,23 @@ void ShardedOptimizer::list_arrays() {
         "parameters of the optimizer share memory, which ShardedOptimizer would divide; use one "
         "tensor in all places, or the optimizer without shards");
   }
+}
+
+// The order of the parameters decides where each one is in memory.
+void ShardedOptimizer::require_same_list() const {
+  std::vector<NamedTensor> named;
+  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
+    for (const auto& parameter : param_groups_[g].params()) {
+      named.push_back({fmt::format("{}/{}", g, named.size()), parameter});
+    }
+  }
+  const auto texts = group_.all_gather_text(std::to_string(fingerprint_of(named)));
+  const auto other = std::ranges::find_if(texts, [&](const auto& t) { return t != texts.front(); });
+  if (other == texts.end()) return;
+  throw RuntimeError(fmt::format(
+      "the optimizers of ranks 0 and {} have different parameters, or in another order, which a "
+      "ShardedOptimizer cannot divide; make the parameter groups alike on all ranks",
+      other - texts.begin()));
 }
 
 // Gradients and everything else that knows the parameters as tensors stay with them.
@@ -214,14 +233,7 @@ void ShardedOptimizer::exchange_rows(const torch::Tensor& whole,
                                      const torch::Tensor& parameter) const {
   const auto array = find_array(parameter);
   if (!array || group_.size() == 1 || whole.numel() == 0) return;
-  comm::Cut cut;
-  for (int rank = 0; rank < group_.size(); ++rank) {
-    std::int64_t elements = 0;
-    for (const auto& rows : ddp::rows_of(plan_, sizes_, rank)) {
-      if (rows.array == *array) elements = rows.count * sizes_[*array].row_elements;
-    }
-    cut.sizes.push_back(static_cast<std::size_t>(elements));
-  }
+  comm::Cut cut{sizes_by_rank(plan_, sizes_, *array)};
   const auto vector = window(whole.detach(), 0, {whole.numel()}, {1});
   group_.all_gather(buffer_of(vector), std::move(cut), "state of a ShardedOptimizer").wait();
 }
@@ -234,6 +246,7 @@ torch::Tensor ShardedOptimizer::step(LossClosure closure) {
   }
   const torch::NoGradGuard no_grad;
   require_usable();
+  if (steps_++ % kStepsBetweenComparisons == 0) require_same_update();
   take_options();
   {
     const LentGradients lent(*this);
@@ -241,6 +254,18 @@ torch::Tensor ShardedOptimizer::step(LossClosure closure) {
   }
   exchange();
   return loss;
+}
+
+void ShardedOptimizer::save(torch::serialize::OutputArchive& /*archive*/) const {
+  throw UsageError(
+      "torch::save() cannot save a ShardedOptimizer, of which each rank has a part; use "
+      "ddp::train::TrainingState and Checkpointer");
+}
+
+void ShardedOptimizer::load(torch::serialize::InputArchive& /*archive*/) {
+  throw UsageError(
+      "torch::load() cannot load a ShardedOptimizer, of which each rank has a part; use "
+      "ddp::train::TrainingState and Checkpointer");
 }
 
 // The same on all ranks, because it looks at all parameters.
@@ -257,7 +282,7 @@ void ShardedOptimizer::require_usable() const {
     if (parameter.data_ptr() != arrays_[i].memory) {
       throw RuntimeError(fmt::format(
           "the memory of parameter {} of a ShardedOptimizer, of shape [{}], was replaced, as by "
-          "Module::to(); move and convert the module before",
+          "Module::to(), set_data() or torch::load(); do that before",
           i + 1, fmt::join(parameter.sizes(), ", ")));
     }
     if (parameter.grad().defined() && parameter.grad().layout() != torch::kStrided) {
@@ -267,6 +292,21 @@ void ShardedOptimizer::require_usable() const {
           i + 1, fmt::join(parameter.sizes(), ", ")));
     }
   }
+}
+
+// After the exchange the parameters are the same on all ranks, whatever each has computed. So what
+// they compute with is compared, as often as DistributedDataParallel compares parameters.
+void ShardedOptimizer::require_same_update() const {
+  std::string mine;
+  for (const auto& group : param_groups_) mine += fmt::format("{} ", group.options().get_lr());
+  for (const auto& array : arrays_) mine += array.parameter.grad().defined() ? '1' : '0';
+  const auto texts = group_.all_gather_text(mine);
+  const auto other = std::ranges::find_if(texts, [&](const auto& t) { return t != texts.front(); });
+  if (other == texts.end()) return;
+  throw RuntimeError(fmt::format(
+      "ranks 0 and {} give a ShardedOptimizer different learning rates, or gradients of different "
+      "parameters, in step {}; all ranks must make the same update",
+      other - texts.begin(), steps_));
 }
 
 void ShardedOptimizer::take_options() {
@@ -299,7 +339,9 @@ void ShardedOptimizer::exchange() {
   }
   for (auto& work : works) work.wait();
   // Autograd knows by this number that a value which backward needs has changed.
-  for (const auto& array : arrays_) array.parameter.unsafeGetTensorImpl()->bump_version();
+  for (const auto& array : arrays_) {
+    if (array.parameter.grad().defined()) array.parameter.unsafeGetTensorImpl()->bump_version();
+  }
 }
 
 }  // namespace ddp

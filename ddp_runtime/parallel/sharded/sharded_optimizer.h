@@ -41,8 +41,13 @@ class ShardedOptimizer final : public torch::optim::Optimizer {
   // Collective: all ranks call it with the same gradients, options and groups. The options, such as
   // the learning rate, are those of param_groups(). A parameter without a gradient keeps its value
   // and its state. Throws UsageError for sparse gradients, and if groups were added; RuntimeError
-  // if a parameter's memory was replaced, as by Module::to().
+  // if a parameter's memory was replaced, as by Module::to(), and, in the first step and in every
+  // 100th after it, if the ranks' learning rates differ or some lack gradients that others have.
   torch::Tensor step(LossClosure closure = nullptr) override;
+
+  // Throw UsageError: files of libtorch have no parts.
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
 
   // What updates this rank's rows: its parameters are parts of the real ones, as vectors, and its
   // state is all that this rank has.
@@ -79,6 +84,8 @@ class ShardedOptimizer final : public torch::optim::Optimizer {
   const Part* find_part(const torch::Tensor& parameter) const;
   std::optional<std::size_t> find_array(const torch::Tensor& parameter) const;
   void list_arrays();
+  void require_same_list() const;
+  void require_same_update() const;
   void move_to_flat_memory();
   void give_parts_to_the_optimizer();
   void require_usable() const;
@@ -93,6 +100,7 @@ class ShardedOptimizer final : public torch::optim::Optimizer {
   ShardPlan plan_;
   std::vector<Flat> flats_;
   std::vector<Part> parts_;
+  std::int64_t steps_ = 0;
 };
 
 }  // namespace ddp

@@ -246,7 +246,7 @@ std::string error_of_step(const OnMixed& change) {
 TEST(ShardedErrors, NameWhatAStepCannotTake) {
   EXPECT_THAT(error_of_step([](Mixed& net, auto&, auto&) { net->to(torch::kFloat64); }),
               HasSubstr("the memory of parameter 1 of a ShardedOptimizer, of shape [5, 18], was "
-                        "replaced, as by Module::to()"));
+                        "replaced, as by Module::to(), set_data() or torch::load()"));
   EXPECT_THAT(error_of_step([](auto&, ShardedOptimizer& optimizer, auto&) {
                 optimizer.param_groups()[0].params().push_back(torch::ones({2}));
               }),
@@ -256,6 +256,63 @@ TEST(ShardedErrors, NameWhatAStepCannotTake) {
                 net->spare->weight.mutable_grad() = torch::ones({5, 5}).to_sparse();
               }),
               HasSubstr("of shape [5, 5], has a sparse gradient"));
+}
+
+TEST(ShardedErrors, NameRanksThatWouldMakeDifferentUpdates) {
+  const auto text = "ranks 0 and 2 give a ShardedOptimizer different learning rates, or gradients";
+  EXPECT_THAT(error_of_step([](auto&, ShardedOptimizer& optimizer, comm::Group& group) {
+                if (group.rank() == 2) optimizer.param_groups()[0].options().set_lr(0.5);
+              }),
+              HasSubstr(text));
+  EXPECT_THAT(error_of_step([](Mixed& net, auto&, comm::Group& group) {
+                if (group.rank() == 2) net->scale.mutable_grad().reset();
+              }),
+              HasSubstr(text));
+}
+
+TEST(ShardedErrors, NameRanksWhoseParametersAreInAnotherOrder) {
+  const auto text = error_on_each_of_three_ranks([](comm::Group& group) {
+    auto net = seeded([] { return Mixed(); });
+    auto parameters = net->parameters();
+    if (group.rank() == 1) std::swap(parameters[0], parameters[1]);
+    const ShardedOptimizer optimizer(std::make_unique<torch::optim::SGD>(parameters, 0.1), group);
+  });
+  EXPECT_THAT(text, HasSubstr("the optimizers of ranks 0 and 1 have different parameters, or in"));
+}
+
+TEST(ShardedErrors, NameParametersThatEachRankKeepsForItself) {
+  const auto text = error_on_each_of_three_ranks([](comm::Group& group) {
+    auto net = seeded([] { return Mixed(); });
+    DistributedDataParallel replica(*net, group, {.ignore = {"spare.*"}});
+    ShardedOptimizer optimizer(std::make_unique<torch::optim::AdamW>(net->parameters()), group);
+    auto step = replica.begin_step();
+    step.backward_and_apply(net->forward(images(0), true).mean().to(torch::kFloat32), optimizer);
+  });
+  EXPECT_THAT(text, HasSubstr("has parameters that each rank keeps for itself"));
+}
+
+TEST(ShardedErrors, NameFilesOfLibtorch) {
+  test::run_ranks(1, [](comm::Group& ranks) {
+    with_sharded_adamw(ranks, [](Mixed&, ShardedOptimizer& optimizer, comm::Group&) {
+      torch::serialize::OutputArchive out;
+      torch::serialize::InputArchive in;
+      EXPECT_THAT(error_of([&] { optimizer.save(out); }), HasSubstr("torch::save() cannot save"));
+      EXPECT_THAT(error_of([&] { optimizer.load(in); }), HasSubstr("torch::load() cannot load"));
+    });
+  });
+}
+
+TEST(ShardedStep, LeavesGraphsOfParametersWithoutGradientsUsable) {
+  test::run_ranks(2, [](comm::Group& ranks) {
+    with_sharded_adamw(ranks, [](Mixed& net, ShardedOptimizer& optimizer, comm::Group&) {
+      const auto squared = net->scale * net->scale;
+      set_gradients(net);
+      net->scale.mutable_grad().reset();
+      optimizer.step();
+      squared.backward();
+      EXPECT_EQ(net->scale.grad().item<float>(), 3);
+    });
+  });
 }
 
 std::string error_of_making(const std::function<Pointer(Mixed&)>& make) {
