@@ -225,11 +225,11 @@ def check_kit(kit, machine):
         print(f"note: the programs were built with PyTorch {made_for}, and {machine.torch} is {found}")
 
 
-def run(kit, options):
-    from parts import PARTS
-    unknown = [part for part in options.parts if part not in PARTS]
+def run(kit, options, parts):
+    """parts: {name: function from a Session to its steps}."""
+    unknown = [part for part in options.parts if part not in parts]
     if unknown:
-        raise UsageError(f"there is no part '{unknown[0]}'; the parts are {', '.join(PARTS)}")
+        raise UsageError(f"there is no part '{unknown[0]}'; the parts are {', '.join(parts)}")
     if options.nccl and not options.nccl.exists():
         raise UsageError(f"{options.nccl} does not exist; --nccl names a file libnccl.so.2")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the running command, too
@@ -237,5 +237,5 @@ def run(kit, options):
     check_kit(kit, machine)
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    passed = [run_part(kit, machine, part, PARTS[part], out, options.minutes) for part in options.parts]
+    passed = [run_part(kit, machine, part, parts[part], out, options.minutes) for part in options.parts]
     return 0 if all(passed) else 1

@@ -109,7 +109,7 @@ machine.count_gpus = lambda: (2, "")
 out = pathlib.Path(sys.argv[1])
 extra = pathlib.Path(os.environ["GPU_TEST_NCCL_LIBRARY"])
 options = types.SimpleNamespace(parts=["smoke", "correctness"], out=out, nccl=extra, minutes=8)
-assert runner.run(kit, options) == 1
+assert runner.run(kit, options, parts.PARTS) == 1
 smoke, correctness = (json.loads((out / f"{name}.json").read_text()) for name in options.parts)
 results = {step["name"]: step for step in smoke["steps"] + correctness["steps"]}
 assert results["nvidia-smi"]["result"] == "failed" and "nvidia-smi" in results["nvidia-smi"]["note"], results
@@ -149,7 +149,7 @@ import parts, runner
 parts.PARTS["train"] = lambda session: [step for step in parts.train(session, "cpu")
                                         if not step.name.startswith(("gpt", "resnet"))]
 out = pathlib.Path(sys.argv[1])
-assert runner.run(kit, types.SimpleNamespace(parts=["train"], out=out, nccl=None, minutes=8)) == 0
+assert runner.run(kit, types.SimpleNamespace(parts=["train"], out=out, nccl=None, minutes=8), parts.PARTS) == 0
 steps = {step["name"]: step for step in json.loads((out / "train.json").read_text())["steps"]}
 assert len(steps) == 22 and {step["result"] for step in steps.values()} == {"ok"}, steps
 assert steps["compare the loss with CPUs"]["values"]["apart"] == 0, steps
@@ -182,7 +182,7 @@ def cases(session):
     return steps
 parts.PARTS["steps"] = cases
 out = pathlib.Path(sys.argv[1])
-code = runner.run(kit, types.SimpleNamespace(parts=["steps"], out=out, nccl=None, minutes=8))
+code = runner.run(kit, types.SimpleNamespace(parts=["steps"], out=out, nccl=None, minutes=8), parts.PARTS)
 steps = {step["name"]: step for step in json.loads((out / "steps.json").read_text())["steps"]}
 plain, eager = steps["tiny gpt: ours and a plain loop"], steps["tiny gpt: our eager step and Python's eager"]
 assert plain["result"] == eager["result"] == "ok", steps
