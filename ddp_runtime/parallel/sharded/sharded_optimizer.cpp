@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <string>
 #include <tuple>
@@ -13,6 +14,7 @@
 #include "ddp_runtime/comm/cut.h"
 #include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/optim/plain_memory.h"
+#include "ddp_runtime/parallel/flat_memory.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
 
@@ -53,8 +55,7 @@ void require_dense(const torch::Tensor& parameter, std::size_t number) {
   }
   throw UsageError(
       fmt::format("parameter {} of the optimizer, of shape [{}], cannot be divided by "
-                  "ShardedOptimizer: it must "
-                  "be a dense tensor of real numbers without gaps",
+                  "ShardedOptimizer: it must be a dense tensor of real numbers without gaps",
                   number + 1, fmt::join(parameter.sizes(), ", ")));
 }
 
@@ -68,16 +69,15 @@ ArraySize size_of(const torch::Tensor& parameter, int key) {
   return {1, elements, key};
 }
 
-// Shares the storage, and is no view: see Note [Windows that are not views].
-torch::Tensor window(const torch::Tensor& flat, std::int64_t offset, at::IntArrayRef sizes,
-                     at::IntArrayRef strides) {
-  auto result = torch::empty({0}, flat.options());
-  result.set_(flat.storage(), flat.storage_offset() + offset, sizes, strides);
-  return result;
-}
-
 bool same_places(const torch::Tensor& a, const torch::Tensor& b) {
   return a.strides() == b.strides() && a.is_non_overlapping_and_dense();
+}
+
+// The first rank that says something else than rank 0, if there is one.
+std::optional<std::ptrdiff_t> other_than_first(const std::vector<std::string>& texts) {
+  const auto other = std::ranges::find_if(texts, [&](const auto& t) { return t != texts.front(); });
+  if (other == texts.end()) return std::nullopt;
+  return other - texts.begin();
 }
 
 }  // namespace
@@ -152,13 +152,13 @@ void ShardedOptimizer::require_same_list() const {
       named.push_back({fmt::format("{}/{}", g, named.size()), parameter});
     }
   }
-  const auto texts = group_.all_gather_text(std::to_string(fingerprint_of(named)));
-  const auto other = std::ranges::find_if(texts, [&](const auto& t) { return t != texts.front(); });
-  if (other == texts.end()) return;
+  const auto other =
+      other_than_first(group_.all_gather_text(std::to_string(fingerprint_of(named))));
+  if (!other) return;
   throw RuntimeError(fmt::format(
       "the optimizers of ranks 0 and {} have different parameters, or in another order, which a "
       "ShardedOptimizer cannot divide; make the parameter groups alike on all ranks",
-      other - texts.begin()));
+      *other));
 }
 
 // Gradients and everything else that knows the parameters as tensors stay with them.
@@ -168,8 +168,7 @@ void ShardedOptimizer::move_to_flat_memory() {
     const auto bytes = static_cast<std::size_t>(flat.elements) * options.dtype().itemsize();
     auto& mine = flats_.emplace_back();
     mine.memory = group_.allocate(bytes);
-    mine.values = torch::from_blob(
-        mine.memory.get(), {flat.elements}, [memory = mine.memory](void*) {}, options);
+    mine.values = tensor_on(mine.memory, flat.elements, options);
     for (std::size_t rank = 0; rank + 1 < flat.starts.size(); ++rank) {
       mine.sizes.push_back(static_cast<std::size_t>(flat.starts[rank + 1] - flat.starts[rank]));
     }
@@ -186,9 +185,7 @@ void ShardedOptimizer::move_to_flat_memory() {
 
 void ShardedOptimizer::give_parts_to_the_optimizer() {
   for (const auto& rows : rows_of(plan_, sizes_, group_.rank())) {
-    const std::int64_t width = sizes_[rows.array].row_elements;
-    auto values = window(arrays_[rows.array].parameter.detach(), rows.first * width,
-                         {rows.count * width}, {1});
+    auto values = vector_of(arrays_[rows.array].parameter, rows);
     parts_.push_back({rows, values.requires_grad_(true)});
   }
   std::size_t first = 0;  // array of the group
@@ -217,6 +214,12 @@ const ShardedOptimizer::Part* ShardedOptimizer::find_part(const torch::Tensor& p
   return found == parts_.end() ? nullptr : &*found;
 }
 
+// The rows of a tensor that has the sizes and strides of their parameter.
+torch::Tensor ShardedOptimizer::vector_of(const torch::Tensor& whole, const RowRange& rows) const {
+  const std::int64_t width = sizes_[rows.array].row_elements;
+  return window(whole.detach(), rows.first * width, {rows.count * width}, {1});
+}
+
 torch::Tensor ShardedOptimizer::part_of(const torch::Tensor& parameter) const {
   const auto* const part = find_part(parameter);
   return part == nullptr ? torch::Tensor() : part->values;
@@ -224,9 +227,7 @@ torch::Tensor ShardedOptimizer::part_of(const torch::Tensor& parameter) const {
 
 torch::Tensor ShardedOptimizer::rows_in(const torch::Tensor& whole,
                                         const torch::Tensor& parameter) const {
-  const RowRange& rows = find_part(parameter)->rows;
-  const std::int64_t width = sizes_[rows.array].row_elements;
-  return window(whole.detach(), rows.first * width, {rows.count * width}, {1});
+  return vector_of(whole, find_part(parameter)->rows);
 }
 
 void ShardedOptimizer::exchange_rows(const torch::Tensor& whole,
@@ -300,13 +301,12 @@ void ShardedOptimizer::require_same_update() const {
   std::string mine;
   for (const auto& group : param_groups_) mine += fmt::format("{} ", group.options().get_lr());
   for (const auto& array : arrays_) mine += array.parameter.grad().defined() ? '1' : '0';
-  const auto texts = group_.all_gather_text(mine);
-  const auto other = std::ranges::find_if(texts, [&](const auto& t) { return t != texts.front(); });
-  if (other == texts.end()) return;
+  const auto other = other_than_first(group_.all_gather_text(mine));
+  if (!other) return;
   throw RuntimeError(fmt::format(
       "ranks 0 and {} give a ShardedOptimizer different learning rates, or gradients of different "
       "parameters, in step {}; all ranks must make the same update",
-      other - texts.begin(), steps_));
+      *other, steps_));
 }
 
 void ShardedOptimizer::take_options() {
@@ -325,8 +325,7 @@ torch::Tensor ShardedOptimizer::gradient_of(const Part& part) const {
     gradient = torch::empty_strided(parameter.sizes(), parameter.strides(), gradient.options())
                    .copy_(gradient);
   }
-  const std::int64_t width = sizes_[part.rows.array].row_elements;
-  return window(gradient.detach(), part.rows.first * width, {part.rows.count * width}, {1});
+  return vector_of(gradient, part.rows);
 }
 
 void ShardedOptimizer::exchange() {

@@ -83,6 +83,7 @@ class ShardedOptimizer final : public torch::optim::Optimizer {
 
   const Part* find_part(const torch::Tensor& parameter) const;
   std::optional<std::size_t> find_array(const torch::Tensor& parameter) const;
+  torch::Tensor vector_of(const torch::Tensor& whole, const RowRange& rows) const;
   void list_arrays();
   void require_same_list() const;
   void require_same_update() const;

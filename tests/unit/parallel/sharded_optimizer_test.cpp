@@ -233,6 +233,18 @@ TEST(ShardedStep, TakesGradientsInAnotherOrderThanTheParameters) {
   });
 }
 
+TEST(ShardedStep, TakesParametersWithoutElements) {
+  test::run_ranks(2, [](comm::Group& group) {
+    const auto three = on_test_device(torch::ones({3})).requires_grad_(true);
+    const auto none = on_test_device(torch::ones({0}, torch::kFloat64)).requires_grad_(true);
+    ShardedOptimizer optimizer(std::make_unique<torch::optim::SGD>(Tensors{three, none}, 0.5),
+                               group);
+    for (const auto& p : {three, none}) p.mutable_grad() = torch::ones_like(p);
+    optimizer.step();
+    EXPECT_TRUE(torch::equal(on_cpu({three})[0], torch::full({3}, 0.5F)));
+  });
+}
+
 std::string error_of_step(const OnMixed& change) {
   return error_on_each_of_three_ranks([&](comm::Group& ranks) {
     with_sharded_adamw(ranks, [&](Mixed& net, ShardedOptimizer& optimizer, comm::Group& group) {

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors on flat memory of a group, and windows on such tensors.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace ddp {
+
+// A vector of `elements`, which keeps the memory alive.
+torch::Tensor tensor_on(const std::shared_ptr<std::byte>& memory, std::int64_t elements,
+                        const torch::TensorOptions& options);
+
+// Note [Windows that are not views]
+// A gradient made with narrow().view() is a view, and the optimizers' zero_grad() calls detach_()
+// on gradients, which throws for views. A tensor pointed at the storage with set_() shares the
+// memory just as well and is not a view.
+//
+// A window on the storage of `flat`, from element `offset` of `flat` on.
+torch::Tensor window(const torch::Tensor& flat, std::int64_t offset, at::IntArrayRef sizes,
+                     at::IntArrayRef strides);
+
+}  // namespace ddp
