@@ -104,6 +104,11 @@ class Group {
                               std::shared_ptr<const void> keep = {}) = 0;
   virtual Work all_gather(Buffer data, Cut cut, std::string label = {},
                           std::shared_ptr<const void> keep = {}) = 0;
+  // Puts rank r's `part`, whose size `cut` has, into part r of `output`. The buffers must be in
+  // host memory, and not overlap. If all ranks share a machine and `part` is memory from
+  // allocate(), nothing is sent, wherever `output` is.
+  virtual Work all_gather(Buffer part, Buffer output, Cut cut, std::string label = {},
+                          std::shared_ptr<const void> keep = {}) = 0;
   virtual Work broadcast(Buffer data, int root, std::string label = {},
                          std::shared_ptr<const void> keep = {}) = 0;
   // Sends part r of `input` to rank r, and puts the part from rank r into part r of `output`. The

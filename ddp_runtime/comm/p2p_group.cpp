@@ -351,6 +351,14 @@ void P2pGroup::reduce_to_parts(const Located& place, Buffer data, const Starts& 
   schedules::reduce_to_parts(link_, everyone_, data, starts, op, scratch_, model);
 }
 
+void P2pGroup::gather_into(const Located& place, Buffer part, Buffer output, const Starts& starts) {
+  if (size() > 1 && output.count > 0 && place.region && node_->map().nodes.size() == 1) {
+    return schedules::node_gather_into(link_, *node_, *place.region, place.offset, output, starts);
+  }
+  copy(part, part_of(output, starts, rank()));
+  gather_parts({}, output, starts);
+}
+
 void P2pGroup::gather_parts(const Located& place, Buffer data, const Starts& starts) {
   if (size() == 1 || data.count == 0) return;
   if (place.region && node_->map().nodes.size() == 1) {
@@ -422,6 +430,19 @@ Work P2pGroup::all_gather(Buffer data, Cut cut, std::string label,
   return enqueue("all_gather", std::move(label), describe(data, cut),
                  [=, this, place = locate(data), starts = starts_of(cut, data.count, size()),
                   keep = std::move(keep)] { gather_parts(place, data, starts); });
+}
+
+Work P2pGroup::all_gather(Buffer part, Buffer output, Cut cut, std::string label,
+                          std::shared_ptr<const void> keep) {
+  require_host(part);
+  require_host(output);
+  const Starts starts = starts_of(cut, output.count, size());
+  require(part.type == output.type && part.count == part_of(output, starts, rank()).count,
+          "all_gather: the part must have the size and type of this rank's part of the output");
+  return enqueue("all_gather", std::move(label), describe(output, cut),
+                 [=, this, place = locate(part), keep = std::move(keep)] {
+                   gather_into(place, part, output, starts);
+                 });
 }
 
 Work P2pGroup::all_to_all(Buffer input, Buffer output, PartSizes sizes, std::string label,

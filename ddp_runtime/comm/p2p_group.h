@@ -64,6 +64,8 @@ class P2pGroup final : public Group {
                       std::shared_ptr<const void> keep) override;
   Work all_gather(Buffer data, Cut cut, std::string label,
                   std::shared_ptr<const void> keep) override;
+  Work all_gather(Buffer part, Buffer output, Cut cut, std::string label,
+                  std::shared_ptr<const void> keep) override;
   Work broadcast(Buffer data, int root, std::string label,
                  std::shared_ptr<const void> keep) override;
   Work all_to_all(Buffer input, Buffer output, PartSizes parts, std::string label,
@@ -100,6 +102,7 @@ class P2pGroup final : public Group {
   Located locate(const Buffer& data);
   void reduce(const Located& place, Buffer data, ReduceOp op);
   void reduce_to_parts(const Located& place, Buffer data, const Starts& starts, ReduceOp op);
+  void gather_into(const Located& place, Buffer part, Buffer output, const Starts& starts);
   void gather_parts(const Located& place, Buffer data, const Starts& starts);
   void spread(Buffer data, int root);
   // The cost model for a collective of `bytes` bytes. The communication threads of all ranks call

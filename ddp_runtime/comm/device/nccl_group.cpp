@@ -197,6 +197,11 @@ Work NcclGroup::all_gather(Buffer data, Cut cut, std::string label,
       std::move(keep));
 }
 
+Work NcclGroup::all_gather(Buffer part, Buffer output, Cut cut, std::string label,
+                           std::shared_ptr<const void> keep) {
+  return host_.all_gather(part, output, std::move(cut), std::move(label), std::move(keep));
+}
+
 Work NcclGroup::all_to_all(Buffer input, Buffer output, PartSizes sizes, std::string label,
                            std::shared_ptr<const void> keep) {
   if (!on_device(input, output)) {

@@ -65,6 +65,8 @@ class NcclGroup final : public Group {
                       std::shared_ptr<const void> keep) override;
   Work all_gather(Buffer data, Cut cut, std::string label,
                   std::shared_ptr<const void> keep) override;
+  Work all_gather(Buffer part, Buffer output, Cut cut, std::string label,
+                  std::shared_ptr<const void> keep) override;
   Work broadcast(Buffer data, int root, std::string label,
                  std::shared_ptr<const void> keep) override;
   Work all_to_all(Buffer input, Buffer output, PartSizes parts, std::string label,

@@ -324,6 +324,11 @@ Work StagedGroup::all_gather(Buffer data, Cut cut, std::string label,
                  .keep = std::move(keep)});
 }
 
+Work StagedGroup::all_gather(Buffer part, Buffer output, Cut cut, std::string label,
+                             std::shared_ptr<const void> keep) {
+  return host_.all_gather(part, output, std::move(cut), std::move(label), std::move(keep));
+}
+
 // The whole is one piece, because ranks whose parts differ would not agree on the number of pieces.
 Work StagedGroup::all_to_all(Buffer input, Buffer output, PartSizes sizes, std::string label,
                              std::shared_ptr<const void> keep) {

@@ -60,4 +60,15 @@ void node_gather_parts(Link& link, NodeMemory& node, const SharedRegion& region,
   node.wait_for_all(link);  // now no rank reads another one's copy
 }
 
+void node_gather_into(Link& link, NodeMemory& node, const SharedRegion& region, std::size_t offset,
+                      Buffer output, const Starts& starts) {
+  node.wait_for_all(link);  // now every part holds its rank's values
+  const auto local = node.map().local();
+  for (std::size_t place = 0; place < region.copies.size(); ++place) {
+    const Buffer there = part_of(output, starts, local[place]);
+    copy_to({there}, {region.copies[place] + offset, there.count, there.type});
+  }
+  node.wait_for_all(link);  // now no rank reads another one's part
+}
+
 }  // namespace ddp::comm::schedules

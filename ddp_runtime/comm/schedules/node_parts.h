@@ -22,5 +22,8 @@ void node_reduce_to_parts(Link& link, NodeMemory& node, const SharedRegion& regi
 // For ranks that are all on one node.
 void node_gather_parts(Link& link, NodeMemory& node, const SharedRegion& region, std::size_t offset,
                        Buffer data, const Starts& starts);
+// The same into other memory: each rank's part is `offset` bytes behind the beginning of its copy.
+void node_gather_into(Link& link, NodeMemory& node, const SharedRegion& region, std::size_t offset,
+                      Buffer output, const Starts& starts);
 
 }  // namespace ddp::comm::schedules

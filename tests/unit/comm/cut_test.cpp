@@ -135,6 +135,17 @@ void compare(Group& group, const Trial& t, std::byte* allocated) {
   }
   group.all_gather(data, t.cut).wait();
   ASSERT_EQ(bytes_of(data), expected) << "rank " << group.rank();
+
+  // From a buffer that has only this rank's part, at its beginning. The group's memory is reused at
+  // once.
+  for (int round = 0; round < 2; ++round) {
+    std::vector<std::byte> gathered(data.bytes() + 1);
+    if (mine.count > 0) std::memcpy(data.data, of_mine.data(), mine.bytes());
+    group.all_gather(data.slice(0, mine.count), {gathered.data(), t.count, t.type}, t.cut).wait();
+    gathered.pop_back();
+    ASSERT_EQ(gathered, expected) << "rank " << group.rank();
+    std::memset(data.data, 0x5a, data.bytes());
+  }
 }
 
 struct Shape {

@@ -63,6 +63,10 @@ class LateGroup final : public comm::Group {
                         std::shared_ptr<const void> keep) override {
     return group_.all_gather(data, std::move(cut), std::move(label), std::move(keep));
   }
+  comm::Work all_gather(comm::Buffer part, comm::Buffer output, comm::Cut cut, std::string label,
+                        std::shared_ptr<const void> keep) override {
+    return group_.all_gather(part, output, std::move(cut), std::move(label), std::move(keep));
+  }
   comm::Work all_to_all(comm::Buffer input, comm::Buffer output, comm::PartSizes parts,
                         std::string label, std::shared_ptr<const void> keep) override {
     return group_.all_to_all(input, output, std::move(parts), std::move(label), std::move(keep));
