@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/errors.h"
 #include "ddp_runtime/optim/partial_step.h"
@@ -123,6 +124,14 @@ class WaitsAndUpdates {
 
 DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, comm::Group& group,
                                                  const DataParallelOptions& options)
+    : DistributedDataParallel(module, group, options, [&](const WrappedParameters& parameters) {
+        return std::make_unique<Reducer>(group, with_gradients(module, parameters, false),
+                                         with_gradients(module, parameters, true), options);
+      }) {}
+
+DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, comm::Group& group,
+                                                 const DataParallelOptions& options,
+                                                 const MakeExchange& make_exchange)
     : module_(module),
       group_(group),
       options_(options),
@@ -130,8 +139,7 @@ DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, comm
       buffers_(std::make_unique<FollowedBuffers>(module, *ignored_)),
       parameters_(std::make_unique<WrappedParameters>(
           module, *ignored_, agreed_parameters(module, *ignored_, group), options.allow_unused)),
-      reducer_(std::make_unique<Reducer>(group, with_gradients(module, *parameters_, false),
-                                         with_gradients(module, *parameters_, true), options)),
+      gradients_(make_exchange(*parameters_)),
       losses_(std::make_unique<LossCheck>(on_a_device(*parameters_))),
       agreement_(std::make_unique<StepAgreement>(group)) {
   for (const auto& [name, tensor] : named_parameters(module)) {
@@ -154,7 +162,7 @@ GradientStep DistributedDataParallel::begin(int micro_batches, int ranks, std::i
   if (steps_ == 1 || compares_parameters()) parameters_->require_same_list();
   if (options_.broadcast_buffers && group_.size() > 1) follow_buffers(micro_batches, tag);
   for (auto& parameter : ignored_parameters_) parameter.mutable_grad().reset();
-  reducer_->begin_step();
+  gradients_->begin_step();
   losses_->begin_step();
   return {*this, micro_batches, ranks, tag, has_data};
 }
@@ -213,7 +221,9 @@ void DistributedDataParallel::ask(const GradientStep& step) {
                   .micro_batches = step.micro_batches_,
                   .tag = step.tag_,
                   .loss_is_finite = loss.finite,
-                  .loss_step = loss.step};
+                  .loss_step = loss.step,
+                  .gathers = gradients_->gathers(),
+                  .gathered = [this] { return gradients_->gathered(); }};
   if (compares_parameters() && group_.size() > 1)
     facts.parameters = checksum_of(parameters_->all());
   reducing_ = group_.size() > 1;
@@ -222,15 +232,15 @@ void DistributedDataParallel::ask(const GradientStep& step) {
 
 void DistributedDataParallel::capture_backward(const torch::Tensor& loss, const CutGraph& cut) {
   // Also after an error, so that the next step sends its buckets itself.
-  const std::unique_ptr<Reducer, void (*)(Reducer*)> capture(
-      reducer_.get(), [](Reducer* reducer) { reducer->leave_capture(); });
-  reducer_->begin_capture(loss, cut);
+  const std::unique_ptr<GradientExchange, void (*)(GradientExchange*)> capture(
+      gradients_.get(), [](GradientExchange* exchange) { exchange->leave_capture(); });
+  gradients_->begin_capture(loss, cut);
   loss.backward(torch::full_like(loss, 1.0 / group_.size()));
-  reducer_->end_capture();
+  gradients_->end_capture();
 }
 
 void DistributedDataParallel::finish() {
-  reducer_->finish();
+  gradients_->finish();
   require_agreement();
 }
 
@@ -246,7 +256,7 @@ void DistributedDataParallel::require_agreement() {
 std::unique_ptr<optim::PartialStep> DistributedDataParallel::begin_partial_step(
     torch::optim::Optimizer& optimizer) {
   auto* const splits = dynamic_cast<optim::StepsInParts*>(&optimizer);
-  if (!reducer_->end_backward() || splits == nullptr || !agreement_->holds()) return nullptr;
+  if (!gradients_->begin_buckets() || splits == nullptr || !agreement_->holds()) return nullptr;
   return splits->begin_partial_step();
 }
 
@@ -255,7 +265,7 @@ void DistributedDataParallel::finish_and_apply(torch::optim::Optimizer& optimize
   WaitsAndUpdates clock(times_, marks_);
   const auto partial = begin_partial_step(optimizer);
   while (partial) {
-    const auto parameters = reducer_->next_bucket();
+    const auto parameters = gradients_->next_bucket();
     clock.end_wait();
     if (parameters.empty()) break;
     partial->update(parameters);
@@ -275,7 +285,7 @@ bool DistributedDataParallel::ignores(const torch::Tensor& parameter) const noex
 
 void DistributedDataParallel::mark_on(StepMarks* marks) noexcept {
   marks_ = marks;
-  reducer_->mark_on(marks);
+  gradients_->mark_on(marks);
 }
 
 void DistributedDataParallel::mark(profile::Phase phase) noexcept {
@@ -283,24 +293,24 @@ void DistributedDataParallel::mark(profile::Phase phase) noexcept {
 }
 
 void DistributedDataParallel::set_loss_scale(double scale) noexcept {
-  reducer_->set_loss_scale(scale);
+  gradients_->set_loss_scale(scale);
 }
 
 std::size_t DistributedDataParallel::bucket_count() const noexcept {
-  return reducer_->bucket_count();
+  return gradients_->bucket_count();
 }
 
 std::vector<std::int64_t> DistributedDataParallel::gradient_order() const {
-  return reducer_->gradient_order();
+  return gradients_->gradient_order();
 }
 
 void DistributedDataParallel::expect_gradient_order(std::span<const std::int64_t> order) {
-  reducer_->expect_gradient_order(order);
+  gradients_->expect_gradient_order(order);
 }
 
 const std::vector<profile::CommunicationSpan>& DistributedDataParallel::communication()
     const noexcept {
-  return reducer_->communication();
+  return gradients_->communication();
 }
 
 std::optional<GradientStep> DistributedDataParallel::begin_uneven_step(bool have_data,
@@ -373,16 +383,16 @@ double GradientStep::begin_backward(const torch::Tensor& loss) {
   ++done_;
   auto& replica = *replica_;
   if (replica.options_.check_loss) replica.losses_->add(loss);
-  if (complete()) {
-    replica.ask(*this);
-    replica.reducer_->arm(loss);
-  }
+  replica.gradients_->end_forward();
+  if (complete()) replica.ask(*this);
+  replica.gradients_->begin_backward(loss, complete());
   replica.times_.backward.begin = profile::Clock::now();
   return 1.0 / (static_cast<double>(ranks_) * micro_batches_);
 }
 
 void GradientStep::end_backward() {
   auto& replica = *replica_;
+  replica.gradients_->end_backward(complete());
   replica.mark(profile::Phase::backward);
   replica.times_.backward.end = replica.times_.exposed.begin = profile::Clock::now();
 }
@@ -424,13 +434,13 @@ void GradientStep::begin_replay(const torch::Tensor& loss) {
   auto& replica = *replica_;
   if (replica.options_.check_loss) replica.losses_->add(loss);
   replica.ask(*this);
-  replica.reducer_->begin_replay();
+  replica.gradients_->begin_replay();
 }
 
 void GradientStep::finish_replay() {
   auto& replica = *replica_;
   if (replica.group_.size() > 1) replica.mark(profile::Phase::backward);
-  replica.reducer_->finish_replay();
+  replica.gradients_->finish_replay();
   replica.require_agreement();
   if (replica.group_.size() > 1) replica.mark(profile::Phase::exposed_comm);
 }
@@ -443,9 +453,12 @@ void GradientStep::without_data() {
         "backward() or without_data()");
   }
   auto& replica = *replica_;
-  done_ = micro_batches_;
-  replica.ask(*this);
-  replica.reducer_->arm_without_data();
+  while (!complete()) {
+    ++done_;
+    replica.gradients_->end_forward();
+    if (complete()) replica.ask(*this);
+    replica.gradients_->pass_without_data(complete());
+  }
   replica.finish();
 }
 
@@ -458,6 +471,7 @@ void GradientStep::apply(torch::optim::Optimizer& optimizer) {
                     done_, micro_batches_));
   }
   require_one_evaluation(optimizer);
+  replica_->gradients_->require_optimizer(optimizer);
   require_common_parameters(*replica_, optimizer);
   optimizer.step();
 }
@@ -471,6 +485,7 @@ void GradientStep::backward_and_apply(const torch::Tensor& loss,
                     micro_batches_, done_));
   }
   require_one_evaluation(optimizer);
+  replica_->gradients_->require_optimizer(optimizer);
   require_common_parameters(*replica_, optimizer);
   run_backward(loss, {});
   replica_->finish_and_apply(optimizer);

@@ -21,6 +21,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -41,8 +42,8 @@ namespace ddp {
 
 class DistributedDataParallel;
 class FollowedBuffers;
+class GradientExchange;
 class IgnoredTensors;
-class Reducer;
 class LossCheck;
 class StepAgreement;
 class WrappedParameters;
@@ -138,7 +139,7 @@ class DistributedDataParallel {
                           const DataParallelOptions& options = {});
   DistributedDataParallel(const DistributedDataParallel&) = delete;
   DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
-  ~DistributedDataParallel();
+  virtual ~DistributedDataParallel();
 
   // Collective if the module has buffers to broadcast. `tag` is any number that must be the same on
   // all ranks in this step, such as the position in the data: if it is not, backward() throws.
@@ -227,6 +228,13 @@ class DistributedDataParallel {
   const std::vector<profile::CommunicationSpan>& communication() const noexcept;
   const StepTimes& times() const noexcept { return times_; }
 
+ protected:
+  using MakeExchange =
+      std::function<std::unique_ptr<GradientExchange>(const WrappedParameters& parameters)>;
+  DistributedDataParallel(torch::nn::Module& module, comm::Group& group,
+                          const DataParallelOptions& options, const MakeExchange& make_exchange);
+  GradientExchange& gradients() noexcept { return *gradients_; }
+
  private:
   friend class GradientStep;
 
@@ -248,7 +256,7 @@ class DistributedDataParallel {
   std::vector<torch::Tensor> ignored_parameters_;
   std::unique_ptr<FollowedBuffers> buffers_;
   std::unique_ptr<WrappedParameters> parameters_;
-  std::unique_ptr<Reducer> reducer_;
+  std::unique_ptr<GradientExchange> gradients_;
   std::unique_ptr<LossCheck> losses_;
   std::unique_ptr<StepAgreement> agreement_;
   StepMarks* marks_ = nullptr;

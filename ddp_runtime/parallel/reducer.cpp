@@ -2,12 +2,12 @@
 #include "ddp_runtime/parallel/reducer.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "base/errors.h"
+#include "ddp_runtime/parallel/missing_gradients.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
 #include "ddp_runtime/parallel/used_parameters.h"
 #include "ddp_runtime/torch_compat.h"
@@ -128,11 +128,16 @@ void Reducer::require_stream() const {
       device_->str()));
 }
 
-void Reducer::arm(const torch::Tensor& loss) {
-  if (!store_) return;
+void Reducer::begin_backward(const torch::Tensor& loss, bool last) {
+  if (!store_ || !last) return;
   require_stream();
   const std::lock_guard lock(mutex_);
   begin_pass();
+  settle_unreachable(loss);
+}
+
+// Parameters that this backward will not reach, as far as that is known.
+void Reducer::settle_unreachable(const torch::Tensor& loss) {
   if (options_.static_graph) {
     for (std::size_t i = 0; i < gradients_of_.size(); ++i) {
       if (gradients_of_[i] == 0) settle_without_gradient(i);
@@ -145,8 +150,8 @@ void Reducer::arm(const torch::Tensor& loss) {
   }
 }
 
-void Reducer::arm_without_data() {
-  if (!store_) return;
+void Reducer::pass_without_data(bool last) {
+  if (!store_ || !last) return;
   const std::lock_guard lock(mutex_);
   begin_pass();
   has_data_ = false;
@@ -297,7 +302,7 @@ void Reducer::launch_use_map() {
                                     "map of used parameters", use_map_);
 }
 
-bool Reducer::end_backward() {
+bool Reducer::begin_buckets() {
   if (!store_) return false;
   armed_ = false;
   spans_.clear();
@@ -320,7 +325,7 @@ std::vector<torch::Tensor> Reducer::next_bucket() {
 
 void Reducer::finish() {
   if (!store_) return warn_of_missing();
-  if (armed_) end_backward();
+  if (armed_) begin_buckets();
   const bool asks = tracks_use();
   if (asks) launch_use_map();
   wait_for_buckets();
@@ -338,11 +343,11 @@ void Reducer::finish() {
 void Reducer::begin_capture(const torch::Tensor& loss, const CutGraph& cut) {
   if (!store_) return;
   cut_ = cut;
-  arm(loss);
+  begin_backward(loss, true);
 }
 
 void Reducer::end_capture() {
-  if (store_) end_backward();
+  if (store_) begin_buckets();
 }
 
 void Reducer::leave_capture() noexcept {
@@ -442,7 +447,7 @@ void Reducer::rebuild() {
 
 void Reducer::require_gradients() const {
   const auto missing = missing_names();
-  if (!missing.empty()) throw RuntimeError(describe_missing(missing));
+  if (!missing.empty()) throw RuntimeError(describe(missing));
 }
 
 // Of parameters that got no gradient in this pass.
@@ -455,15 +460,8 @@ std::vector<std::string> Reducer::missing_names() const {
   return names;
 }
 
-std::string Reducer::describe_missing(const std::vector<std::string>& missing) const {
-  constexpr std::size_t kMaxNamed = 8;
-  const std::span named(missing.data(), std::min(missing.size(), kMaxNamed));
-  return fmt::format(
-      "no gradient for {} of {} parameters ({}{}): they do not affect this loss{}; use every "
-      "parameter in forward, freeze those with requires_grad_(false), or set allow_unused",
-      missing.size(), parameters_.size() + sparse_.size(), fmt::join(named, ", "),
-      missing.size() > named.size() ? ", ..." : "",
-      options_.static_graph ? ", although they did in the first step (static_graph)" : "");
+std::string Reducer::describe(const std::vector<std::string>& missing) const {
+  return describe_missing(missing, parameters_.size() + sparse_.size(), options_.static_graph);
 }
 
 // A single rank can do without a gradient. A user who tries a program on one rank should still see
@@ -476,8 +474,7 @@ void Reducer::warn_of_missing() {
   }
   if (missing.empty()) return;
   warned_of_missing_ = true;
-  fmt::print(stderr, "warning: on more than one rank this is an error: {}\n",
-             describe_missing(missing));
+  fmt::print(stderr, "warning: on more than one rank this is an error: {}\n", describe(missing));
 }
 
 std::string Reducer::label(std::size_t bucket) const {

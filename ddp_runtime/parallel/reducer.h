@@ -15,6 +15,7 @@
 #include "ddp_runtime/parallel/bucket_plan.h"
 #include "ddp_runtime/parallel/bucket_store.h"
 #include "ddp_runtime/parallel/device_graph.h"
+#include "ddp_runtime/parallel/gradient_exchange.h"
 #include "ddp_runtime/parallel/hook_runner.h"
 #include "ddp_runtime/parallel/launch_order.h"
 #include "ddp_runtime/parallel/options.h"
@@ -55,7 +56,7 @@ namespace ddp {
 // or zeros. A map of the parameters used by each rank, reduced after the last bucket, shows which
 // gradients no rank touched; those stay undefined, so that an optimizer with momentum or weight
 // decay leaves their parameters alone, as it would in one process.
-class Reducer {
+class Reducer final : public GradientExchange {
  public:
   // Only parameters that require gradients take part. If they are on a device, its stream that is
   // current for this thread must be current in every step. `sparse` has the parameters whose
@@ -64,56 +65,45 @@ class Reducer {
           const DataParallelOptions& options);
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
-  ~Reducer();
+  ~Reducer() override;
 
-  // Discards the gradients of the previous step. Collective only once: when the buckets are
-  // rebuilt, in the step after the first reduction.
-  void begin_step();
+  // Collective only once: when the buckets are rebuilt, in the step after the first reduction.
+  void begin_step() override;
+  void require_optimizer(const torch::optim::Optimizer& /*optimizer*/) const override {}
+  void end_forward() override {}
+  std::uint64_t gathers() const override { return 0; }
+  std::string gathered() const override { return {}; }
+  // During the last backward of a step, buckets are sent as soon as they are complete.
+  void begin_backward(const torch::Tensor& loss, bool last) override;
+  void end_backward(bool /*last*/) override {}
+  void pass_without_data(bool last) override;
+  void finish() override;
+  // Returns false with communication hooks, sparse gradients, a step that determines the unused
+  // parameters, and a single rank.
+  bool begin_buckets() override;
+  std::vector<torch::Tensor> next_bucket() override;
+
+  void begin_capture(const torch::Tensor& loss, const CutGraph& cut) override;
+  void end_capture() override;
+  void leave_capture() noexcept override;
+  void begin_replay() override;
+  void finish_replay() override;
+
   // See GradientBucket::loss_scale().
-  void set_loss_scale(double scale) noexcept { loss_scale_ = scale; }
-  // Gives the collectives of the next steps to `marks` instead of communication(), except those of
-  // a communication hook. `marks` may be null, and must live until this is called again.
-  void mark_on(StepMarks* marks) noexcept { marks_ = marks; }
-  // During the next backward, that of `loss`, buckets are sent as soon as they are complete.
-  void arm(const torch::Tensor& loss);
-  // Replaces arm() and backward on a rank that has no data: contributes zeros.
-  void arm_without_data();
-  // Called after that backward: waits until all gradients are reduced. Throws RuntimeError naming
-  // parameters without a gradient, unless that is allowed; with a single rank it only warns.
-  void finish();
-  // Before finish(), the gradients of one bucket can be used while later ones are on their way:
-  // end_backward() throws what finish() would, then each call of next_bucket() waits for a bucket
-  // and returns its parameters, nothing after the last one.
-  //
-  // end_backward() returns false if only finish() tells which gradients there are, or when:
-  // communication hooks, sparse gradients, a step that determines the unused parameters, a single
-  // rank. Otherwise all
-  // gradients are defined when it returns, but those of a bucket have their values only after the
-  // call of next_bucket().
-  bool end_backward();
-  std::vector<torch::Tensor> next_bucket();
-
-  // While a graph is captured, instead of arm() and finish(): each bucket that is complete in the
-  // backward of `loss` ends a part, after which its reduction starts. end_capture() makes the
-  // memory of the buckets the gradients. Throws like finish().
-  void begin_capture(const torch::Tensor& loss, const CutGraph& cut);
-  void end_capture();
-  // After these two, or after an error between them.
-  void leave_capture() noexcept;
-  // Around a replay, in which no hook runs.
-  void begin_replay();
-  void finish_replay();
+  void set_loss_scale(double scale) noexcept override { loss_scale_ = scale; }
+  void mark_on(StepMarks* marks) noexcept override { marks_ = marks; }
 
   // The order in which backward finishes the gradients, as indices of the parameters that require
   // them; empty while it is unknown, or if there is no single order. The same on all ranks.
-  std::vector<std::int64_t> gradient_order() const;
+  std::vector<std::int64_t> gradient_order() const override;
   // Adopts an order that was learned earlier, so that the next step has the same buckets as then.
   // Call on all ranks, before the first step. Does nothing if it does not fit the model.
-  void expect_gradient_order(std::span<const std::int64_t> order);
+  void expect_gradient_order(std::span<const std::int64_t> order) override;
 
-  // The collectives of the last finished step; those of a device, as far as they have ended.
-  const std::vector<profile::CommunicationSpan>& communication() const noexcept { return spans_; }
-  std::size_t bucket_count() const noexcept { return store_ ? store_->size() : 0; }
+  const std::vector<profile::CommunicationSpan>& communication() const noexcept override {
+    return spans_;
+  }
+  std::size_t bucket_count() const noexcept override { return store_ ? store_->size() : 0; }
   const BucketPlan& plan() const noexcept { return plan_; }
 
  private:
@@ -132,6 +122,7 @@ class Reducer {
   void wait_for_bucket();
   void wait_for_buckets();
   void begin_pass();
+  void settle_unreachable(const torch::Tensor& loss);
   void require_stream() const;
   void learn_order();
   bool agree_on_order();
@@ -142,7 +133,7 @@ class Reducer {
   void publish_gradients();
   void require_gradients() const;
   std::vector<std::string> missing_names() const;
-  std::string describe_missing(const std::vector<std::string>& missing) const;
+  std::string describe(const std::vector<std::string>& missing) const;
   void warn_of_missing();
   std::string label(std::size_t bucket) const;
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "ddp_runtime/comm/diagnosis/hang_analysis.h"
 #include "ddp_runtime/comm/group_name.h"
 
@@ -25,6 +26,7 @@ std::uint64_t mix(std::uint64_t hash, std::int64_t value) {
 std::int64_t word_of(const StepFacts& facts, std::uint64_t history) {
   std::uint64_t hash = mix(mix(mix(history, facts.step), facts.micro_batches), facts.tag);
   if (facts.buffers != 0) hash = mix(hash, facts.buffers);
+  if (facts.gathers != 0) hash = mix(hash, static_cast<std::int64_t>(facts.gathers));
   return static_cast<std::int64_t>(hash >> 1);  // so that its negative is representable
 }
 
@@ -98,6 +100,7 @@ void StepAgreement::explain() {
                                           describe(facts_));
   throw_if_infinite(group_, all, facts_.loss_step);
   if (std::all_of(all.begin(), all.end(), [&](const auto& text) { return text == all[0]; })) {
+    explain_gathers();
     explain_histories();
   }
   std::size_t other = 1;
@@ -106,6 +109,29 @@ void StepAgreement::explain() {
       "the ranks are not in the same step: rank {} is in {}, rank {} in "
       "{}; check whether one of them skipped a step",
       group_.world_rank(0), all[0], group_.world_rank(static_cast<int>(other)), all[other]));
+}
+
+// Throws if forward has not gathered the same units on all ranks.
+void StepAgreement::explain_gathers() {
+  if (!facts_.gathered) return;
+  const auto all = group_.all_gather_text(facts_.gathered());
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    const auto first = split(all[0], '\n');
+    const auto other = split(all[rank], '\n');
+    std::size_t call = 0;
+    while (call < std::min(first.size(), other.size()) && first[call] == other[call]) ++call;
+    const auto name = [&](const auto& calls) {
+      return call < calls.size() ? fmt::format("'{}'", calls[call]) : std::string("none");
+    };
+    throw RuntimeError(fmt::format(
+        "the ranks call different units in step {}: unit number {} is {} on rank {}, and {} on "
+        "rank "
+        "{}; forward may leave out units on some ranks, but must call them in the same order on "
+        "all",
+        facts_.step, call + 1, name(first), group_.world_rank(0), name(other),
+        group_.world_rank(static_cast<int>(rank))));
+  }
 }
 
 void StepAgreement::explain_histories() {

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,9 @@ struct StepFacts {
   std::int64_t loss_step = 0;   // the step of that loss: this one or, on a device, the previous one
   std::int64_t buffers = 0;     // fingerprint, in an agreement about buffers that were added
   std::int64_t parameters = 0;  // checksum, in steps that compare parameters
+  std::uint64_t gathers = 0;    // a hash of the units that were gathered in forward
+  // Their names, one per line; called only if the hashes differ. May be empty.
+  std::function<std::string()> gathered = {};
 };
 
 class StepAgreement {
@@ -44,6 +48,7 @@ class StepAgreement {
   bool steps_differ() const noexcept;
   bool parameters_differ() const noexcept;
   [[noreturn]] void explain();
+  void explain_gathers();
   [[noreturn]] void explain_histories();
 
   comm::Group& group_;

@@ -10,6 +10,8 @@
 //   step.backward(loss);
 //   step.apply(optimizer);
 //
+// Or for a ShardedDataParallel, which also divides gradients or parameters: see there.
+//
 // Each rank updates about 1/n of the rows of the parameters, and keeps the optimizer's state for
 // these only; then the ranks exchange what they have updated. The parameters have the same bits as
 // without shards, because the optimizers that can be divided update each element by itself.
@@ -19,13 +21,14 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "ddp_runtime/comm/group.h"
-#include "ddp_runtime/parallel/sharded/shard_plan.h"
+#include "ddp_runtime/parallel/sharded/parameter_shards.h"
 
 namespace ddp {
+
+class ShardedDataParallel;
 
 class ShardedOptimizer final : public torch::optim::Optimizer {
  public:
@@ -34,6 +37,11 @@ class ShardedOptimizer final : public torch::optim::Optimizer {
   // no other optimizer; their values move to memory of the group. `group` must outlive this object.
   // Throws UsageError, on all ranks, for other optimizers and parameters.
   ShardedOptimizer(std::unique_ptr<torch::optim::Optimizer> optimizer, comm::Group& group);
+  // The same for parameters that are divided already. Parameters of `replica` that the optimizer
+  // does not have keep their values. `replica` must outlive this object. Throws UsageError also if
+  // a parameter is not one of `replica`.
+  ShardedOptimizer(std::unique_ptr<torch::optim::Optimizer> optimizer,
+                   ShardedDataParallel& replica);
   ShardedOptimizer(const ShardedOptimizer&) = delete;
   ShardedOptimizer& operator=(const ShardedOptimizer&) = delete;
   ~ShardedOptimizer() override;
@@ -52,7 +60,13 @@ class ShardedOptimizer final : public torch::optim::Optimizer {
   // What updates this rank's rows: its parameters are parts of the real ones, as vectors, and its
   // state is all that this rank has.
   torch::optim::Optimizer& shard() const noexcept { return *optimizer_; }
-  comm::Group& group() const noexcept { return group_; }
+  comm::Group& group() const noexcept { return shards_->group(); }
+  // Whether this is an optimizer of these parameters.
+  bool is_of(const ParameterShards& shards) const noexcept { return shards_ == &shards; }
+  // Reduces the gradients in proportion, so that their 2-norm over all ranks and parameters of the
+  // optimizer is at most this; if the norm is not finite, they become NaN. Collective, before
+  // step(). Replaces torch::nn::utils::clip_grad_norm_(), which knows the gradients of one rank.
+  void clip_gradients(double max_norm);
 
   // For checkpoints. `whole` is a tensor with the sizes and strides of the parameter.
 
@@ -68,39 +82,24 @@ class ShardedOptimizer final : public torch::optim::Optimizer {
  private:
   struct Array {
     torch::Tensor parameter;
-    const void* memory = nullptr;
-  };
-  struct Part {
-    RowRange rows;
-    torch::Tensor values;  // a vector; of the parameter's memory
-  };
-  struct Flat {
-    std::shared_ptr<std::byte> memory;
-    torch::Tensor values;
-    std::vector<std::size_t> sizes;  // of the ranks' shards
+    PlaceInFlat place;
+    const FlatShard::Part* part = nullptr;  // null: this rank has no rows of it
   };
   class LentGradients;
 
-  const Part* find_part(const torch::Tensor& parameter) const;
-  std::optional<std::size_t> find_array(const torch::Tensor& parameter) const;
-  torch::Tensor vector_of(const torch::Tensor& whole, const RowRange& rows) const;
+  ShardedOptimizer(std::unique_ptr<torch::optim::Optimizer> optimizer,
+                   std::unique_ptr<ParameterShards> own, ParameterShards* shards);
+  const Array* find_array(const torch::Tensor& parameter) const;
   void list_arrays();
-  void require_same_list() const;
-  void require_same_update() const;
-  void move_to_flat_memory();
   void give_parts_to_the_optimizer();
   void require_usable() const;
+  void require_same_update() const;
   void take_options();
-  torch::Tensor gradient_of(const Part& part) const;
-  void exchange();
 
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  comm::Group& group_;
+  std::unique_ptr<ParameterShards> own_;  // null: those of a replica
+  ParameterShards* shards_;
   std::vector<Array> arrays_;  // in the order of the groups
-  std::vector<ArraySize> sizes_;
-  ShardPlan plan_;
-  std::vector<Flat> flats_;
-  std::vector<Part> parts_;
   std::int64_t steps_ = 0;
 };
 

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/parallel/sharded/flat_shard.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/errors.h"
+#include "ddp_runtime/parallel/flat_memory.h"
+#include "ddp_runtime/parallel/tensor_buffer.h"
+
+namespace ddp {
+namespace {
+
+// A tensor whose rows are not contiguous, such as a transposed one, is one row.
+ArraySize size_of(const torch::Tensor& parameter) {
+  const std::int64_t elements = parameter.numel();
+  if (elements == 0) return {0, 1};
+  if (parameter.dim() > 0 && parameter.stride(0) == elements / parameter.size(0)) {
+    return {parameter.size(0), parameter.stride(0)};
+  }
+  return {1, elements};
+}
+
+std::vector<ArraySize> sizes_of(const std::vector<torch::Tensor>& arrays) {
+  std::vector<ArraySize> sizes;
+  sizes.reserve(arrays.size());
+  for (const auto& array : arrays) sizes.push_back(size_of(array));
+  return sizes;
+}
+
+// The deleter by which unit_calls_of() knows a storage of a FlatShard. The memory has another
+// owner.
+void delete_nothing(void* /*calls*/) {}
+
+c10::DataPtr marked(void* memory, void* calls, torch::Device device) {
+  return {memory, calls, &delete_nothing, device};
+}
+
+}  // namespace
+
+void require_dense(const torch::Tensor& parameter, const std::string& name) {
+  if (parameter.layout() == torch::kStrided && parameter.is_non_overlapping_and_dense() &&
+      can_be_communicated(parameter.scalar_type())) {
+    return;
+  }
+  throw UsageError(fmt::format(
+      "{}, of shape [{}], cannot be divided among the ranks: it must be a dense tensor of real "
+      "numbers without gaps",
+      name, fmt::join(parameter.sizes(), ", ")));
+}
+
+UnitCalls* unit_calls_of(const torch::Tensor& parameter) {
+  if (!parameter.has_storage()) return nullptr;
+  const auto& memory = parameter.storage().data_ptr();
+  return memory.get_deleter() == &delete_nothing ? static_cast<UnitCalls*>(memory.get_context())
+                                                 : nullptr;
+}
+
+FlatShard::FlatShard(comm::Group& group, std::vector<torch::Tensor> arrays, Kept kept,
+                     UnitCalls* calls)
+    : group_(group),
+      arrays_(std::move(arrays)),
+      sizes_(sizes_of(arrays_)),
+      plan_(plan_shards(sizes_, group.size())),
+      flat_(plan_.flats.front()),
+      // With a single rank, its part is all there is.
+      kept_(group.size() == 1 ? Kept::whole : kept) {
+  const auto rank = static_cast<std::size_t>(group.rank());
+  for (std::size_t r = 0; r + 1 < flat_.starts.size(); ++r) {
+    part_sizes_.push_back(static_cast<std::size_t>(flat_.starts[r + 1] - flat_.starts[r]));
+  }
+  first_ = flat_.starts[rank];
+  const torch::NoGradGuard no_grad;
+  move_to_memory(calls);
+  make_parts();
+}
+
+// Gradients and everything else that knows the parameters as tensors stay with them.
+void FlatShard::move_to_memory(UnitCalls* calls) {
+  const auto options = arrays_.front().options().requires_grad(false);
+  const auto bytes_of = [&](std::int64_t elements) {
+    return static_cast<std::size_t>(elements) * options.dtype().itemsize();
+  };
+  const auto largest = *std::ranges::max_element(part_sizes_);
+  memory_ = group_.allocate(
+      bytes_of(kept_ == Kept::whole ? flat_.elements : static_cast<std::int64_t>(largest)));
+  // Filled before the parameters move, so that they exist twice for a moment.
+  auto filled = kept_ == Kept::whole ? tensor_on(memory_, flat_.elements, options)
+                                     : torch::empty({flat_.elements}, options);
+  for (std::size_t i = 0; i < arrays_.size(); ++i) window_of(filled, i).copy_(arrays_[i]);
+  if (kept_ == Kept::whole) {
+    values_ = filled;
+    mine_ = mine_in(values_);
+  } else {
+    mine_ = tensor_on(
+        memory_, static_cast<std::int64_t>(part_sizes_[static_cast<std::size_t>(group_.rank())]),
+        options);
+    mine_.copy_(mine_in(filled));
+  }
+  storage_ = c10::Storage(
+      c10::Storage::use_byte_size_t(), bytes_of(flat_.elements),
+      marked(values_.defined() ? values_.data_ptr() : nullptr, calls, options.device()));
+  for (std::size_t i = 0; i < arrays_.size(); ++i) {
+    auto array = torch::empty({0}, options);
+    array.set_(storage_, flat_.offsets[i], arrays_[i].sizes(), arrays_[i].strides());
+    arrays_[i].set_data(array);
+  }
+}
+
+FlatShard::~FlatShard() {
+  if (kept_ == Kept::whole) {
+    // The parameters keep the memory that they are in.
+    const auto owner = tensor_on(memory_, flat_.elements, values_.options());
+    storage_.unsafeGetStorageImpl()->set_data_ptr_noswap(
+        owner.storage().set_data_ptr(c10::DataPtr(nullptr, values_.device())));
+    return;
+  }
+  storage_.unsafeGetStorageImpl()->set_data_ptr_noswap(c10::DataPtr(nullptr, mine_.device()));
+}
+
+torch::Tensor FlatShard::mine_in(const torch::Tensor& flat) const {
+  const auto rank = static_cast<std::size_t>(group_.rank());
+  return window(flat, first_, {static_cast<std::int64_t>(part_sizes_[rank])}, {1});
+}
+
+torch::Tensor FlatShard::window_of(const torch::Tensor& flat, std::size_t index) const {
+  return window(flat, flat_.offsets[index], arrays_[index].sizes(), arrays_[index].strides());
+}
+
+void FlatShard::make_parts() {
+  for (const auto& rows : rows_of(plan_, sizes_, group_.rank())) {
+    const std::int64_t width = sizes_[rows.array].row_elements;
+    const std::int64_t offset = flat_.offsets[rows.array] + rows.first * width - first_;
+    auto values = window(mine_, offset, {rows.count * width}, {1});
+    values.requires_grad_(arrays_[rows.array].requires_grad());
+    parts_.push_back({rows, offset, std::move(values)});
+  }
+}
+
+torch::Tensor FlatShard::rows_in(const torch::Tensor& whole, const RowRange& rows) const {
+  const std::int64_t width = sizes_[rows.array].row_elements;
+  return window(whole.detach(), rows.first * width, {rows.count * width}, {1});
+}
+
+std::vector<std::size_t> FlatShard::sizes_by_rank(std::size_t array) const {
+  return ddp::sizes_by_rank(plan_, sizes_, array);
+}
+
+void FlatShard::start_gather(WholeMemory& memory, const std::string& label) {
+  if (is_whole()) return;
+  const auto options = mine_.options();
+  const auto bytes = flat_.elements * static_cast<std::int64_t>(options.dtype().itemsize());
+  whole_ = memory.take(bytes, options.device());
+  const auto flat = torch::from_blob(
+      whole_.data_ptr(), {flat_.elements}, [kept = whole_](void*) {}, options);
+  storage_.unsafeGetStorageImpl()->set_data_ptr_noswap(
+      marked(whole_.data_ptr(), storage_.data_ptr().get_context(), options.device()));
+  const auto keep =
+      std::make_shared<const std::pair<torch::Tensor, std::shared_ptr<std::byte>>>(whole_, memory_);
+  if (mine_.is_cpu()) {
+    auto part = buffer_of(mine_);
+    part.data = memory_.get();  // also if it is empty, so that all ranks gather in the same way
+    gather_ = group_.all_gather(part, buffer_of(flat), comm::Cut{part_sizes_}, label, keep);
+    return;
+  }
+  mine_in(flat).copy_(mine_);
+  gather_ = group_.all_gather(buffer_of(flat), comm::Cut{part_sizes_}, label, keep);
+}
+
+void FlatShard::wait() {
+  gather_.wait();
+}
+
+void FlatShard::release(WholeMemory& memory) {
+  if (kept_ == Kept::whole || !whole_.defined()) return;
+  gather_.wait();
+  storage_.unsafeGetStorageImpl()->set_data_ptr_noswap(
+      marked(nullptr, storage_.data_ptr().get_context(), mine_.device()));
+  memory.give_back(std::exchange(whole_, torch::Tensor()));
+}
+
+void FlatShard::publish(const std::string& label) {
+  if (kept_ == Kept::part || group_.size() == 1) return;
+  gather_ = group_.all_gather(buffer_of(values_), comm::Cut{part_sizes_}, label, memory_);
+}
+
+void FlatShard::keep_changes() {
+  if (kept_ == Kept::whole) return;
+  const torch::NoGradGuard no_grad;
+  const auto flat = torch::from_blob(whole_.data_ptr(), {flat_.elements}, mine_.options());
+  mine_.copy_(mine_in(flat));
+}
+
+bool FlatShard::owns(std::size_t array) const {
+  return arrays_[array].storage().unsafeGetStorageImpl() == storage_.unsafeGetStorageImpl();
+}
+
+}  // namespace ddp

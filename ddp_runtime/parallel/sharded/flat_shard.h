@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters of one type in flat memory, of which each rank keeps its part: see Note [Shards of
+// rows] in shard_plan.h.
+//
+// Note [Parameters without memory]
+// The parameters remain the module's tensors. They share one storage, whose memory comes and goes:
+// autograd's saved tensors, views and the optimizer's references refer to the storage, so they find
+// the values again when it has memory again. A parameter without memory keeps its shape; reading it
+// is an error of libtorch ("data is not allocated").
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/parallel/sharded/shard_plan.h"
+#include "ddp_runtime/parallel/sharded/whole_memory.h"
+
+namespace ddp {
+
+class UnitCalls;
+
+class FlatShard {
+ public:
+  struct Part {
+    RowRange rows;            // `array` is an index of arrays()
+    std::int64_t offset = 0;  // elements, in this rank's part of the flat memory
+    torch::Tensor values;     // a vector, a leaf that requires gradients if its parameter does
+  };
+  // Whether parameters are always whole, or only between start_gather() and release().
+  enum class Kept : std::uint8_t { whole, part };
+
+  // Collective. The parameters must have the same values on all ranks, one type and device, and be
+  // dense: see require_dense(). Their values move to memory of the group. `calls` is what
+  // unit_calls_of() returns for them. All arguments must outlive this object, after which
+  // parameters that are not whole have no values.
+  FlatShard(comm::Group& group, std::vector<torch::Tensor> arrays, Kept kept,
+            UnitCalls* calls = nullptr);
+  FlatShard(const FlatShard&) = delete;
+  FlatShard& operator=(const FlatShard&) = delete;
+  ~FlatShard();
+
+  const std::vector<torch::Tensor>& arrays() const noexcept { return arrays_; }
+  const std::vector<Part>& parts() const noexcept { return parts_; }
+  // Of all ranks' parts.
+  const std::vector<std::size_t>& sizes() const noexcept { return part_sizes_; }
+  std::int64_t elements() const noexcept { return flat_.elements; }
+  torch::TensorOptions options() const { return mine_.options(); }
+  std::int64_t first_of_mine() const noexcept { return first_; }
+  std::int64_t elements_of_mine() const noexcept { return mine_.numel(); }
+  // The window of array `index` on flat memory with this layout.
+  torch::Tensor window_of(const torch::Tensor& flat, std::size_t index) const;
+  // The elements of `whole`, a tensor with the sizes and strides of the parameter, that a part has:
+  // a vector that shares its memory.
+  torch::Tensor rows_in(const torch::Tensor& whole, const RowRange& rows) const;
+  std::vector<std::size_t> sizes_by_rank(std::size_t array) const;
+
+  // These three do nothing for parameters that are always whole. Whether the memory has the values,
+  // or will have them after wait().
+  bool is_whole() const noexcept { return kept_ == Kept::whole || whole_.defined(); }
+  // Collective, unless is_whole().
+  void start_gather(WholeMemory& memory, const std::string& label);
+  void wait();
+  void release(WholeMemory& memory);
+  // Of the last gather.
+  const comm::Work& gather() const noexcept { return gather_; }
+
+  // Collective for parameters that are always whole: gives the others this rank's part.
+  void publish(const std::string& label);
+  // Takes this rank's part from the parameters, which are whole and may have been changed.
+  void keep_changes();
+  // Whether the parameters still are in this memory.
+  bool owns(std::size_t array) const;
+
+ private:
+  void move_to_memory(UnitCalls* calls);
+  void make_parts();
+  torch::Tensor mine_in(const torch::Tensor& flat) const;
+
+  comm::Group& group_;
+  std::vector<torch::Tensor> arrays_;
+  std::vector<ArraySize> sizes_;
+  ShardPlan plan_;
+  const ShardPlan::Flat& flat_;
+  std::vector<std::size_t> part_sizes_;
+  std::int64_t first_ = 0;  // element of this rank's part
+  Kept kept_;
+  std::shared_ptr<std::byte> memory_;  // of the group
+  torch::Tensor mine_;                 // this rank's part
+  torch::Tensor values_;               // always whole: all of it
+  c10::Storage storage_;               // of the parameters
+  torch::Tensor whole_;                // the memory that they have now
+  comm::Work gather_;
+  std::vector<Part> parts_;
+};
+
+// Throws UsageError for a tensor that cannot be in a FlatShard. `name` begins the text.
+void require_dense(const torch::Tensor& parameter, const std::string& name);
+
+// What the constructor got for the parameter; null if it is in no FlatShard.
+UnitCalls* unit_calls_of(const torch::Tensor& parameter);
+
+}  // namespace ddp

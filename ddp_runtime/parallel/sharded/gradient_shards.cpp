@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/parallel/sharded/gradient_shards.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ddp_runtime/parallel/flat_memory.h"
+#include "ddp_runtime/parallel/step_marks.h"
+#include "ddp_runtime/parallel/tensor_buffer.h"
+#include "ddp_runtime/torch_compat.h"
+
+namespace ddp {
+
+GradientShards::GradientShards(comm::Group& group, std::vector<const FlatShard*> flats)
+    : group_(group), flats_(std::move(flats)), sums_(flats_.size()), has_sum_(flats_.size()) {
+  std::size_t most = 0;
+  for (const auto* flat : flats_) {
+    const auto bytes =
+        static_cast<std::size_t>(flat->elements()) * flat->options().dtype().itemsize();
+    most = std::max(most, bytes);
+  }
+  for (auto& buffer : buffers_) buffer.memory = group_.allocate(most);
+}
+
+void GradientShards::begin_step() {
+  std::fill(has_sum_.begin(), has_sum_.end(), false);
+  spans_.clear();
+}
+
+torch::Tensor GradientShards::tensor_in(const Buffer& buffer, std::size_t flat) const {
+  return tensor_on(buffer.memory, flats_[flat]->elements(), flats_[flat]->options());
+}
+
+void GradientShards::reduce(std::size_t flat, const std::vector<torch::Tensor>& gradients,
+                            const std::string& label) {
+  Buffer& buffer = buffers_[std::exchange(next_, (next_ + 1) % buffers_.size())];
+  collect(buffer);
+  const auto& shard = *flats_[flat];
+  const auto all = tensor_in(buffer, flat);
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> to;
+  std::vector<torch::Tensor> from;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const auto there = shard.window_of(all, i);
+    if (!gradients[i].defined()) {
+      there.zero_();
+      continue;
+    }
+    to.push_back(there);
+    from.push_back(gradients[i]);
+  }
+  if (!to.empty()) torch_compat::copy_each(to, from);
+  buffer.flat = flat;
+  buffer.label = label;
+  if (group_.size() == 1) return;
+  buffer.work = group_.reduce_scatter(buffer_of(all), comm::Cut{shard.sizes()}, comm::ReduceOp::sum,
+                                      label, buffer.memory);
+}
+
+// Waits for the reduction in the buffer, if there is one, and takes this rank's part out of it.
+void GradientShards::collect(Buffer& buffer) {
+  if (!buffer.flat) return;
+  const std::size_t flat = *std::exchange(buffer.flat, std::nullopt);
+  const auto work = std::exchange(buffer.work, comm::Work());
+  work.wait();
+  const auto& shard = *flats_[flat];
+  const auto all = tensor_in(buffer, flat);
+  const torch::NoGradGuard no_grad;
+  const auto mine = all.narrow(0, shard.first_of_mine(), shard.elements_of_mine());
+  if (!sums_[flat].defined()) sums_[flat] = torch::empty_like(mine);
+  has_sum_[flat] ? sums_[flat].add_(mine) : sums_[flat].copy_(mine);
+  has_sum_[flat] = true;
+  if (group_.size() == 1) return;
+  if (marks_ != nullptr) return marks_->add(buffer.label, all.nbytes(), work);
+  if (!work.done()) return;
+  const auto times = work.times();
+  spans_.push_back({buffer.label, all.nbytes(), {times.started, times.finished}});
+}
+
+void GradientShards::finish() {
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    collect(buffers_[(next_ + i) % buffers_.size()]);
+  }
+}
+
+torch::Tensor GradientShards::sum_of(std::size_t flat) const {
+  return has_sum_[flat] ? sums_[flat] : torch::Tensor();
+}
+
+std::vector<profile::CommunicationSpan> GradientShards::take_spans() {
+  return std::exchange(spans_, {});
+}
+
+}  // namespace ddp

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// This rank's part of the averaged gradients: stage 2 of ZeRO (Rajbhandari et al., 2020).
+//
+// Note [Gradients on their way]
+// The gradients of a flat memory are copied into one of two buffers, reduced there, and only this
+// rank's part is kept. Several micro-batches add up in that part. The buffers are memory of the
+// group, so ranks of one machine add up their parts straight from each other's buffers. All ranks
+// use them in turn, in the order of the reductions.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/parallel/sharded/flat_shard.h"
+#include "ddp_runtime/profile/step_recorder.h"
+
+namespace ddp {
+
+class StepMarks;
+
+class GradientShards {
+ public:
+  // Collective. The flats have parameters that require gradients, and must outlive this object.
+  GradientShards(comm::Group& group, std::vector<const FlatShard*> flats);
+
+  // Forgets the gradients of the previous step.
+  void begin_step();
+  // Collective, in the same order on all ranks. `gradients` are those of the flat's arrays;
+  // undefined ones count as zeros.
+  void reduce(std::size_t flat, const std::vector<torch::Tensor>& gradients,
+              const std::string& label);
+  // Waits for all reductions. Then every flat that was reduced has its sum.
+  void finish();
+  // This rank's part, a vector; undefined if nothing was reduced in this step.
+  torch::Tensor sum_of(std::size_t flat) const;
+
+  void mark_on(StepMarks* marks) noexcept { marks_ = marks; }
+  // The reductions of this step that have been waited for.
+  std::vector<profile::CommunicationSpan> take_spans();
+
+ private:
+  struct Buffer {
+    std::shared_ptr<std::byte> memory;
+    std::optional<std::size_t> flat;  // whose gradients are being reduced
+    std::string label;
+    comm::Work work;
+  };
+  torch::Tensor tensor_in(const Buffer& buffer, std::size_t flat) const;
+  void collect(Buffer& buffer);
+
+  comm::Group& group_;
+  std::vector<const FlatShard*> flats_;
+  std::array<Buffer, 2> buffers_;
+  std::size_t next_ = 0;  // buffer
+  std::vector<torch::Tensor> sums_;
+  std::vector<bool> has_sum_;
+  StepMarks* marks_ = nullptr;
+  std::vector<profile::CommunicationSpan> spans_;
+};
+
+}  // namespace ddp

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of a model's parameters that this rank updates: what a ShardedOptimizer needs to know.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/parallel/sharded/flat_shard.h"
+
+namespace ddp {
+
+// A parameter in one of several flats.
+struct PlaceInFlat {
+  std::size_t flat = 0;
+  std::size_t array = 0;
+};
+
+class ParameterShards {
+ public:
+  virtual ~ParameterShards() = default;
+  ParameterShards() = default;
+  ParameterShards(const ParameterShards&) = delete;
+  ParameterShards& operator=(const ParameterShards&) = delete;
+
+  virtual comm::Group& group() const noexcept = 0;
+  // In which all divided parameters are, whether an optimizer has them or not.
+  virtual const std::vector<std::unique_ptr<FlatShard>>& flats() const noexcept = 0;
+  // The averaged gradient of a part, a vector; undefined if no rank has used its parameter.
+  virtual torch::Tensor gradient_of(std::size_t flat, const FlatShard::Part& part) const = 0;
+  // Whether there is a gradient of the parameter, the same on all ranks.
+  virtual bool has_gradient(PlaceInFlat place) const = 0;
+  // Collective, after this rank has updated its parts.
+  virtual void publish() = 0;
+};
+
+// Nullopt if the parameter is not divided.
+std::optional<PlaceInFlat> find_place(const std::vector<std::unique_ptr<FlatShard>>& flats,
+                                      const torch::Tensor& parameter);
+
+}  // namespace ddp

@@ -1,0 +1,531 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/parallel/sharded/shard_exchange.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/errors.h"
+#include "ddp_runtime/parallel/each_module.h"
+#include "ddp_runtime/parallel/flat_memory.h"
+#include "ddp_runtime/parallel/missing_gradients.h"
+#include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
+#include "ddp_runtime/parallel/sparse_gradients.h"
+#include "ddp_runtime/parallel/used_parameters.h"
+
+namespace ddp {
+namespace {
+
+constexpr std::size_t kRoot = 0;
+
+void require_possible(const ShardOptions& options) {
+  const char* const hindrance = options.data_parallel.hook           ? "a communication hook"
+                                : options.data_parallel.static_graph ? "static_graph"
+                                                                     : nullptr;
+  if (hindrance != nullptr) {
+    throw UsageError(fmt::format(
+        "ShardedDataParallel does not go together with {}; leave out one of them", hindrance));
+  }
+  if (options.shard == Shard::parameters && options.units.empty()) {
+    throw UsageError(
+        "Shard::parameters needs units, whose parameters are whole only while they compute; list "
+        "their names in ShardOptions::units, such as \"blocks.*\"");
+  }
+  if (options.shard == Shard::gradients && !options.units.empty()) {
+    throw UsageError(
+        "ShardOptions::units are for Shard::parameters; with Shard::gradients, parameters are "
+        "always whole");
+  }
+  if (options.shard == Shard::none || options.shard == Shard::optimizer) {
+    throw UsageError(
+        "ShardedDataParallel divides gradients or parameters; use DistributedDataParallel, with a "
+        "ShardedOptimizer to divide the optimizer's state");
+  }
+}
+
+void require_divisible(const torch::nn::Module& module,
+                       const std::vector<NamedTensor>& parameters) {
+  const auto sparse = sparse_weights(module);
+  for (const auto& [name, tensor] : parameters) {
+    if (sparse.contains(tensor.unsafeGetTensorImpl())) {
+      throw UsageError(fmt::format(
+          "parameter '{}' has sparse gradients, which ShardedDataParallel cannot divide; use "
+          "DistributedDataParallel, or build the embedding without sparse",
+          name));
+    }
+    require_dense(tensor, fmt::format("parameter '{}'", name));
+  }
+}
+
+std::vector<ParameterUse> uses_of(const torch::nn::Module& module,
+                                  const std::vector<NamedTensor>& parameters) {
+  std::map<const c10::TensorImpl*, std::size_t> indices;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    indices.emplace(parameters[i].tensor.unsafeGetTensorImpl(), i);
+  }
+  std::vector<ParameterUse> uses;
+  const auto add = [&](const std::string& prefix, const torch::nn::Module& part) {
+    for (const auto& item : part.named_parameters(/*recurse=*/false)) {
+      const auto found = indices.find(item.value().unsafeGetTensorImpl());
+      if (found != indices.end()) uses.push_back({prefix + item.key(), found->second});
+    }
+  };
+  add("", module);
+  for (const auto& item : module.named_modules({}, /*include_self=*/false)) {
+    add(item.key() + ".", *item.value());
+  }
+  return uses;
+}
+
+// Of Shard::gradients: parameters that are reduced together, those first that have their gradients
+// first.
+std::vector<Unit> units_by_size(const std::vector<NamedTensor>& parameters,
+                                const BucketLimits& limits) {
+  std::vector<GradientSize> sizes;
+  for (const auto& p : parameters) {
+    sizes.push_back({p.tensor.nbytes(), static_cast<int>(p.tensor.scalar_type())});
+  }
+  auto buckets = plan_buckets(sizes, reverse_order(sizes.size()), limits).buckets;
+  std::vector<Unit> units(1);
+  for (auto bucket = buckets.rbegin(); bucket != buckets.rend(); ++bucket) {
+    std::ranges::sort(*bucket);
+    units.push_back({"", std::move(*bucket)});
+  }
+  return units;
+}
+
+std::string label_of(const std::vector<NamedTensor>& parameters,
+                     const std::vector<std::size_t>& members) {
+  const auto& first = parameters[members.front()].name;
+  return members.size() == 1 ? first
+                             : fmt::format("{} to {}", first, parameters[members.back()].name);
+}
+
+}  // namespace
+
+ShardExchange::ShardExchange(comm::Group& group, const torch::nn::Module& module,
+                             std::vector<NamedTensor> parameters, const ShardOptions& options)
+    : group_(group), gathers_(group.channel("gathered parameters")), options_(options) {
+  require_possible(options_);
+  require_divisible(module, parameters);
+  make_units(module, parameters);
+  plan_sums();
+  UnitOrder::Units registered;
+  if (options_.shard == Shard::parameters) {
+    for (std::size_t unit = kRoot + 1; unit < units_.size(); ++unit) registered.push_back(unit);
+  }
+  order_ = UnitOrder(registered);
+  plan_launches();
+  used_.resize(trained_.size());
+}
+
+ShardExchange::~ShardExchange() {
+  for (const auto& trained : trained_) trained.accumulator->del_post_hook(trained.key);
+}
+
+void ShardExchange::make_units(const torch::nn::Module& module,
+                               const std::vector<NamedTensor>& parameters) {
+  std::vector<std::string> names;
+  std::map<std::string, const torch::nn::Module*> modules{{"", &module}};
+  for (const auto& item : module.named_modules({}, /*include_self=*/false)) {
+    names.push_back(item.key());
+    modules.emplace(item.key(), item.value().get());
+  }
+  const auto planned = options_.shard == Shard::gradients
+                           ? units_by_size(parameters, options_.data_parallel.buckets)
+                           : plan_units(names, uses_of(module, parameters), options_.units);
+  for (const auto& unit : planned) {
+    auto& added = units_.emplace_back();
+    added.name = unit.name;
+    if (options_.shard == Shard::parameters) added.module = modules.at(unit.name);
+    add_flats(added, parameters, unit.parameters);
+  }
+}
+
+// Parameters of different types, and those that get gradients and those that do not, are in
+// different memory.
+void ShardExchange::add_flats(ShardedUnit& unit, const std::vector<NamedTensor>& parameters,
+                              const std::vector<std::size_t>& members) {
+  std::map<std::pair<torch::ScalarType, bool>, std::vector<std::size_t>> kinds;
+  for (const std::size_t i : members) {
+    const auto& tensor = parameters[i].tensor;
+    kinds[{tensor.scalar_type(), tensor.requires_grad()}].push_back(i);
+  }
+  const auto kept =
+      options_.shard == Shard::parameters ? FlatShard::Kept::part : FlatShard::Kept::whole;
+  const std::size_t number = units_.size() - 1;
+  for (const auto& [kind, of_kind] : kinds) {
+    std::vector<torch::Tensor> arrays;
+    for (const std::size_t i : of_kind) arrays.push_back(parameters[i].tensor);
+    // The values move, but gradient accumulators and their hooks stay with the tensors.
+    flats_.push_back(std::make_unique<FlatShard>(gathers_, std::move(arrays), kept, this));
+    first_trained_of_.push_back(trained_.size());
+    unit.flats.push_back(flats_.size() - 1);
+    if (unit.name.empty()) unit.name = label_of(parameters, of_kind);
+    if (!kind.second) unit.has_frozen = true;
+    if (!kind.second) continue;
+    for (const std::size_t i : of_kind) train(flats_.size() - 1, parameters[i], number);
+  }
+}
+
+void ShardExchange::train(std::size_t flat, const NamedTensor& parameter, std::size_t unit) {
+  const std::size_t index = trained_.size();
+  Trained trained{parameter, unit, torch::autograd::impl::grad_accumulator(parameter.tensor), 0};
+  trained.key = trained.accumulator->add_post_hook(
+      torch_compat::after_accumulation([this, index] { on_gradient(index); }));
+  trained_.push_back(std::move(trained));
+  flat_of_.push_back(flat);
+}
+
+void ShardExchange::plan_sums() {
+  sum_of_.resize(flats_.size());
+  std::vector<const FlatShard*> reduced;
+  for (std::size_t flat = 0; flat < flats_.size(); ++flat) {
+    if (std::ranges::find(flat_of_, flat) == flat_of_.end()) continue;
+    sum_of_[flat] = reduced_.size();
+    reduced_.push_back(flat);
+    reduced.push_back(flats_[flat].get());
+  }
+  sums_.emplace(group_, std::move(reduced));
+}
+
+// Units are reduced in the opposite order of that in which they are called, the root last.
+void ShardExchange::plan_launches() {
+  const auto& calls = order_.expected();
+  UnitOrder::Units units;
+  for (auto unit = calls.rbegin(); unit != calls.rend(); ++unit) {
+    if (*unit != kRoot && std::ranges::find(units, *unit) == units.end()) units.push_back(*unit);
+  }
+  for (std::size_t unit = units_.size(); unit-- > 0;) {
+    if (std::ranges::find(units, unit) == units.end()) units.push_back(unit);
+  }
+  launches_ = {};
+  launches_.bucket_of.resize(trained_.size());
+  for (const std::size_t unit : units) {
+    for (const std::size_t flat : units_[unit].flats) {
+      std::vector<std::size_t> members;
+      for (std::size_t i = 0; i < trained_.size(); ++i) {
+        if (flat_of_[i] == flat) members.push_back(i);
+      }
+      if (members.empty()) continue;
+      for (const std::size_t i : members) launches_.bucket_of[i] = launches_.buckets.size();
+      launches_.buckets.push_back(std::move(members));
+    }
+  }
+  ready_.emplace(launches_);
+}
+
+// --- Gathers
+
+bool ShardExchange::is_whole(std::size_t unit) const {
+  return std::ranges::all_of(units_[unit].flats,
+                             [&](std::size_t flat) { return flats_[flat]->is_whole(); });
+}
+
+void ShardExchange::start_gather(std::size_t unit) {
+  if (is_whole(unit)) return;
+  constexpr std::uint64_t kPrime = 1099511628211U;  // FNV-1a
+  gathers_hash_ = (gathers_hash_ ^ (unit + 1)) * kPrime;
+  gathered_.push_back(unit);
+  for (const std::size_t flat : units_[unit].flats) {
+    flats_[flat]->start_gather(memory_, fmt::format("parameters of {}", units_[unit].name));
+  }
+}
+
+void ShardExchange::wait_for(std::size_t unit) {
+  for (const std::size_t flat : units_[unit].flats) flats_[flat]->wait();
+}
+
+void ShardExchange::release(std::size_t unit) {
+  if (whole_by_request_ || units_[unit].entered > 0) return;
+  for (const std::size_t flat : units_[unit].flats) flats_[flat]->release(memory_);
+}
+
+// Takes part in the gathers of all units; those that this rank does not want are given back.
+void ShardExchange::gather_each(const UnitOrder::Units& units, std::optional<std::size_t> wanted) {
+  for (const std::size_t unit : units) {
+    start_gather(unit);
+    if (unit == wanted || unit == kRoot) continue;
+    const bool is_over = in_backward_ ? has_all_gradients(unit)
+                                      : options_.reshard_after_forward && !order_.is_last(unit);
+    if (is_over) release(unit);
+  }
+}
+
+// Whether nothing of this backward reads the unit any more. See Note [A unit's backward].
+bool ShardExchange::has_all_gradients(std::size_t unit) const {
+  return missing_in_unit_[unit] == 0 && !units_[unit].has_frozen;
+}
+
+std::optional<std::size_t> ShardExchange::find_unit(const torch::nn::Module& module) const {
+  if (options_.shard != Shard::parameters) return std::nullopt;
+  const auto found = std::ranges::find(units_, &module, &ShardedUnit::module);
+  if (found == units_.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - units_.begin());
+}
+
+void ShardExchange::enter(std::size_t unit) {
+  const std::lock_guard lock(mutex_);
+  if (in_backward_) {  // activation checkpointing calls the unit again
+    gather_each(order_.back_to(unit), unit);
+  } else {
+    // Outside of steps, a pass begins with the root.
+    if (unit == kRoot && !in_step_) order_.begin_forward();
+    if (unit != kRoot) gather_each(order_.call(unit), unit);
+  }
+  start_gather(unit);
+  const auto ahead = in_backward_ ? order_.previous() : order_.next();
+  if (ahead && unit != kRoot) start_gather(*ahead);
+  wait_for(unit);
+  ++units_[unit].entered;
+}
+
+void ShardExchange::leave(std::size_t unit) noexcept {
+  const std::lock_guard lock(mutex_);
+  --units_[unit].entered;
+  const bool backward_follows = torch::GradMode::is_enabled();
+  if (in_backward_ && backward_follows) return;
+  if (in_step_ && unit == kRoot) return;
+  if (in_step_ && !in_backward_ && (!options_.reshard_after_forward || order_.is_last(unit))) {
+    return;
+  }
+  release(unit);
+}
+
+void ShardExchange::expect_backward(std::size_t unit, const std::vector<torch::Tensor>& outputs) {
+  if (!torch::GradMode::is_enabled() || unit == kRoot) return;
+  for (const auto& output : outputs) {
+    if (!output.requires_grad()) continue;
+    output.register_hook([this, unit, alive = std::weak_ptr(alive_)](const torch::Tensor&) {
+      if (alive.lock()) before_backward(unit);
+    });
+  }
+}
+
+void ShardExchange::before_backward(std::size_t unit) {
+  const std::lock_guard lock(mutex_);
+  if (!in_backward_) {  // of a penalty, for example, by torch::autograd::grad()
+    start_gather(unit);
+    return wait_for(unit);
+  }
+  gather_each(order_.back_to(unit), unit);
+  if (!has_all_gradients(unit)) start_gather(unit);
+  if (const auto previous = order_.previous()) start_gather(*previous);
+  wait_for(unit);
+}
+
+void ShardExchange::gather_all() {
+  whole_by_request_ = true;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) start_gather(unit);
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) wait_for(unit);
+}
+
+void ShardExchange::keep_changes() {
+  for (const auto& flat : flats_) flat->keep_changes();
+}
+
+void ShardExchange::release_all() noexcept {
+  whole_by_request_ = false;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) release(unit);
+}
+
+// --- A step
+
+void ShardExchange::begin_step() {
+  for (auto& trained : trained_) trained.parameter.tensor.mutable_grad().reset();
+  std::fill(used_.begin(), used_.end(), std::uint8_t{0});
+  spans_.clear();
+  sums_->begin_step();
+  if (learned_) {
+    order_ = UnitOrder(*std::exchange(learned_, std::nullopt));
+    plan_launches();
+  }
+  gathers_hash_ = 0;
+  gathered_.clear();
+  in_step_ = true;
+  in_backward_ = false;
+  has_data_ = true;
+  order_.begin_forward();
+  start_gather(kRoot);
+  wait_for(kRoot);
+}
+
+void ShardExchange::begin_backward(const torch::Tensor& loss, bool /*last*/) {
+  const std::lock_guard lock(mutex_);
+  begin_pass();
+  if (!options_.data_parallel.allow_unused) return;
+  const auto graph = graph_of(loss);
+  for (std::size_t i = 0; i < trained_.size(); ++i) {
+    if (!graph.contains(trained_[i].accumulator.get())) settle_without_gradient(i);
+  }
+}
+
+void ShardExchange::end_forward() {
+  const std::lock_guard lock(mutex_);
+  gather_each(order_.skip_rest(), std::nullopt);
+}
+
+std::string ShardExchange::gathered() const {
+  std::string names;
+  for (const std::size_t unit : gathered_) {
+    names += (unit == kRoot ? std::string("the root") : units_[unit].name) + "\n";
+  }
+  return names;
+}
+
+void ShardExchange::begin_pass() {
+  in_backward_ = true;
+  order_.begin_backward();
+  ready_->reset();
+  missing_in_unit_.assign(units_.size(), 0);
+  for (const auto& trained : trained_) ++missing_in_unit_[trained.unit];
+}
+
+void ShardExchange::on_gradient(std::size_t index) {
+  const std::lock_guard lock(mutex_);
+  const auto& gradient = trained_[index].parameter.tensor.grad();
+  // A function may return no gradient for an input: then the parameter was not used.
+  if (!in_backward_ || !gradient.defined()) return;
+  if (ready_->is_ready(index)) {
+    throw RuntimeError(fmt::format(
+        "parameter '{}' got its gradient twice in one backward pass; a nested backward(), as in "
+        "hand-written activation checkpointing, does that: use ddp::checkpointed()",
+        trained_[index].parameter.name));
+  }
+  used_[index] = 1;
+  mark_ready(index);
+}
+
+void ShardExchange::settle_without_gradient(std::size_t index) {
+  mark_ready(index);
+}
+
+void ShardExchange::mark_ready(std::size_t index) {
+  const std::size_t unit = trained_[index].unit;
+  --missing_in_unit_[unit];
+  // Before its turn, all ranks still have a unit, or not, alike.
+  if (unit != kRoot && has_all_gradients(unit) && order_.was_reached(unit)) release(unit);
+  const auto [first, last] = ready_->mark_ready(index);
+  for (std::size_t place = first; place < last; ++place) launch(place);
+}
+
+void ShardExchange::launch(std::size_t place) {
+  std::vector<torch::Tensor> gradients;
+  for (const std::size_t index : launches_.buckets[place]) {
+    torch::Tensor& gradient = trained_[index].parameter.tensor.mutable_grad();
+    gradients.push_back(std::exchange(gradient, torch::Tensor()));
+  }
+  const std::size_t first = launches_.buckets[place].front();
+  // A rank that waits for another one's reduction must not keep that one waiting for a gather.
+  gather_each(order_.back_to(trained_[first].unit), std::nullopt);
+  sums_->reduce(sum_of_[flat_of_[first]], gradients,
+                fmt::format("gradients of {}", units_[trained_[first].unit].name));
+}
+
+std::vector<std::string> ShardExchange::missing_names() const {
+  std::vector<std::string> names;
+  for (const std::size_t index : ready_->missing()) {
+    names.push_back(trained_[index].parameter.name);
+  }
+  return names;
+}
+
+void ShardExchange::end_backward(bool last) {
+  const auto missing = missing_names();
+  if (!missing.empty() && !options_.data_parallel.allow_unused) {
+    throw RuntimeError(describe_missing(missing, trained_.size(), false));
+  }
+  end_pass(last);
+}
+
+void ShardExchange::end_pass(bool last) {
+  const std::lock_guard lock(mutex_);
+  for (const std::size_t index : ready_->missing()) settle_without_gradient(index);
+  gather_each(order_.skip_rest_of_backward(), std::nullopt);
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    if (unit != kRoot || last) release(unit);
+  }
+  in_backward_ = false;
+  in_step_ = !last;
+  if (has_data_) calls_ = order_.calls();
+  order_.begin_forward();
+}
+
+void ShardExchange::pass_without_data(bool last) {
+  has_data_ = false;
+  begin_pass();
+  end_pass(last);
+}
+
+void ShardExchange::finish() {
+  sums_->finish();
+  for (auto& span : sums_->take_spans()) spans_.push_back(std::move(span));
+  if (options_.data_parallel.allow_unused) {
+    group_
+        .all_reduce(comm::buffer_of(std::span(used_)), comm::ReduceOp::max,
+                    "map of used parameters")
+        .wait();
+  } else {
+    std::fill(used_.begin(), used_.end(), std::uint8_t{1});
+  }
+  learn_order();
+}
+
+// All ranks adopt the order of one rank, the first that has data.
+void ShardExchange::learn_order() {
+  if (has_learned_ || options_.shard != Shard::parameters) return;
+  const int mine = has_data_ ? group_.rank() : group_.size();
+  const int leader = -group_.all_reduce_value<std::int32_t>(-mine, comm::ReduceOp::max);
+  if (leader == group_.size()) return;
+  has_learned_ = true;
+  std::vector<std::int64_t> calls(calls_.begin(), calls_.end());
+  auto count = static_cast<std::int64_t>(calls.size());
+  group_.broadcast(comm::buffer_of(count), leader, "number of units' calls").wait();
+  calls.resize(static_cast<std::size_t>(count));
+  group_.broadcast(comm::buffer_of(std::span(calls)), leader, "order of units").wait();
+  const auto learned = order_.learned_from({calls.begin(), calls.end()});
+  if (learned != order_.expected()) learned_ = learned;
+}
+
+void ShardExchange::begin_capture(const torch::Tensor& /*loss*/, const CutGraph& /*cut*/) {
+  throw UsageError("steps of ShardedDataParallel cannot be captured as a graph");
+}
+
+void ShardExchange::mark_on(StepMarks* marks) noexcept {
+  sums_->mark_on(marks);
+}
+
+// --- The optimizer
+
+void ShardExchange::require_optimizer(const torch::optim::Optimizer& optimizer) const {
+  const auto* const sharded = dynamic_cast<const ShardedOptimizer*>(&optimizer);
+  if (sharded != nullptr && sharded->is_of(*this)) return;
+  throw UsageError(
+      "the step of a ShardedDataParallel needs a ShardedOptimizer that was made with it, because "
+      "no rank has all gradients: ShardedOptimizer(std::move(optimizer), replica)");
+}
+
+torch::Tensor ShardExchange::gradient_of(std::size_t flat, const FlatShard::Part& part) const {
+  if (!has_gradient({flat, part.rows.array})) return {};
+  return window(sums_->sum_of(sum_of_[flat]), part.offset, {part.values.numel()}, {1});
+}
+
+bool ShardExchange::has_gradient(PlaceInFlat place) const {
+  if (std::ranges::find(reduced_, place.flat) == reduced_.end()) return false;
+  return used_[first_trained_of_[place.flat] + place.array] != 0 &&
+         sums_->sum_of(sum_of_[place.flat]).defined();
+}
+
+void ShardExchange::publish() {
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    for (const std::size_t flat : units_[unit].flats) {
+      flats_[flat]->publish(fmt::format("updated parameters of {}", units_[unit].name));
+    }
+  }
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) wait_for(unit);
+}
+
+}  // namespace ddp

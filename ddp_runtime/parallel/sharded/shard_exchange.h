@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reduces each rank's part of the gradients, and gathers the parameters of units when they are
+// needed.
+//
+// Note [A unit's backward]
+// When the gradient of one of its outputs is there, a unit is gathered again, unless it still is
+// whole, and the one before it is gathered ahead. When all of its parameters have their gradients,
+// no node of this backward reads them any more: a node that reads a parameter either computes a
+// gradient of a parameter of the unit, or leads to one that does. That holds unless parameters are
+// frozen, so units with frozen ones stay whole until backward is over.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/parallel/gradient_exchange.h"
+#include "ddp_runtime/parallel/launch_order.h"
+#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/sharded/gradient_shards.h"
+#include "ddp_runtime/parallel/sharded/parameter_shards.h"
+#include "ddp_runtime/parallel/sharded/shard_options.h"
+#include "ddp_runtime/parallel/sharded/unit_calls.h"
+#include "ddp_runtime/parallel/sharded/unit_order.h"
+#include "ddp_runtime/parallel/sharded/unit_plan.h"
+#include "ddp_runtime/torch_compat.h"
+
+namespace ddp {
+
+class ShardExchange final : public GradientExchange, public UnitCalls, public ParameterShards {
+ public:
+  // Collective. `parameters` are those of the module that are averaged; they have the same values
+  // on all ranks. Throws UsageError, the same on all ranks, for parameters that cannot be divided
+  // and options that do not go together.
+  ShardExchange(comm::Group& group, const torch::nn::Module& module,
+                std::vector<NamedTensor> parameters, const ShardOptions& options);
+  ~ShardExchange() override;
+
+  void begin_step() override;
+  void begin_backward(const torch::Tensor& loss, bool last) override;
+  void end_backward(bool last) override;
+  void end_forward() override;
+  std::uint64_t gathers() const override { return gathers_hash_; }
+  std::string gathered() const override;
+  void pass_without_data(bool last) override;
+  void finish() override;
+  bool begin_buckets() override { return false; }
+  std::vector<torch::Tensor> next_bucket() override { return {}; }
+  void begin_capture(const torch::Tensor& loss, const CutGraph& cut) override;
+  void end_capture() override {}
+  void leave_capture() noexcept override {}
+  void begin_replay() override {}
+  void finish_replay() override {}
+  void set_loss_scale(double /*scale*/) noexcept override {}
+  std::vector<std::int64_t> gradient_order() const override { return {}; }
+  void expect_gradient_order(std::span<const std::int64_t> /*order*/) override {}
+  void mark_on(StepMarks* marks) noexcept override;
+  const std::vector<profile::CommunicationSpan>& communication() const noexcept override {
+    return spans_;
+  }
+  std::size_t bucket_count() const noexcept override { return reduced_.size(); }
+  void require_optimizer(const torch::optim::Optimizer& optimizer) const override;
+
+  std::optional<std::size_t> find_unit(const torch::nn::Module& module) const override;
+  void enter(std::size_t unit) override;
+  void expect_backward(std::size_t unit, const std::vector<torch::Tensor>& outputs) override;
+  void leave(std::size_t unit) noexcept override;
+
+  comm::Group& group() const noexcept override { return group_; }
+  const std::vector<std::unique_ptr<FlatShard>>& flats() const noexcept override { return flats_; }
+  torch::Tensor gradient_of(std::size_t flat, const FlatShard::Part& part) const override;
+  bool has_gradient(PlaceInFlat place) const override;
+  void publish() override;
+
+  // Collective. Makes all parameters whole until release_all().
+  void gather_all();
+  // Takes this rank's part of what was changed in them.
+  void keep_changes();
+  void release_all() noexcept;
+
+ private:
+  struct ShardedUnit {
+    std::string name;
+    const torch::nn::Module* module = nullptr;
+    std::vector<std::size_t> flats;
+    bool has_frozen = false;
+    int entered = 0;
+  };
+  struct Trained {  // a parameter that requires a gradient
+    NamedTensor parameter;
+    std::size_t unit = 0;
+    torch_compat::NodePointer accumulator;
+    std::uintptr_t key = 0;
+  };
+
+  void make_units(const torch::nn::Module& module, const std::vector<NamedTensor>& parameters);
+  void add_flats(ShardedUnit& unit, const std::vector<NamedTensor>& parameters,
+                 const std::vector<std::size_t>& members);
+  void train(std::size_t flat, const NamedTensor& parameter, std::size_t unit);
+  void plan_sums();
+  void plan_launches();
+
+  bool is_whole(std::size_t unit) const;
+  void start_gather(std::size_t unit);
+  void wait_for(std::size_t unit);
+  void release(std::size_t unit);
+  void gather_each(const UnitOrder::Units& units, std::optional<std::size_t> wanted);
+  bool has_all_gradients(std::size_t unit) const;
+  void before_backward(std::size_t unit);
+  void begin_pass();
+  void end_pass(bool last);
+  void on_gradient(std::size_t index);
+  void settle_without_gradient(std::size_t index);
+  void mark_ready(std::size_t index);
+  void launch(std::size_t place);
+  std::vector<std::string> missing_names() const;
+  void learn_order();
+
+  comm::Group& group_;
+  comm::Group& gathers_;  // of the same ranks: gathers have an order of their own
+  ShardOptions options_;
+  WholeMemory memory_;
+  std::vector<std::unique_ptr<FlatShard>> flats_;
+  std::vector<ShardedUnit> units_;
+  std::vector<Trained> trained_;
+  std::vector<std::size_t> flat_of_;           // by trained parameter
+  std::vector<std::size_t> first_trained_of_;  // by flat: those of its arrays are consecutive
+  UnitOrder order_;
+  UnitOrder::Units calls_;  // of the last pass with data
+  bool has_learned_ = false;
+  std::optional<UnitOrder::Units> learned_;  // an order that is adopted in the next step
+
+  std::vector<std::size_t> reduced_;  // flats with gradients, by index in sums_
+  std::vector<std::size_t> sum_of_;   // the inverse
+  // Which trained parameters each reduction has, in the order of reductions.
+  BucketPlan launches_;
+  std::optional<LaunchOrder> ready_;
+  std::vector<std::size_t> missing_in_unit_;  // gradients, in this backward
+  std::optional<GradientShards> sums_;
+
+  std::mutex mutex_;  // hooks may run on a device's backward thread
+  bool in_step_ = false;
+  bool in_backward_ = false;
+  bool has_data_ = true;
+  bool whole_by_request_ = false;
+  std::uint64_t gathers_hash_ = 0;
+  std::vector<std::size_t> gathered_;  // units, in this step
+  std::vector<std::uint8_t> used_;     // in this step, by this rank; after finish(), by any rank
+  std::vector<profile::CommunicationSpan> spans_;
+  std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);  // for hooks of outputs
+};
+
+}  // namespace ddp

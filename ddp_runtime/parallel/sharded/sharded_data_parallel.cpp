@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/parallel/sharded/sharded_data_parallel.h"
+
+#include "ddp_runtime/parallel/sharded/shard_exchange.h"
+#include "ddp_runtime/parallel/wrapped_parameters.h"
+
+namespace ddp {
+namespace {
+
+// No two ranks have the same parameters.
+DataParallelOptions without_comparison(const ShardOptions& options) {
+  auto result = options.data_parallel;
+  if (options.shard == Shard::parameters) result.check_parameters_every = 0;
+  return result;
+}
+
+}  // namespace
+
+ShardedDataParallel::ShardedDataParallel(torch::nn::Module& module, comm::Group& group,
+                                         const ShardOptions& options)
+    : DistributedDataParallel(module, group, without_comparison(options),
+                              [&](const WrappedParameters& parameters) {
+                                const auto all = parameters.all();
+                                return std::make_unique<ShardExchange>(
+                                    group, module, std::vector(all.begin(), all.end()), options);
+                              }),
+      exchange_(dynamic_cast<ShardExchange&>(gradients())) {}
+
+ShardedDataParallel::~ShardedDataParallel() = default;
+
+ParameterShards& ShardedDataParallel::shards() noexcept {
+  return exchange_;
+}
+
+WholeParameters::WholeParameters(ShardedDataParallel& replica) : exchange_(replica.exchange_) {
+  exchange_.gather_all();
+}
+
+WholeParameters::~WholeParameters() {
+  exchange_.release_all();
+}
+
+void WholeParameters::keep_changes() {
+  exchange_.keep_changes();
+}
+
+}  // namespace ddp
