@@ -8,6 +8,7 @@
 #include "ddp_runtime/models/builtin.h"
 #include "ddp_runtime/models/matrix_products.h"
 #include "ddp_runtime/parallel/activation_checkpoint.h"
+#include "ddp_runtime/parallel/sharded/unit.h"
 #include "ddp_runtime/torch_compat.h"
 
 namespace ddp::models {
@@ -103,11 +104,13 @@ class Gpt final : public Model {
     return scores_of(norm_(x), tokens_->weight, !x.is_cpu());
   }
 
+  std::vector<std::string> units() const override { return {"blocks.*"}; }
+
  private:
   torch::Tensor through_block(const std::shared_ptr<Block>& block, const torch::Tensor& x) const {
-    if (!checkpoint_activations_ || !torch::GradMode::is_enabled()) return block->forward(x);
+    if (!checkpoint_activations_ || !torch::GradMode::is_enabled()) return unit(block)(x);
     return checkpointed(
-        [block](const std::vector<torch::Tensor>& in) { return block->forward(in[0]); }, {x},
+        [block](const std::vector<torch::Tensor>& in) { return unit(block)(in[0]); }, {x},
         block->parameters());
   }
 

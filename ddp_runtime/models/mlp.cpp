@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "ddp_runtime/models/builtin.h"
+#include "ddp_runtime/parallel/sharded/unit.h"
 
 namespace ddp::models {
 namespace {
@@ -19,9 +20,13 @@ class Mlp final : public Model {
 
   torch::Tensor forward(const torch::Tensor& inputs) override {
     auto x = inputs.flatten(1);
-    for (const auto& layer : *layers_) x = torch::relu(layer->as<torch::nn::Linear>()->forward(x));
+    for (const auto& layer : *layers_) {
+      x = torch::relu(unit(*layer->as<torch::nn::Linear>())(x));
+    }
     return output_(x);
   }
+
+  std::vector<std::string> units() const override { return {"hidden.*"}; }
 
  private:
   torch::nn::ModuleList layers_;

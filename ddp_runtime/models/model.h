@@ -17,6 +17,8 @@ class Model : public torch::nn::Module {
   // Maps inputs [n, ...] to scores (logits) [n, classes]; in a sequence model, token ids [n,
   // context] to scores [n, context, classes].
   virtual torch::Tensor forward(const torch::Tensor& inputs) = 0;
+  // The modules that it calls as units of a ShardedDataParallel: see ShardOptions::units.
+  virtual std::vector<std::string> units() const { return {}; }
 };
 
 constexpr std::int64_t kGptHeads = 4;  // the default

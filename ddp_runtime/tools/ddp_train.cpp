@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "base/errors.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
@@ -68,6 +69,15 @@ std::map<std::string, std::string> report_settings_of(const CommandLine& c) {
           {"checkpoint_activations", yes_or_no(c.model.checkpoint_activations)}};
 }
 
+std::vector<std::string> units_of(const ddp::models::Model& model, const std::string& name) {
+  auto units = model.units();
+  if (!units.empty()) return units;
+  throw ddp::UsageError(
+      fmt::format("{} has no blocks that could be whole only while they compute; use --shard "
+                  "gradients, or --model mlp or gpt",
+                  name));
+}
+
 // Returns the exit code.
 int train(const CommandLine& c, ddp::comm::World& world) {
   if (c.threads > 0) torch::set_num_threads(c.threads);
@@ -80,6 +90,8 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   torch::manual_seed(c.train.seed);
   const auto model = ddp::models::make_model(model_options);
   const auto initial_weights = ddp::tools::initial_weights_of(c);
+  auto options = c.train;
+  if (options.shard == ddp::Shard::parameters) options.units = units_of(*model, c.model.name);
   const auto frozen = c.freeze.empty() ? 0 : ddp::train::freeze(*model, c.freeze);
   if (const auto gpu = world.device()) model->to(ddp::cuda_device(*gpu));
 
@@ -93,7 +105,7 @@ int train(const CommandLine& c, ddp::comm::World& world) {
                                .settings = settings_of(c),
                                .report_settings = report_settings_of(c),
                                .initial_weights = initial_weights},
-                              c.train);
+                              options);
   if (world.is_leader()) print_start(c, world, *model, data, frozen);
   const auto result = trainer.fit();
   if (world.is_leader()) ddp::tools::print_result(result, c.train.dry_run);

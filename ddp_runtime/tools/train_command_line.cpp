@@ -112,9 +112,13 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
          "an error")
       ->capture_default_str();
   app.add_option("--shard", c.shard,
-                 "What the ranks divide among themselves: none, or optimizer, the state and the "
-                 "work of the optimizer, with bitwise the same results")
+                 "What the ranks divide among themselves: none; optimizer, the state and the work "
+                 "of the optimizer; gradients, these too; or parameters, these too, so that each "
+                 "block of the model is whole only while it computes (mlp and gpt)")
       ->capture_default_str();
+  app.add_flag("!--keep-after-forward", t.reshard_after_forward,
+               "With --shard parameters: keep blocks whole from forward to backward, which needs "
+               "memory for the whole model but gathers each block once per step instead of twice");
   app.add_flag("--channels-last", t.channels_last,
                "Keep images and weights of convolutions with the channels of a pixel beside each "
                "other, the order in which GPUs and recent CPUs convolve");
@@ -422,10 +426,13 @@ void interpret(TrainCommandLine& c) {
     throw UsageError(
         "--comm-hook powersgd compresses float32 gradients only; leave out --param-type bf16");
   }
-  if (c.comm_hook == "noop" && t.shard != train::Shard::none) {
+  if (c.comm_hook == "noop" && t.shard != Shard::none) {
     throw UsageError(
-        "--comm-hook noop leaves each rank its own gradients, so --shard optimizer would mix the "
-        "ranks' models; leave out one of them");
+        "--comm-hook noop leaves each rank its own gradients, so --shard would mix the ranks' "
+        "models; leave out one of them");
+  }
+  if (!t.reshard_after_forward && t.shard != Shard::parameters) {
+    throw UsageError("--keep-after-forward is for --shard parameters; add it, or leave this out");
   }
   if (c.comm_hook == "noop") t.parallel.check_parameters_every = 0;  // ranks drift apart
   if (c.deterministic && t.staleness.value_or(0) > 0) {

@@ -13,6 +13,7 @@
 #include "ddp_runtime/data/sampler.h"
 #include "ddp_runtime/parallel/each_module.h"
 #include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/sharded/unit_calls.h"
 #include "ddp_runtime/train/batch_transfer.h"
 #include "ddp_runtime/train/module_device.h"
 
@@ -124,7 +125,7 @@ Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Objecti
   const auto device = device_of(module);
   Sums sums(device, objective.metrics.size());
   const auto share = data::evaluation_share(samples, group.rank(), group.size());
-  for (std::int64_t first = share.first; first < share.last; first += batch) {
+  const auto add = [&](std::int64_t first) {
     std::vector<std::int64_t> indices(
         static_cast<std::size_t>(std::min(batch, share.last - first)));
     std::iota(indices.begin(), indices.end(), first);
@@ -135,6 +136,14 @@ Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Objecti
     const auto there = to_device(device, pin_for(device, on_host));
     const amp::AutocastGuard autocast(device.type(), precision);
     add_batch(objective, there, weight, sums);
+  };
+  // A rank that has fewer batches takes part in the passes of a sharded model.
+  const std::int64_t most = (samples + group.size() - 1) / group.size();
+  ForwardPasses passes(module);
+  for (std::int64_t done = 0; done < most; done += batch) {
+    passes.begin();
+    if (share.first + done < share.last) add(share.first + done);
+    passes.end();
   }
   auto values = sums.values();
   group.all_reduce(comm::buffer_of(std::span<double>(values)), comm::ReduceOp::sum, "evaluation")

@@ -10,15 +10,10 @@
 #include "ddp_runtime/amp/autocast.h"
 #include "ddp_runtime/parallel/cuda_graph.h"
 #include "ddp_runtime/parallel/options.h"
+#include "ddp_runtime/parallel/sharded/shard_options.h"
 #include "ddp_runtime/train/learning_rate.h"
 
 namespace ddp::train {
-
-// What is divided among the ranks instead of being the same on all.
-enum class Shard : std::uint8_t {
-  none,
-  optimizer,  // the state and the work of the optimizer: see ShardedOptimizer
-};
 
 struct OptimizerOptions {
   std::string name = "sgd";  // sgd | adam | adamw
@@ -94,7 +89,11 @@ struct TrainOptions {
   // does.
   std::int64_t global_batch = 0;
   OptimizerOptions optimizer;
+  // What the ranks divide among themselves. With Shard::gradients and Shard::parameters, `units`
+  // and `reshard_after_forward` are those of ShardOptions.
   Shard shard = Shard::none;
+  std::vector<std::string> units;
+  bool reshard_after_forward = true;
   bool scale_learning_rate = false;  // by ranks x micro-batches
   std::int64_t warmup_steps = 0;
   Schedule schedule = Schedule::constant;

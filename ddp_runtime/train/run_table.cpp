@@ -4,6 +4,7 @@
 #include "ddp_runtime/train/checkpoint_interval.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -82,6 +83,16 @@ std::string precision(const TrainOptions& o) {
   return text;
 }
 
+std::string shards(const TrainOptions& o) {
+  std::string text = "each rank has its part of the optimizer's state";
+  if (o.shard == Shard::gradients) text += " and of the gradients";
+  if (o.shard == Shard::parameters) {
+    text += fmt::format(", the gradients and the parameters; {} are whole while they compute",
+                        fmt::join(o.units, ", "));
+  }
+  return text;
+}
+
 std::string graph_text(const GraphOptions& o) {
   return fmt::format("one launch per step after {} eager ones{}", o.warm_up,
                      o.mode == GraphMode::automatic ? ", if nothing hinders it" : "");
@@ -124,7 +135,7 @@ std::string run_table(const RunHeader& header, const TrainOptions& o) {
         fmt::format("no rank more than {} ahead of the slowest", plural(*o.staleness, "step")));
   }
   row("optimizer", optimizer(o));
-  if (o.shard == Shard::optimizer) row("shards", "each rank has its part of the optimizer's state");
+  if (o.shard != Shard::none) row("shards", shards(o));
   row("learning rate", learning_rate(header, o));
   row("precision", precision(o));
   if (o.ema_decay > 0) {

@@ -7,15 +7,20 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "ddp_runtime/parallel/sharded/sharded_data_parallel.h"
 #include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
 
 namespace ddp::train {
 namespace {
 
-// The device decides whether a step is skipped, which a ShardedOptimizer does not know.
-bool skips_on_device(torch::Device device, const TrainOptions& options) {
-  return !device.is_cpu() && (options.on_nan == OnNan::skip || options.loss_scale > 0 ||
-                              options.precision == amp::Precision::fp16);
+// A device decides whether a step is skipped, which a ShardedOptimizer does not know; and no rank
+// can look at gradients that are divided.
+bool skips_where_it_cannot(torch::Device device, const TrainOptions& options) {
+  const bool divides_gradients =
+      options.shard == Shard::gradients || options.shard == Shard::parameters;
+  return (!device.is_cpu() || divides_gradients) &&
+         (options.on_nan == OnNan::skip || options.loss_scale > 0 ||
+          options.precision == amp::Precision::fp16);
 }
 
 // The trainer keeps float32 masters of these, also if the program has converted the module itself.
@@ -30,29 +35,65 @@ bool has_short_weights(const torch::optim::Optimizer& optimizer) {
 }  // namespace
 
 Shard parse_shard(const std::string& name) {
-  if (name == "none") return Shard::none;
-  if (name == "optimizer") return Shard::optimizer;
-  throw UsageError(fmt::format("--shard must be none or optimizer, not '{}'", name));
+  for (const auto shard : {Shard::none, Shard::optimizer, Shard::gradients, Shard::parameters}) {
+    if (name == shard_mode_name(shard)) return shard;
+  }
+  throw UsageError(
+      fmt::format("--shard must be none, optimizer, gradients or parameters, not '{}'", name));
 }
 
 std::string shard_mode_name(Shard shard) {
-  return shard == Shard::none ? "none" : "optimizer";
+  switch (shard) {
+    case Shard::none:
+      return "none";
+    case Shard::optimizer:
+      return "optimizer";
+    case Shard::gradients:
+      return "gradients";
+    case Shard::parameters:
+      return "parameters";
+  }
+  return "";
+}
+
+std::unique_ptr<DistributedDataParallel> make_replica(comm::Group& group, torch::nn::Module& module,
+                                                      const TrainOptions& options,
+                                                      const DataParallelOptions& parallel) {
+  if (options.shard == Shard::none || options.shard == Shard::optimizer) {
+    return std::make_unique<DistributedDataParallel>(module, group, parallel);
+  }
+  return std::make_unique<ShardedDataParallel>(
+      module, group,
+      ShardOptions{
+          .shard = options.shard,
+          .units = options.shard == Shard::parameters ? options.units : std::vector<std::string>(),
+          .reshard_after_forward = options.reshard_after_forward,
+          .data_parallel = parallel});
 }
 
 std::unique_ptr<torch::optim::Optimizer> shard_if_wanted(
-    std::unique_ptr<torch::optim::Optimizer> optimizer, comm::Group& group, torch::Device device,
-    const TrainOptions& options) {
+    std::unique_ptr<torch::optim::Optimizer> optimizer, DistributedDataParallel& replica,
+    torch::Device device, const TrainOptions& options) {
   if (options.shard == Shard::none) return optimizer;
   const char* const hindrance =
       has_short_weights(*optimizer) ? "bf16 weights (--param-type)"
-      : skips_on_device(device, options)
-          ? "loss scaling and skipped steps on a GPU (--loss-scale, fp16, --on-nan skip)"
+      : skips_where_it_cannot(device, options)
+          ? options.shard == Shard::optimizer
+                ? "loss scaling and skipped steps on a GPU (--loss-scale, fp16, --on-nan skip)"
+                : "loss scaling and skipped steps (--loss-scale, fp16, --on-nan skip)"
+      : options.shard == Shard::parameters && options.ema_decay > 0
+          ? "an average of the weights (--ema)"
           : nullptr;
   if (hindrance != nullptr) {
-    throw UsageError(fmt::format(
-        "--shard optimizer does not go together with {} yet; leave out one of them", hindrance));
+    throw UsageError(
+        fmt::format("--shard {} does not go together with {} yet; leave out one of "
+                    "them",
+                    shard_mode_name(options.shard), hindrance));
   }
-  return std::make_unique<ShardedOptimizer>(std::move(optimizer), group);
+  if (auto* const sharded = dynamic_cast<ShardedDataParallel*>(&replica)) {
+    return std::make_unique<ShardedOptimizer>(std::move(optimizer), *sharded);
+  }
+  return std::make_unique<ShardedOptimizer>(std::move(optimizer), replica.group());
 }
 
 }  // namespace ddp::train

@@ -13,6 +13,8 @@
 #include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/optim/skipped_steps.h"
 #include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/sharded/sharded_data_parallel.h"
+#include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
 #include "ddp_runtime/train/clip_gradients.h"
 #include "ddp_runtime/train/forward_pass.h"
 #include "ddp_runtime/train/module_device.h"
@@ -93,9 +95,9 @@ SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
       options_(options),
       device_(device_of(module)),
       recorder_(recorder),
-      replica_(module, group, parallel_options(options)),
-      optimizer_(shard_if_wanted(make_optimizer(module, options, device_, parts.optimizer), group,
-                                 device_, options)),
+      replica_(make_replica(group, module, options, parallel_options(options))),
+      optimizer_(shard_if_wanted(make_optimizer(module, options, device_, parts.optimizer),
+                                 *replica_, device_, options)),
       rates_(*optimizer_),
       scaler_(make_scaler(options)) {
   amp::require_precision(device_.type(), options_.precision);
@@ -111,7 +113,7 @@ SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
   }
   marks_.emplace(device_);
   recorder_.time_on(&*marks_);
-  replica_.mark_on(&*marks_);
+  replica_->mark_on(&*marks_);
 }
 
 SynchronousStep::~SynchronousStep() {
@@ -146,8 +148,8 @@ StepOutcome SynchronousStep::run(data::Prefetcher& batches, double learning_rate
 
 GradientStep SynchronousStep::begin(int micro_batches, std::int64_t tag) {
   ++steps_;
-  if (scaler_) replica_.set_loss_scale(scaler_->scale());
-  return replica_.begin_step(micro_batches, tag);
+  if (scaler_) replica_->set_loss_scale(scaler_->scale());
+  return replica_->begin_step(micro_batches, tag);
 }
 
 // `first`: the first micro-batch, if it has been taken.
@@ -173,8 +175,8 @@ StepOutcome SynchronousStep::run_eagerly(data::Prefetcher& batches,
     outcome.loss.add(run_micro_batch(step, std::move(loss), micro + 1 == micro_batches));
   }
   if (graph_) graph_->note_eager_step();
-  const auto& times = replica_.times();
-  recorder_.add_communication(replica_.communication(), times.backward, times.updates);
+  const auto& times = replica_->times();
+  recorder_.add_communication(replica_->communication(), times.backward, times.updates);
   if (updates_in_backward()) return outcome;
   const auto span = recorder_.measure(Phase::optimizer);
   device_skips_ ? finish_on_device(step) : finish(step);
@@ -190,7 +192,7 @@ bool SynchronousStep::updates_in_backward() const noexcept {
 // has changed its own copy since the step began.
 void SynchronousStep::settle() {
   if (device_skips_) note(device_skips_->settle());
-  replica_.require_finite_loss();
+  replica_->require_finite_loss();
   broadcast_from_leader(group_, named_buffers(module_));
 }
 
@@ -220,7 +222,7 @@ LateValue SynchronousStep::run_micro_batch(GradientStep& step, torch::Tensor los
   } else {
     step.backward(scaled(loss));
   }
-  const auto& times = replica_.times();
+  const auto& times = replica_->times();
   recorder_.add(Phase::backward, times.backward);
   recorder_.add(Phase::exposed_comm, times.waits);
   recorder_.add(Phase::optimizer, times.updates);
@@ -274,8 +276,15 @@ void SynchronousStep::finish_on_device(GradientStep& step) {
   note(device_skips_->end_step(steps_, device_skips_->facts()));
 }
 
+void SynchronousStep::clip() {
+  auto* const sharded = dynamic_cast<ShardedOptimizer*>(&*optimizer_);
+  const bool divides_gradients = dynamic_cast<ShardedDataParallel*>(&*replica_) != nullptr;
+  if (sharded != nullptr && divides_gradients) return sharded->clip_gradients(options_.clip_norm);
+  clip_gradients(module_.parameters(), options_.clip_norm);
+}
+
 void SynchronousStep::update(GradientStep& step) {
-  if (options_.clip_norm > 0) clip_gradients(module_.parameters(), options_.clip_norm);
+  if (options_.clip_norm > 0) clip();
   if (graphed_ && !device_skips_) return update_like_the_graph(step);
   step.apply(*optimizer_);
 }
@@ -339,7 +348,7 @@ GraphedStep::Results SynchronousStep::enqueue(const data::Batch& batch,
   if (device_skips_) device_skips_->end_losses();
   const bool communicates = group_.size() > 1;
   if (communicates) cut([this, value = loss.detach()] { begin_collectives(value); });
-  replica_.capture_backward(scaled(loss), cut);
+  replica_->capture_backward(scaled(loss), cut);
   if (communicates) cut([this] { end_collectives(); });
   if (device_skips_) device_skips_->decide(module_.parameters());
   if (options_.clip_norm > 0) clip_gradients(module_.parameters(), options_.clip_norm);

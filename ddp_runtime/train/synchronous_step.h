@@ -38,7 +38,7 @@ class SynchronousStep final : public TrainingStep {
   nlohmann::json finish() override { return nullptr; }
 
   torch::optim::Optimizer& optimizer() noexcept override { return *optimizer_; }
-  DistributedDataParallel* replica() noexcept override { return &replica_; }
+  DistributedDataParallel* replica() noexcept override { return &*replica_; }
   amp::GradScaler* scaler() noexcept override { return scaler_ ? &*scaler_ : nullptr; }
 
  private:
@@ -53,6 +53,7 @@ class SynchronousStep final : public TrainingStep {
   std::string why_leave_out();
   void finish(GradientStep& step);
   void finish_on_device(GradientStep& step);
+  void clip();
   void update(GradientStep& step);
   void update_like_the_graph(GradientStep& step);
 
@@ -78,7 +79,7 @@ class SynchronousStep final : public TrainingStep {
   torch::Device device_;
   profile::StepRecorder& recorder_;
   std::optional<StepMarks> marks_;  // on a device
-  DistributedDataParallel replica_;
+  std::unique_ptr<DistributedDataParallel> replica_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   GroupRates rates_;
   std::optional<LossWeights> weights_;  // set if the objective weighs batches

@@ -46,6 +46,17 @@ void require_possible(const ShardOptions& options) {
   }
 }
 
+// The GPUs of all ranks must run collectives of all channels in one order, but a rank that skips a
+// unit reduces its gradients at another time.
+void require_possible_on_device(const ShardOptions& options,
+                                const std::vector<NamedTensor>& parameters) {
+  if (options.shard != Shard::parameters || !options.data_parallel.allow_unused) return;
+  if (parameters.empty() || parameters.front().tensor.is_cpu()) return;
+  throw UsageError(
+      "on GPUs, Shard::parameters does not go together with allow_unused yet; use Shard::gradients "
+      "or leave out one of them");
+}
+
 void require_divisible(const torch::nn::Module& module,
                        const std::vector<NamedTensor>& parameters) {
   const auto sparse = sparse_weights(module);
@@ -111,6 +122,7 @@ ShardExchange::ShardExchange(comm::Group& group, const torch::nn::Module& module
     : group_(group), gathers_(group.channel("gathered parameters")), options_(options) {
   require_possible(options_);
   require_divisible(module, parameters);
+  require_possible_on_device(options_, parameters);
   make_units(module, parameters);
   plan_sums();
   UnitOrder::Units registered;
@@ -249,10 +261,14 @@ void ShardExchange::gather_each(const UnitOrder::Units& units, std::optional<std
   for (const std::size_t unit : units) {
     start_gather(unit);
     if (unit == wanted || unit == kRoot) continue;
-    const bool is_over = in_backward_ ? has_all_gradients(unit)
-                                      : options_.reshard_after_forward && !order_.is_last(unit);
+    const bool is_over = in_backward_ ? has_all_gradients(unit) : !keeps_after_forward(unit);
     if (is_over) release(unit);
   }
+}
+
+// Whether it is whole until backward.
+bool ShardExchange::keeps_after_forward(std::size_t unit) const {
+  return in_step_ && (!options_.reshard_after_forward || order_.is_last(unit));
 }
 
 // Whether nothing of this backward reads the unit any more. See Note [A unit's backward].
@@ -272,8 +288,8 @@ void ShardExchange::enter(std::size_t unit) {
   if (in_backward_) {  // activation checkpointing calls the unit again
     gather_each(order_.back_to(unit), unit);
   } else {
-    // Outside of steps, a pass begins with the root.
-    if (unit == kRoot && !in_step_) order_.begin_forward();
+    // A pass that nobody has announced begins with the root.
+    if (unit == kRoot && !in_step_ && !in_passes_) order_.begin_forward();
     if (unit != kRoot) gather_each(order_.call(unit), unit);
   }
   start_gather(unit);
@@ -288,10 +304,8 @@ void ShardExchange::leave(std::size_t unit) noexcept {
   --units_[unit].entered;
   const bool backward_follows = torch::GradMode::is_enabled();
   if (in_backward_ && backward_follows) return;
-  if (in_step_ && unit == kRoot) return;
-  if (in_step_ && !in_backward_ && (!options_.reshard_after_forward || order_.is_last(unit))) {
-    return;
-  }
+  if (unit == kRoot && (in_step_ || in_passes_)) return;
+  if (!in_backward_ && keeps_after_forward(unit)) return;
   release(unit);
 }
 
@@ -315,6 +329,26 @@ void ShardExchange::before_backward(std::size_t unit) {
   if (!has_all_gradients(unit)) start_gather(unit);
   if (const auto previous = order_.previous()) start_gather(*previous);
   wait_for(unit);
+}
+
+void ShardExchange::begin_passes() {
+  in_passes_ = true;
+  start_gather(kRoot);
+  wait_for(kRoot);
+}
+
+void ShardExchange::begin_pass() {
+  order_.begin_forward();
+}
+
+void ShardExchange::end_pass() {
+  gather_each(order_.skip_rest(), std::nullopt);
+}
+
+void ShardExchange::end_passes() noexcept {
+  in_passes_ = false;
+  // Units that were gathered ahead, too, if an exception ends the passes.
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) release(unit);
 }
 
 void ShardExchange::gather_all() {
@@ -355,11 +389,11 @@ void ShardExchange::begin_step() {
 
 void ShardExchange::begin_backward(const torch::Tensor& loss, bool /*last*/) {
   const std::lock_guard lock(mutex_);
-  begin_pass();
+  begin_backward_pass();
   if (!options_.data_parallel.allow_unused) return;
   const auto graph = graph_of(loss);
   for (std::size_t i = 0; i < trained_.size(); ++i) {
-    if (!graph.contains(trained_[i].accumulator.get())) settle_without_gradient(i);
+    if (!graph.contains(trained_[i].accumulator.get())) mark_ready(i);
   }
 }
 
@@ -376,7 +410,7 @@ std::string ShardExchange::gathered() const {
   return names;
 }
 
-void ShardExchange::begin_pass() {
+void ShardExchange::begin_backward_pass() {
   in_backward_ = true;
   order_.begin_backward();
   ready_->reset();
@@ -396,10 +430,6 @@ void ShardExchange::on_gradient(std::size_t index) {
         trained_[index].parameter.name));
   }
   used_[index] = 1;
-  mark_ready(index);
-}
-
-void ShardExchange::settle_without_gradient(std::size_t index) {
   mark_ready(index);
 }
 
@@ -438,12 +468,12 @@ void ShardExchange::end_backward(bool last) {
   if (!missing.empty() && !options_.data_parallel.allow_unused) {
     throw RuntimeError(describe_missing(missing, trained_.size(), false));
   }
-  end_pass(last);
+  end_backward_pass(last);
 }
 
-void ShardExchange::end_pass(bool last) {
+void ShardExchange::end_backward_pass(bool last) {
   const std::lock_guard lock(mutex_);
-  for (const std::size_t index : ready_->missing()) settle_without_gradient(index);
+  for (const std::size_t index : ready_->missing()) mark_ready(index);
   gather_each(order_.skip_rest_of_backward(), std::nullopt);
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     if (unit != kRoot || last) release(unit);
@@ -456,8 +486,15 @@ void ShardExchange::end_pass(bool last) {
 
 void ShardExchange::pass_without_data(bool last) {
   has_data_ = false;
-  begin_pass();
-  end_pass(last);
+  begin_backward_pass();
+  // In the order of a backward through all units, which GPUs must follow on all ranks.
+  for (const std::size_t unit : order_.backward()) {
+    before_backward(unit);
+    for (std::size_t i = 0; i < trained_.size(); ++i) {
+      if (trained_[i].unit == unit) mark_ready(i);
+    }
+  }
+  end_backward_pass(last);
 }
 
 void ShardExchange::finish() {

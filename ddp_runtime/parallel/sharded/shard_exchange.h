@@ -72,6 +72,10 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   void enter(std::size_t unit) override;
   void expect_backward(std::size_t unit, const std::vector<torch::Tensor>& outputs) override;
   void leave(std::size_t unit) noexcept override;
+  void begin_passes() override;
+  void begin_pass() override;
+  void end_pass() override;
+  void end_passes() noexcept override;
 
   comm::Group& group() const noexcept override { return group_; }
   const std::vector<std::unique_ptr<FlatShard>>& flats() const noexcept override { return flats_; }
@@ -112,12 +116,12 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   void wait_for(std::size_t unit);
   void release(std::size_t unit);
   void gather_each(const UnitOrder::Units& units, std::optional<std::size_t> wanted);
+  bool keeps_after_forward(std::size_t unit) const;
   bool has_all_gradients(std::size_t unit) const;
   void before_backward(std::size_t unit);
-  void begin_pass();
-  void end_pass(bool last);
+  void begin_backward_pass();
+  void end_backward_pass(bool last);
   void on_gradient(std::size_t index);
-  void settle_without_gradient(std::size_t index);
   void mark_ready(std::size_t index);
   void launch(std::size_t place);
   std::vector<std::string> missing_names() const;
@@ -149,6 +153,7 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   bool in_step_ = false;
   bool in_backward_ = false;
   bool has_data_ = true;
+  bool in_passes_ = false;  // outside of steps
   bool whole_by_request_ = false;
   std::uint64_t gathers_hash_ = 0;
   std::vector<std::size_t> gathered_;  // units, in this step

@@ -15,4 +15,20 @@ UnitCalls* unit_calls_of(const torch::nn::Module& module) {
   return nullptr;
 }
 
+ForwardPasses::ForwardPasses(const torch::nn::Module& module) : calls_(unit_calls_of(module)) {
+  if (calls_ != nullptr) calls_->begin_passes();
+}
+
+ForwardPasses::~ForwardPasses() {
+  if (calls_ != nullptr) calls_->end_passes();
+}
+
+void ForwardPasses::begin() {
+  if (calls_ != nullptr) calls_->begin_pass();
+}
+
+void ForwardPasses::end() {
+  if (calls_ != nullptr) calls_->end_pass();
+}
+
 }  // namespace ddp

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens around a call of a unit.
+// What happens around a call of a unit, and around forward passes outside of steps.
 #pragma once
 
 #include <torch/torch.h>
@@ -24,9 +24,39 @@ class UnitCalls {
   // Prepares backward through the outputs of the call.
   virtual void expect_backward(std::size_t unit, const std::vector<torch::Tensor>& outputs) = 0;
   virtual void leave(std::size_t unit) noexcept = 0;
+
+  // See ForwardPasses.
+  virtual void begin_passes() = 0;
+  virtual void begin_pass() = 0;
+  virtual void end_pass() = 0;
+  virtual void end_passes() noexcept = 0;
 };
 
 // Those of the model to which the module belongs; null if its parameters are not divided.
 UnitCalls* unit_calls_of(const torch::nn::Module& module);
+
+// Forward passes of a model between two steps, as in an evaluation. Does nothing for a model whose
+// parameters are not divided. Collective: all ranks make the same number of passes. One that has no
+// batch left makes begin() and end() without a forward pass in between.
+//
+//   ddp::ForwardPasses passes(*net);
+//   for (int i = 0; i < most_batches_of_any_rank; ++i) {
+//     passes.begin();
+//     if (i < my_batches) add_up(net->forward(batch(i)));
+//     passes.end();
+//   }
+class ForwardPasses {
+ public:
+  explicit ForwardPasses(const torch::nn::Module& module);
+  ForwardPasses(const ForwardPasses&) = delete;
+  ForwardPasses& operator=(const ForwardPasses&) = delete;
+  ~ForwardPasses();
+
+  void begin();
+  void end();
+
+ private:
+  UnitCalls* calls_;
+};
 
 }  // namespace ddp

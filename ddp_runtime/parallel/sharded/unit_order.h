@@ -47,6 +47,7 @@ class UnitOrder {
   // already.
   Units back_to(std::size_t unit);
   std::optional<std::size_t> previous() const;
+  const Units& backward() const noexcept { return backward_; }
   // Whether it was the turn of this unit.
   bool was_reached(std::size_t unit) const;
   Units skip_rest_of_backward();
