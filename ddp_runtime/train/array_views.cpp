@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <utility>
 
 #include "base/errors.h"
 
@@ -16,18 +17,27 @@ ckpt::DType dtype_of(torch::ScalarType type) {
       fmt::format("tensors of type {} cannot be stored in a checkpoint", c10::toString(type)));
 }
 
-ckpt::Shape shape_of(const torch::Tensor& tensor) {
-  return {tensor.sizes().begin(), tensor.sizes().end()};
+ckpt::Shape shape_of(at::IntArrayRef sizes) {
+  return {sizes.begin(), sizes.end()};
 }
 
-ckpt::MutableArrayView mutable_view(const NamedTensor& t) {
+// A rank that has all rows has the whole array, which all versions read.
+std::optional<ckpt::PartOf> part_in(const StateArray& array) {
+  if (array.tensor.sizes() == array.sizes()) return std::nullopt;
+  ckpt::PartOf part{shape_of(array.sizes()), ckpt::Shape(array.sizes().size(), 0)};
+  part.start.at(0) = static_cast<std::uint64_t>(array.division->first);
+  return part;
+}
+
+ckpt::MutableArrayView mutable_view(const StateArray& t) {
   if (!t.tensor.is_contiguous()) {
     throw RuntimeError(fmt::format("'{}' is not contiguous, so its memory is no array", t.name));
   }
   return {t.name,
           dtype_of(t.tensor.scalar_type()),
-          shape_of(t.tensor),
-          {static_cast<std::byte*>(t.tensor.data_ptr()), t.tensor.nbytes()}};
+          shape_of(t.tensor.sizes()),
+          {static_cast<std::byte*>(t.tensor.data_ptr()), t.tensor.nbytes()},
+          part_in(t)};
 }
 
 }  // namespace
@@ -73,25 +83,25 @@ torch::ScalarType scalar_type(ckpt::DType type) {
       fmt::format("arrays of type {} cannot become tensors", ckpt::dtype_name(type)));
 }
 
-std::vector<NamedTensor> on_host(std::vector<NamedTensor> tensors) {
-  for (auto& t : tensors) t.tensor = t.tensor.to(torch::kCPU);
-  return tensors;
+std::vector<StateArray> on_host(std::vector<StateArray> arrays) {
+  for (auto& array : arrays) array.tensor = array.tensor.to(torch::kCPU);
+  return arrays;
 }
 
-std::vector<ckpt::ArrayView> array_views(const std::vector<NamedTensor>& tensors) {
+std::vector<ckpt::ArrayView> array_views(const std::vector<StateArray>& arrays) {
   std::vector<ckpt::ArrayView> views;
-  views.reserve(tensors.size());
-  for (const auto& tensor : tensors) {
-    const auto view = mutable_view(tensor);
-    views.push_back({view.name, view.dtype, view.shape, view.bytes});
+  views.reserve(arrays.size());
+  for (const auto& array : arrays) {
+    auto view = mutable_view(array);
+    views.push_back({view.name, view.dtype, view.shape, view.bytes, std::move(view.part)});
   }
   return views;
 }
 
-std::vector<ckpt::MutableArrayView> mutable_views(const std::vector<NamedTensor>& tensors) {
+std::vector<ckpt::MutableArrayView> mutable_views(const std::vector<StateArray>& arrays) {
   std::vector<ckpt::MutableArrayView> views;
-  views.reserve(tensors.size());
-  for (const auto& tensor : tensors) views.push_back(mutable_view(tensor));
+  views.reserve(arrays.size());
+  for (const auto& array : arrays) views.push_back(mutable_view(array));
   return views;
 }
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/train/state_array.h"
 #include "hdf5_ckpt/array.h"
 
 namespace ddp::train {
@@ -19,12 +19,12 @@ std::optional<ckpt::DType> stored_type(torch::ScalarType type);
 torch::ScalarType scalar_type(ckpt::DType type);
 
 // The same values in host memory. Waits for tensors that are on a device.
-std::vector<NamedTensor> on_host(std::vector<NamedTensor> tensors);
+std::vector<StateArray> on_host(std::vector<StateArray> arrays);
 
-// Views of the memory of contiguous tensors, under their names and in their order. The tensors must
-// outlive the views. Both throw RuntimeError if a tensor is not contiguous, or if a
-// checkpoint cannot hold its type.
-std::vector<ckpt::ArrayView> array_views(const std::vector<NamedTensor>& tensors);
-std::vector<ckpt::MutableArrayView> mutable_views(const std::vector<NamedTensor>& tensors);
+// Views of the memory of contiguous tensors, under their names and in their order: of parts, where
+// this rank does not have the whole array. The tensors must outlive the views. Both throw
+// RuntimeError if a tensor is not contiguous, or if a checkpoint cannot hold its type.
+std::vector<ckpt::ArrayView> array_views(const std::vector<StateArray>& arrays);
+std::vector<ckpt::MutableArrayView> mutable_views(const std::vector<StateArray>& arrays);
 
 }  // namespace ddp::train

@@ -74,7 +74,7 @@ AsynchronousStep::AsynchronousStep(comm::Group& group, torch::nn::Module& module
 
 // Restores the momentum from the checkpoint, if there is one.
 void AsynchronousStep::take_momentum() {
-  for (const auto& saved : optimizer_state_.tensors()) {
+  for (const auto& saved : optimizer_state_.arrays()) {
     for (const auto& momentum : replica_.momentum()) {
       if (saved.name == momentum.name + std::string(kMomentum)) momentum.tensor.copy_(saved.tensor);
     }

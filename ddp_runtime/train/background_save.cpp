@@ -43,7 +43,7 @@ void BackgroundSave::begin(const ckpt::SaveId& id, ckpt::CheckpointInfo info) {
 }
 
 void BackgroundSave::start(const ckpt::SaveId& id, ckpt::CheckpointInfo info,
-                           const std::vector<NamedTensor>& arrays) {
+                           const std::vector<StateArray>& arrays) {
   begin(id, std::move(info));
   writer_.start(arrays, [job = job_, directory = &directory_, reads_back = !leaving_](
                             const ShardPlace& place, std::span<const ckpt::ArrayView> views) {

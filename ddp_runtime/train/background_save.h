@@ -59,7 +59,7 @@ class BackgroundSave {
 
   // Call on all ranks when no save is in progress. Returns as soon as `arrays` may change.
   void start(const ckpt::SaveId& id, ckpt::CheckpointInfo info,
-             const std::vector<NamedTensor>& arrays);
+             const std::vector<StateArray>& arrays);
   // The same for shards that are already in files. `mine`: nullopt if this rank wrote none.
   void start_copy(const ckpt::SaveId& id, ckpt::CheckpointInfo info,
                   std::optional<WrittenShard> mine);

@@ -11,7 +11,10 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/train/array_views.h"
+#include "ddp_runtime/train/rank_agreement.h"
 #include "ddp_runtime/train/run_difference.h"
+#include "ddp_runtime/train/shard_report.h"
+#include "ddp_runtime/train/write_partition.h"
 #include "hdf5_ckpt/checkpoint.h"
 #include "hdf5_ckpt/error.h"
 #include "hdf5_ckpt/retention.h"
@@ -50,6 +53,23 @@ std::vector<ckpt::Candidate> checkpoints_of(const std::vector<BestEntry>& entrie
     if (entry.in_best == in_best) found.push_back(entry.checkpoint);
   }
   return found;
+}
+
+// Rank 0 writes what is not divided.
+ShardReport write_share(comm::Group& group, const TrainingState& state,
+                        const std::vector<StateArray>& arrays, const ckpt::CheckpointInfo& info,
+                        const ckpt::SaveId& id, ckpt::CheckpointDirectory directory) {
+  ShardReport report;
+  const auto writers = writers_of(arrays, std::numeric_limits<std::uint64_t>::max(), group.size());
+  if (!std::ranges::binary_search(writers, group.rank())) return report;
+  try {
+    const auto share = on_host(share_of(state, arrays, writers, group.rank()));
+    report.record = directory.write_shard(id, shard_name(writers, group.rank()), array_views(share),
+                                          shard_attributes(info));
+  } catch (const std::exception& e) {
+    report.problem = e.what();
+  }
+  return report;
 }
 
 // Whether a checkpoint is of another run, or was evaluated on other data.
@@ -143,26 +163,62 @@ bool BestCheckpoint::wants(std::uint64_t step, const std::string& lineage_run,
   return is_among_best(cost_of(evaluation, metric_), comparable(step, lineage_run), keep_);
 }
 
-// The surplus checkpoint is removed only after the new one is safe. The step may already exist: a
-// run that was killed after saving it repeats it after resuming.
-void BestCheckpoint::save(std::uint64_t step, const std::vector<NamedTensor>& arrays,
-                          ckpt::CheckpointInfo info, const Evaluation& evaluation) {
-  const auto lineage_run = info.lineage ? info.lineage->run : std::string();
-  const bool is_best =
-      is_among_best(cost_of(evaluation, metric_), comparable(step, lineage_run), 1);
-  set_aside_others(step, lineage_run);
+std::string BestCheckpoint::save(comm::Group& group, const TrainingState& state, std::uint64_t step,
+                                 const std::vector<StateArray>& arrays, ckpt::CheckpointInfo info,
+                                 const Evaluation& evaluation) {
   info.state["evaluation"] = evaluation_to_json(evaluation);
+  Draft draft{{step, owner_}, false};  // not yet that of rank 0
+  auto problem = problem_on_leader(group, [&] { draft = begin(step, info, evaluation); });
+  if (!problem.empty()) return problem;
+  const auto text = nlohmann::json{draft.id.to_json(), draft.is_best}.dump();
+  const auto agreed = nlohmann::json::parse(group.broadcast_text(text, 0));
+  draft = {ckpt::SaveId::from_json(agreed.at(0)), agreed.at(1).get<bool>()};
+  const auto mine = write_share(group, state, arrays, info, draft.id, directory_of(draft));
+  const auto reports = group.all_gather_text(to_text(mine));
+  if (group.rank() != 0) return {};
+  try {
+    commit(draft, reports, info);
+  } catch (const std::exception& e) {
+    problem = e.what();
+  }
+  return problem;
+}
+
+// On rank 0.
+BestCheckpoint::Draft BestCheckpoint::begin(std::uint64_t step, const ckpt::CheckpointInfo& info,
+                                            const Evaluation& evaluation) {
+  const auto lineage_run = info.lineage ? info.lineage->run : std::string();
+  Draft draft;
+  draft.is_best = is_among_best(cost_of(evaluation, metric_), comparable(step, lineage_run), 1);
+  set_aside_others(step, lineage_run);
+  draft.id = directory_of(draft).begin(step, owner_);
+  return draft;
+}
+
+ckpt::CheckpointDirectory BestCheckpoint::directory_of(const Draft& draft) const {
   ckpt::SaveOptions saving;
   saving.if_exists = ckpt::IfExists::replace;
   saving.before_publishing = [this] { claim_.require(); };
-  ckpt::CheckpointDirectory directory(is_best ? best_ : next_best_, std::move(saving));
-  const auto saved = directory.save(step, owner_, array_views(on_host(arrays)), info);
+  return ckpt::CheckpointDirectory(draft.is_best ? best_ : next_best_, std::move(saving));
+}
+
+// On rank 0. The surplus checkpoint is removed only after the new one is safe. The step may already
+// exist: a run that was killed after saving it repeats it after resuming.
+void BestCheckpoint::commit(const Draft& draft, const std::vector<std::string>& reports,
+                            const ckpt::CheckpointInfo& info) {
+  auto directory = directory_of(draft);
+  const auto shards = collect_shards(reports);
+  if (!shards.problem.empty()) {
+    directory.abandon(draft.id);
+    throw RuntimeError(shards.problem);
+  }
+  const auto saved = directory.commit(draft.id, shards.records, info);
   for (const auto& note : saved.notes) log_.line(fmt::format("checkpoint: {}", note));
-  if (is_best) path_ = saved.path;
+  if (draft.is_best) path_ = saved.path;
   // The same step in the other directory is from before the resume.
-  const auto& other = is_best ? next_best_ : best_;
+  const auto& other = draft.is_best ? next_best_ : best_;
   for (const auto& candidate : ckpt::CheckpointDirectory(other).candidates()) {
-    if (candidate.step != step) continue;
+    if (candidate.step != draft.id.step) continue;
     ckpt::Retention(other, owner_).keep_first({&candidate, 1}, 0);
   }
   arrange();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checkpoints with the best evaluations of a run. Used on rank 0 only.
+// The checkpoints with the best evaluations of a run. Used on rank 0 only, except for save().
 //
 // Note [Best checkpoints]
 // The best checkpoint is the only one in <directory>/best, so programs that read the newest of that
@@ -15,11 +15,13 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/train/best_metric.h"
 #include "ddp_runtime/train/directory_claim.h"
 #include "ddp_runtime/train/evaluation_result.h"
 #include "ddp_runtime/train/run_log.h"
+#include "ddp_runtime/train/state_array.h"
+#include "ddp_runtime/train/training_state.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/owner_tag.h"
 
@@ -59,10 +61,12 @@ class BestCheckpoint {
   bool wants(std::uint64_t step, const std::string& lineage_run,
              const Evaluation& evaluation) const;
 
-  // Saves a checkpoint that wants() accepted, with `evaluation` in its state, and then removes the
-  // surplus one; durable on return. Throws on failure.
-  void save(std::uint64_t step, const std::vector<NamedTensor>& arrays, ckpt::CheckpointInfo info,
-            const Evaluation& evaluation);
+  // Collective. Saves a checkpoint that wants() accepted, with `evaluation` in its state, and then
+  // removes the surplus one; durable on return. Rank 0 writes the arrays, and each rank its rows of
+  // divided ones. Returns on rank 0 why the checkpoint was not saved; empty if it was.
+  std::string save(comm::Group& group, const TrainingState& state, std::uint64_t step,
+                   const std::vector<StateArray>& arrays, ckpt::CheckpointInfo info,
+                   const Evaluation& evaluation);
 
   // Sets best checkpoints of later steps than `step` aside, because they belong to an abandoned
   // branch. Moves the best of the others to best/.
@@ -72,6 +76,15 @@ class BestCheckpoint {
   const std::filesystem::path& path() const noexcept { return path_; }
 
  private:
+  // A save that has begun.
+  struct Draft {
+    ckpt::SaveId id;
+    bool is_best = false;
+  };
+  Draft begin(std::uint64_t step, const ckpt::CheckpointInfo& info, const Evaluation& evaluation);
+  ckpt::CheckpointDirectory directory_of(const Draft& draft) const;
+  void commit(const Draft& draft, const std::vector<std::string>& reports,
+              const ckpt::CheckpointInfo& info);
   std::vector<BestEntry> entries() const;
   std::vector<BestEntry> comparable(std::uint64_t step, const std::string& lineage_run) const;
   void set_aside_after(std::uint64_t step) const;

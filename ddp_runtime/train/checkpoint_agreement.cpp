@@ -2,6 +2,7 @@
 #include "ddp_runtime/train/checkpoint_agreement.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <sstream>
@@ -9,17 +10,23 @@
 #include <unordered_set>
 
 #include "base/errors.h"
+#include "ddp_runtime/train/array_views.h"
 #include "hdf5_ckpt/crc32c.h"
 
 namespace ddp::train {
 namespace {
 
+std::string type_text(torch::ScalarType type) {
+  const auto stored = stored_type(type);
+  return stored ? std::string(ckpt::dtype_name(*stored)) : c10::toString(type);
+}
+
 // One line per array.
-std::string list_of(const std::vector<ckpt::ArrayView>& views) {
+std::string list_of(const std::vector<StateArray>& arrays) {
   std::string list;
-  for (const auto& view : views) {
-    list += fmt::format("'{}' {} {}\n", view.name, ckpt::dtype_name(view.dtype),
-                        ckpt::shape_text(view.shape));
+  for (const auto& array : arrays) {
+    list += fmt::format("'{}' {} [{}]\n", array.name, type_text(array.tensor.scalar_type()),
+                        fmt::join(array.sizes(), ", "));
   }
   return list;
 }
@@ -52,7 +59,7 @@ std::string first_mismatch(const std::vector<std::string>& lists) {
 
 }  // namespace
 
-void require_same_arrays(comm::Group& group, const std::vector<ckpt::ArrayView>& arrays) {
+void require_same_arrays(comm::Group& group, const std::vector<StateArray>& arrays) {
   const std::string list = list_of(arrays);
   const auto mine = static_cast<std::int64_t>(ckpt::crc32c(std::as_bytes(std::span(list))));
   const auto largest = group.all_reduce_value(mine, comm::ReduceOp::max);

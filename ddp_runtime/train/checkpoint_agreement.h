@@ -5,12 +5,13 @@
 #include <vector>
 
 #include "ddp_runtime/comm/group.h"
-#include "hdf5_ckpt/array.h"
+#include "ddp_runtime/train/state_array.h"
 
 namespace ddp::train {
 
-// Collective. Throws RuntimeError on all ranks if names, types or shapes differ between ranks. The
-// error names the first rank that differs from rank 0, and one array that differs.
-void require_same_arrays(comm::Group& group, const std::vector<ckpt::ArrayView>& arrays);
+// Collective. Throws RuntimeError on all ranks if names, types or shapes of
+// the whole arrays differ between ranks. The error names the first rank that differs from rank 0,
+// and one array that differs.
+void require_same_arrays(comm::Group& group, const std::vector<StateArray>& arrays);
 
 }  // namespace ddp::train

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <functional>
 #include <set>
 #include <string>
 #include <thread>
@@ -18,10 +17,11 @@
 #include "base/errors.h"
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/train/after_save.h"
-#include "ddp_runtime/train/array_views.h"
 #include "ddp_runtime/train/best_checkpoint.h"
 #include "ddp_runtime/train/checkpoint_agreement.h"
+#include "ddp_runtime/train/checkpoint_load.h"
 #include "ddp_runtime/train/directory_claim.h"
+#include "ddp_runtime/train/rank_agreement.h"
 #include "ddp_runtime/train/resumed_run.h"
 #include "ddp_runtime/train/run_difference.h"
 #include "ddp_runtime/train/run_directory.h"
@@ -97,7 +97,7 @@ struct Checkpointer::Parts {
   void record(const SaveResult& result, double seconds);
   void say_interval(double seconds);
   void agree_on_newest();
-  bool try_best(const Position& position, const std::function<bool()>& work);
+  void warn_of_best(const Position& position, const std::string& problem);
   void report_commands();
   std::string wait_for_commands(std::chrono::steady_clock::time_point begin,
                                 std::chrono::milliseconds look);
@@ -188,7 +188,8 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
   if (enabled()) p.saving->adopt_local_saves();
   std::string text;
   if (p.group.rank() == 0) {
-    const ResumeSource source{p.options,
+    const ResumeSource source{p.group,
+                              p.options,
                               p.run,
                               p.owner,
                               p.directory ? &*p.directory : nullptr,
@@ -200,8 +201,10 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
       p.lineage = std::move(resumed->lineage);
       text = std::move(resumed->text);
     }
+    end_loading(p.group, text);
+  } else {
+    text = follow_leader(p.group, p.state);
   }
-  text = p.group.broadcast_text(text, 0);
   if (text.empty()) return std::nullopt;
   p.state.distribute(seed);
   const auto saved = nlohmann::json::parse(text);
@@ -276,7 +279,7 @@ void Checkpointer::save(const Position& position) {
 // Returns as soon as the state may change.
 void Checkpointer::Parts::begin_save(const Position& position) {
   const auto arrays = state.collect();
-  require_same_arrays(group, array_views(arrays));
+  require_same_arrays(group, arrays);
   if (longest_save == 0) {
     longest_save = static_cast<double>(bytes_of(arrays)) / kGuessedBytesPerSecond;
   }
@@ -362,33 +365,29 @@ void Checkpointer::leave() noexcept {
   if (parts_->saving) parts_->saving->leave();
 }
 
-// Calls `work` on rank 0. Only failures of checkpoints from which a run can resume are counted, so
-// a failure here causes only a warning.
-bool Checkpointer::Parts::try_best(const Position& position, const std::function<bool()>& work) {
-  if (group.rank() != 0) return false;
-  try {
-    return work();
-  } catch (const std::exception& e) {
-    log.warning(
-        fmt::format("the best checkpoint, of step {}, was not saved: {}", position.step, e.what()));
-    return false;
-  }
+// On rank 0. Only failures of checkpoints from which a run can resume are counted, so a failure
+// here causes only a warning.
+void Checkpointer::Parts::warn_of_best(const Position& position, const std::string& problem) {
+  if (group.rank() != 0 || problem.empty()) return;
+  log.warning(
+      fmt::format("the best checkpoint, of step {}, was not saved: {}", position.step, problem));
 }
 
 void Checkpointer::save_best(const Position& position, const Evaluation& evaluation) {
   auto& p = *parts_;
   if (!enabled() || p.options.keep_best == 0) return;
   const auto step = static_cast<std::uint64_t>(position.step);
-  const bool wanted =
-      p.try_best(position, [&] { return p.best.wants(step, p.lineage.run, evaluation); });
+  bool wanted = false;
+  p.warn_of_best(position, problem_on_leader(p.group, [&] {
+                   wanted = p.best.wants(step, p.lineage.run, evaluation);
+                 }));
   if (p.group.broadcast_text(wanted ? "save" : "", 0).empty()) return;
   const auto arrays = p.state.collect();
-  p.try_best(position, [&] {
-    auto info = p.info_of(position);
-    info.permanent = false;
-    p.best.save(step, arrays, std::move(info), evaluation);
-    return true;
-  });
+  require_same_arrays(p.group, arrays);
+  auto info = p.info_of(position);
+  info.permanent = false;
+  p.warn_of_best(position,
+                 p.best.save(p.group, p.state, step, arrays, std::move(info), evaluation));
 }
 
 // On rank 0.

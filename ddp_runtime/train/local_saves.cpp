@@ -93,7 +93,7 @@ std::string LocalSaves::open() {
 }
 
 void LocalSaves::start(const ckpt::SaveId& id, ckpt::CheckpointInfo info,
-                       const std::vector<NamedTensor>& arrays) {
+                       const std::vector<StateArray>& arrays) {
   staging_ = std::make_shared<Save>();
   staging_->id = id;
   staging_->info = std::move(info);
@@ -102,8 +102,8 @@ void LocalSaves::start(const ckpt::SaveId& id, ckpt::CheckpointInfo info,
   writer_.start(arrays, [save = staging_, store = &*store_, first = group_.rank() == 0](
                             const ShardPlace& place, std::span<const ckpt::ArrayView> views) {
     try {
-      save->shard = store->write(save->id, static_cast<std::size_t>(place.writers), place.file_name,
-                                 views, shard_attributes(save->info),
+      save->shard = store->write(save->id, place.writers, place.file_name, views,
+                                 shard_attributes(save->info),
                                  first ? std::optional(save->info) : std::nullopt);
     } catch (const std::exception& e) {
       save->problem = e.what();

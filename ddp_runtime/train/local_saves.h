@@ -52,7 +52,7 @@ class LocalSaves {
 
   // Call on all ranks when no save is being staged. Returns as soon as `arrays` may change.
   void start(const ckpt::SaveId& id, ckpt::CheckpointInfo info,
-             const std::vector<NamedTensor>& arrays);
+             const std::vector<StateArray>& arrays);
   // Whether a save is being staged; the same on all ranks.
   bool staging() const noexcept { return staging_ != nullptr; }
   // Whether this rank is still writing. Not collective.

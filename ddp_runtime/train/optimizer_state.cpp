@@ -8,15 +8,15 @@
 #include "base/errors.h"
 #include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
+#include "ddp_runtime/train/divided_state.h"
 #include "ddp_runtime/train/state_fields.h"
-#include "ddp_runtime/train/whole_state.h"
 
 namespace ddp::train {
 namespace {
 
-std::unique_ptr<WholeState> divided_by(torch::optim::Optimizer& optimizer) {
+std::unique_ptr<DividedState> divided_by(torch::optim::Optimizer& optimizer) {
   auto* const sharded = dynamic_cast<ShardedOptimizer*>(&optimizer);
-  return sharded == nullptr ? nullptr : std::make_unique<WholeState>(*sharded);
+  return sharded == nullptr ? nullptr : std::make_unique<DividedState>(*sharded);
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ OptimizerState::OptimizerState(torch::optim::Optimizer& optimizer,
       divided_(divided_by(optimizer)),
       parameters_(std::move(parameters)),
       fields_(divided_ ? divided_->fields() : state_fields_of(optimizer)) {
-  for (const auto& p : parameters_) by_name_.emplace(p.name, p.tensor);
+  for (const auto& p : parameters_) by_name_.emplace(p.name, p);
 }
 
 OptimizerState::~OptimizerState() = default;
@@ -39,16 +39,17 @@ void OptimizerState::require_known() const {
       "derived from them; use one of these, or train without checkpoints");
 }
 
-std::vector<NamedTensor> OptimizerState::tensors() const {
+std::vector<StateArray> OptimizerState::arrays() const {
   require_known();
-  if (divided_) return divided_->gather(parameters_);
-  std::vector<NamedTensor> result;
-  for (const auto& parameter : parameters_) fields_->append(optimizer_, parameter, result);
+  if (divided_) return divided_->arrays(parameters_);
+  std::vector<NamedTensor> tensors;
+  for (const auto& parameter : parameters_) fields_->append(optimizer_, parameter, tensors);
+  std::vector<StateArray> result;
+  for (auto& [name, tensor] : tensors) result.push_back({std::move(name), std::move(tensor)});
   return result;
 }
 
-const torch::Tensor& OptimizerState::parameter_of(const std::string& name,
-                                                  std::string& field) const {
+const NamedTensor& OptimizerState::parameter_of(const std::string& name, std::string& field) const {
   const std::size_t slash = name.rfind('/');
   const std::string parameter = name.substr(0, slash);
   const auto found = by_name_.find(parameter);
@@ -69,38 +70,40 @@ torch::Tensor OptimizerState::values_of(const torch::Tensor& parameter) const {
   return masters == nullptr ? parameter : masters->values_of(parameter);
 }
 
-std::vector<NamedTensor> OptimizerState::allocate(std::span<const std::string> names) {
+std::vector<StateArray> OptimizerState::allocate(std::span<const std::string> names) {
   require_known();
   const torch::NoGradGuard no_grad;
   (divided_ ? divided_->optimizer() : optimizer_).state().clear();
-  std::vector<NamedTensor> result;
+  std::vector<StateArray> result;
   for (const auto& name : names) {
     std::string field;
-    const torch::Tensor& parameter = parameter_of(name, field);
-    const auto tensor = divided_
-                            ? divided_->allocate(parameter, field)
-                            : fields_->allocate(optimizer_, parameter, field, values_of(parameter));
-    if (!tensor.defined()) {
+    const NamedTensor& parameter = parameter_of(name, field);
+    auto array = divided_ ? divided_->allocate(parameter, field)
+                          : StateArray{name, fields_->allocate(optimizer_, parameter.tensor, field,
+                                                               values_of(parameter.tensor))};
+    if (!array.tensor.defined()) {
       throw UsageError(fmt::format(
           "the checkpoint has optimizer state '{}', which this optimizer does not have; resume "
           "with the optimizer it was saved from, or start afresh in another --checkpoint-dir",
           name));
     }
-    result.push_back({name, tensor});
+    result.push_back(std::move(array));
   }
   return result;
 }
 
-void OptimizerState::commit(std::span<const NamedTensor> filled) {
+void OptimizerState::commit(std::span<const StateArray> filled) {
   require_known();
-  for (const auto& [name, tensor] : filled) {
+  for (const auto& array : filled) {
     std::string field;
-    const torch::Tensor& parameter = parameter_of(name, field);
+    const torch::Tensor& parameter = parameter_of(array.name, field).tensor;
+    if (field != "step") continue;
+    const auto step = array.tensor.item<std::int64_t>();
     if (divided_) {
-      divided_->keep_rows(parameter, field, tensor);
-      continue;
+      divided_->set_step(parameter, step);
+    } else {
+      fields_->set_step(optimizer_, parameter, step);
     }
-    if (field == "step") fields_->set_step(optimizer_, parameter, tensor.item<std::int64_t>());
   }
 }
 

@@ -12,15 +12,15 @@
 #include <vector>
 
 #include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/train/state_array.h"
 
 namespace ddp::train {
 
+class DividedState;
 class StateFields;
-class WholeState;
 
-// The state of a ShardedOptimizer is that of the optimizer which it divides: tensors() is
-// collective then and gathers it, allocate() gives tensors of their own, and commit() keeps this
-// rank's rows.
+// The state of a ShardedOptimizer is that of the optimizer which it divides, with this rank's rows:
+// arrays() is collective then.
 class OptimizerState {
  public:
   // Supports the optimizers that state_fields_of() knows: the functions below throw UsageError for
@@ -36,22 +36,25 @@ class OptimizerState {
   // The existing state, for example "<parameter>/momentum_buffer" for SGD; "/exp_avg",
   // "/exp_avg_sq" and "/step" (an int64 scalar) for Adam. Empty before the first step, except for
   // Adagrad. The tensors share the optimizer's memory, except for the steps, which are copies.
-  std::vector<NamedTensor> tensors() const;
+  std::vector<StateArray> arrays() const;
 
   // Allocates state for exactly these names and returns the tensors to be filled, in the same
   // order. State is float32 if the parameter has a master. Throws UsageError if a name does not
   // belong to this optimizer and these parameters. Call commit() after filling them.
-  std::vector<NamedTensor> allocate(std::span<const std::string> names);
-  void commit(std::span<const NamedTensor> filled);
+  std::vector<StateArray> allocate(std::span<const std::string> names);
+  void commit(std::span<const StateArray> filled);
+
+  // Whether each rank has its rows of the state only.
+  bool is_divided() const noexcept { return divided_ != nullptr; }
 
  private:
   torch::Tensor values_of(const torch::Tensor& parameter) const;
-  const torch::Tensor& parameter_of(const std::string& name, std::string& field) const;
+  const NamedTensor& parameter_of(const std::string& name, std::string& field) const;
 
   torch::optim::Optimizer& optimizer_;
-  std::unique_ptr<WholeState> divided_;  // set for a ShardedOptimizer
+  std::unique_ptr<DividedState> divided_;  // set for a ShardedOptimizer
   std::vector<NamedTensor> parameters_;
-  std::unordered_map<std::string, torch::Tensor> by_name_;
+  std::unordered_map<std::string, NamedTensor> by_name_;
   const StateFields* fields_;  // null: of another kind
 };
 

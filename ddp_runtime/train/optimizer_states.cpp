@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <unordered_set>
 #include <utility>
 
@@ -52,10 +53,14 @@ void OptimizerStates::require_known() const {
   for (const auto& state : states_) state->require_known();
 }
 
-std::vector<NamedTensor> OptimizerStates::tensors() const {
-  std::vector<NamedTensor> all;
+bool OptimizerStates::any_divided() const noexcept {
+  return std::ranges::any_of(states_, [](const auto& state) { return state->is_divided(); });
+}
+
+std::vector<StateArray> OptimizerStates::arrays() const {
+  std::vector<StateArray> all;
   for (const auto& state : states_) {
-    for (auto& tensor : state->tensors()) all.push_back(std::move(tensor));
+    for (auto& array : state->arrays()) all.push_back(std::move(array));
   }
   return all;
 }
@@ -66,9 +71,10 @@ std::size_t OptimizerStates::owner_of(const std::string& name) const {
   return found == owners_.end() ? 0 : found->second;
 }
 
-std::vector<NamedTensor> OptimizerStates::allocate(std::span<const std::string> names) {
-  std::vector<NamedTensor> all(names.size());
+std::vector<StateArray> OptimizerStates::allocate(std::span<const std::string> names, Held held) {
+  std::vector<StateArray> all(names.size());
   for (std::size_t i = 0; i < states_.size(); ++i) {
+    if (states_[i]->is_divided() != (held == Held::divided)) continue;
     std::vector<std::string> own;
     std::vector<std::size_t> places;
     for (std::size_t n = 0; n < names.size(); ++n) {
@@ -76,18 +82,19 @@ std::vector<NamedTensor> OptimizerStates::allocate(std::span<const std::string> 
       own.push_back(names[n]);
       places.push_back(n);
     }
-    auto tensors = states_[i]->allocate(own);
-    for (std::size_t k = 0; k < places.size(); ++k) all[places[k]] = std::move(tensors[k]);
+    auto arrays = states_[i]->allocate(own);
+    for (std::size_t k = 0; k < places.size(); ++k) all[places[k]] = std::move(arrays[k]);
   }
+  std::erase_if(all, [](const StateArray& array) { return array.name.empty(); });
   return all;
 }
 
-void OptimizerStates::commit(std::span<const NamedTensor> filled) {
+void OptimizerStates::commit(std::span<const StateArray> filled) {
   for (std::size_t i = 0; i < states_.size(); ++i) {
-    std::vector<NamedTensor> own;
-    std::copy_if(filled.begin(), filled.end(), std::back_inserter(own),
-                 [&](const NamedTensor& t) { return owner_of(t.name) == i; });
-    states_[i]->commit(own);
+    std::vector<StateArray> own;
+    std::ranges::copy_if(filled, std::back_inserter(own),
+                         [&](const StateArray& array) { return owner_of(array.name) == i; });
+    if (!own.empty()) states_[i]->commit(own);
   }
 }
 

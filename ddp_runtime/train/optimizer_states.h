@@ -16,6 +16,9 @@
 
 namespace ddp::train {
 
+// Optimizers whose state each rank has as a whole, or divided ones.
+enum class Held { whole, divided };
+
 // The functions are those of OptimizerState.
 class OptimizerStates {
  public:
@@ -25,9 +28,11 @@ class OptimizerStates {
                   const std::vector<NamedTensor>& parameters);
 
   void require_known() const;
-  std::vector<NamedTensor> tensors() const;
-  std::vector<NamedTensor> allocate(std::span<const std::string> names);
-  void commit(std::span<const NamedTensor> filled);
+  bool any_divided() const noexcept;
+  std::vector<StateArray> arrays() const;
+  // Of those names whose optimizers are `held` like this; the state of the others stays.
+  std::vector<StateArray> allocate(std::span<const std::string> names, Held held);
+  void commit(std::span<const StateArray> filled);
 
  private:
   std::size_t owner_of(const std::string& name) const;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "ddp_runtime/train/checkpoint_load.h"
 #include "ddp_runtime/train/run_difference.h"
 #include "hdf5_ckpt/error.h"
 #include "hdf5_ckpt/resume.h"
@@ -14,9 +15,9 @@ namespace ddp::train {
 namespace {
 
 std::optional<ckpt::Resumption> load_checkpoint(const ResumeSource& source, TrainingState& state) {
-  const auto accept = [&state](const ckpt::Checkpoint& checkpoint) {
+  const auto accept = [&](const ckpt::Checkpoint& checkpoint) {
     checkpoint.verify_metadata();
-    state.load(checkpoint);
+    load_on_all(source.group, state, checkpoint);
   };
   const auto& resume = source.options.resume;
   if (resume == "auto") return ckpt::resume_newest(*source.directory, accept);

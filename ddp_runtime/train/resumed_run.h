@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/train/best_checkpoint.h"
 #include "ddp_runtime/train/options.h"
 #include "ddp_runtime/train/run_log.h"
@@ -21,6 +22,7 @@ namespace ddp::train {
 
 // What a run resumes from, and where it saves.
 struct ResumeSource {
+  comm::Group& group;
   const CheckpointOptions& options;
   const nlohmann::json& run;  // describes the run that resumes; see run_differences()
   const ckpt::OwnerTag& owner;
@@ -37,9 +39,9 @@ struct ResumedRun {
   std::string text;
 };
 
-// On rank 0: loads the checkpoint that options.resume selects into `state`. Returns nullopt if
-// there is none. All bytes of the checkpoint have been verified. Throws UsageError if the run
-// cannot resume from it.
+// On rank 0, while the others are in follow_leader(): loads the checkpoint that options.resume
+// selects into `state`. Returns nullopt if there is none. All bytes of the checkpoint have been
+// verified. Throws UsageError if the run cannot resume from it.
 std::optional<ResumedRun> resume_on_leader(const ResumeSource& source, TrainingState& state);
 
 }  // namespace ddp::train

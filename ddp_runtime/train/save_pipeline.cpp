@@ -81,7 +81,7 @@ void SavePipeline::make_room(std::int64_t durable) {
 }
 
 void SavePipeline::start(std::uint64_t step, ckpt::CheckpointInfo info,
-                         const std::vector<NamedTensor>& arrays) {
+                         const std::vector<StateArray>& arrays) {
   const auto begin = [&] { directory_.begin(step, owner_); };
   const auto problem = locally() ? std::string() : problem_on_leader(group_, begin);
   if (!problem.empty()) {

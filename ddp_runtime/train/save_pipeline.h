@@ -55,7 +55,7 @@ class SavePipeline {
   void make_room(std::int64_t durable);
   // Collective, then: begins a save. Returns as soon as `arrays` may change. If it cannot begin,
   // that is its result.
-  void start(std::uint64_t step, ckpt::CheckpointInfo info, const std::vector<NamedTensor>& arrays);
+  void start(std::uint64_t step, ckpt::CheckpointInfo info, const std::vector<StateArray>& arrays);
   // Whether saves go to the nodes' own disks first; the same on all ranks.
   bool locally() const noexcept { return local_ && !local_failed_; }
   // On rank 0: whether make_room() would wait for this rank. Not collective.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <optional>
 #include <system_error>
@@ -11,6 +12,7 @@
 #include "ddp_runtime/train/array_views.h"
 #include "ddp_runtime/train/write_partition.h"
 #include "hdf5_ckpt/memory_headroom.h"
+#include "hdf5_ckpt/snapshot.h"
 
 namespace ddp::train {
 namespace {
@@ -37,14 +39,15 @@ ShardWriter::ShardWriter(comm::Group& group, const TrainingState& state,
       saver_({.budget_bytes = options.copy_bytes,
               .headroom = [ranks_on_host] { return headroom_per_rank(ranks_on_host); }}) {}
 
-void ShardWriter::start(const std::vector<NamedTensor>& arrays, Write write) {
-  const int writers = count_writers(arrays, options_.bytes_per_writer, group_.size());
-  if (group_.rank() >= writers) return;
-  const auto part = on_host(part_of(state_, arrays, group_.rank(), writers));
+void ShardWriter::start(const std::vector<StateArray>& arrays, Write write) {
+  const auto writers = writers_of(arrays, options_.bytes_per_writer, group_.size());
+  const int rank = group_.rank();
+  if (!std::ranges::binary_search(writers, rank)) return;
+  const auto share = on_host(share_of(state_, arrays, writers, rank));
   const auto work = [write = std::move(write),
-                     place = ShardPlace{shard_name(group_.rank(), writers), writers}](
+                     place = ShardPlace{shard_name(writers, rank), writers.size()}](
                         std::span<const ckpt::ArrayView> views) { write(place, views); };
-  const auto views = array_views(part);
+  const auto views = array_views(share);
   try {
     saver_.start(views, work);
   } catch (const std::exception&) {
@@ -54,7 +57,7 @@ void ShardWriter::start(const std::vector<NamedTensor>& arrays, Write write) {
   log_.line(fmt::format(
       "checkpoint: rank {} has too little memory left for a copy of the {:.0f} MiB that it saves; "
       "they are written before the next step, as with --checkpoint-copy-mb 0",
-      group_.rank(), static_cast<double>(bytes_of(part)) / 1048576));
+      rank, static_cast<double>(ckpt::Snapshot::bytes_for(views)) / 1048576));
 }
 
 void ShardWriter::start(std::function<void()> work) {

@@ -2,6 +2,7 @@
 // Writes this rank's share of a checkpoint in a background thread, from a copy of it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -20,7 +21,7 @@ namespace ddp::train {
 // The file that this rank writes, among how many.
 struct ShardPlace {
   std::string file_name;
-  int writers = 1;
+  std::size_t writers = 1;
 };
 
 class ShardWriter {
@@ -32,10 +33,10 @@ class ShardWriter {
   ShardWriter(comm::Group& group, const TrainingState& state, const CheckpointOptions& options,
               std::uint64_t ranks_on_host, const RunLog& log);
 
-  // Not collective; all ranks pass the same arrays. Calls `write` if this rank writes a share of
-  // them: in the thread, with a copy, or before it returns if there is no memory for one. Returns
-  // as soon as `arrays` may change.
-  void start(const std::vector<NamedTensor>& arrays, Write write);
+  // Not collective; all ranks pass the same arrays, each with its rows. Calls `write` if this rank
+  // writes a share of them: in the thread, with a copy, or before it returns if there is no memory
+  // for one. Returns as soon as `arrays` may change.
+  void start(const std::vector<StateArray>& arrays, Write write);
   // Calls `work` in the thread, or before it returns if none can be started.
   void start(std::function<void()> work);
 

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <exception>
 #include <span>
 #include <string_view>
 #include <unordered_set>
@@ -65,20 +67,58 @@ std::vector<std::int64_t> shape_of(const ckpt::StoredArray& array) {
 
 // Where the checkpoint is read, which is host memory.
 struct Target {
-  NamedTensor array;
-  torch::Tensor destination;  // of a copy afterwards; undefined: the array itself
+  StateArray array;
+  torch::Tensor destination = {};  // of a copy afterwards; undefined: the array itself
 };
 
-Target host_target(std::string name, const torch::Tensor& tensor, torch::ScalarType type) {
+Target host_target(StateArray array, torch::ScalarType type) {
+  const auto tensor = array.tensor;
   if (tensor.is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == type) {
-    return {{std::move(name), tensor}, {}};
+    return {std::move(array)};
   }
-  const auto options = torch::TensorOptions(torch::kCPU).dtype(type);
-  return {{std::move(name), torch::empty(tensor.sizes(), options)}, tensor};
+  array.tensor = torch::empty(tensor.sizes(), torch::TensorOptions(torch::kCPU).dtype(type));
+  return {std::move(array), tensor};
+}
+
+void read_into(const std::vector<Target>& targets, const ckpt::Checkpoint& checkpoint,
+               ckpt::Match match) {
+  std::vector<StateArray> arrays;
+  for (const auto& target : targets) arrays.push_back(target.array);
+  checkpoint.read_into(mutable_views(arrays), match);
+  for (const auto& target : targets) {
+    if (target.destination.defined()) target.destination.copy_(target.array.tensor);
+  }
 }
 
 constexpr std::string_view kGenerators = "rng/";
 constexpr std::string_view kOptimizer = "optim/";
+
+// Bytes of an array that are in memory at a time while they are only verified.
+constexpr std::uint64_t kPieceBytes = 4 << 20;
+
+std::string array_name(const std::string& state) {
+  return std::string(kOptimizer) + state;
+}
+
+// By the names of OptimizerStates.
+std::vector<std::string> optimizer_names(const ckpt::Checkpoint& checkpoint) {
+  std::vector<std::string> names;
+  for (const auto& array : checkpoint.arrays()) {
+    if (array.name.starts_with(kOptimizer)) names.push_back(array.name.substr(kOptimizer.size()));
+  }
+  return names;
+}
+
+bool has_no_rows(const StateArray& array) {
+  return array.division && std::ranges::all_of(array.division->elements,
+                                               [](std::size_t elements) { return elements == 0; });
+}
+
+// Of the whole array, in host memory.
+torch::Tensor rows_of(const torch::Tensor& whole, const StateArray& array) {
+  if (!array.division || whole.dim() == 0) return whole;
+  return whole.narrow(0, array.division->first, array.tensor.size(0));
+}
 
 std::string order_name(std::size_t replica) {
   return replica == 0 ? "ddp/gradient_order" : fmt::format("ddp/gradient_order-{}", replica);
@@ -224,14 +264,18 @@ void TrainingState::require_storable() const {
   }
 }
 
-std::vector<NamedTensor> TrainingState::collect() {
+bool TrainingState::is_divided() const {
+  return optimizer_state_->any_divided();
+}
+
+std::vector<StateArray> TrainingState::collect() {
   // Any rank's copy may be the one saved.
   for (auto* const replica : replicas_) replica->require_same_parameters();
-  std::vector<NamedTensor> arrays;
+  std::vector<StateArray> arrays;
   for (const auto& [name, tensor] : plain_tensors()) arrays.push_back({name, tensor.contiguous()});
-  for (auto& [name, tensor] : optimizer_state_->tensors()) {
-    arrays.push_back({std::string(kOptimizer) + name, tensor.contiguous()});
-    tensor.reset();  // it may be memory of its own
+  for (auto& array : optimizer_state_->arrays()) {
+    arrays.push_back(
+        {array_name(array.name), array.tensor.contiguous(), std::move(array.division)});
   }
   for (const auto& device : generators_) {
     const auto mine = generator_state(device);
@@ -284,12 +328,6 @@ void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
     const auto options = torch::TensorOptions(torch::kCPU).dtype(type_in(checkpoint, name, tensor));
     targets.push_back({{name, torch::empty(tensor.sizes(), options)}, tensor});
   }
-  std::vector<std::string> optimizer_names;
-  for (const auto& array : checkpoint.arrays()) {
-    if (array.name.starts_with(kOptimizer)) {
-      optimizer_names.push_back(array.name.substr(kOptimizer.size()));
-    }
-  }
   loaded_generators_.clear();
   for (const auto& device : generators_) {
     std::int64_t ranks = 0;
@@ -313,26 +351,81 @@ void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
     orders.back() = torch::empty(shape_of(*stored), torch::kInt64);
     targets.push_back({{order_name(i), orders.back()}, {}});
   }
-  const auto optimizer_tensors = optimizer_state_->allocate(optimizer_names);
-  for (const auto& [name, tensor] : optimizer_tensors) {
-    const auto array = std::string(kOptimizer) + name;
-    targets.push_back(host_target(array, tensor, type_in(checkpoint, array, tensor)));
+  const auto whole = optimizer_state_->allocate(optimizer_names(checkpoint), Held::whole);
+  const auto rows = divided_state_for(checkpoint);
+  for (const auto* const arrays : {&whole, &rows}) {
+    for (auto array : *arrays) {
+      array.name = array_name(array.name);
+      const auto type = type_in(checkpoint, array.name, array.tensor);
+      targets.push_back(host_target(std::move(array), type));
+    }
   }
-
-  std::vector<NamedTensor> arrays;
-  for (const auto& target : targets) arrays.push_back(target.array);
-  checkpoint.read_into(mutable_views(arrays));
-
-  for (const auto& target : targets) {
-    if (target.destination.defined()) target.destination.copy_(target.array.tensor);
-  }
-  optimizer_state_->commit(optimizer_tensors);
-  loaded_state_ = optimizer_tensors;
+  verify_unused(checkpoint, rows);
+  read_into(targets, checkpoint, ckpt::Match::exact);
+  optimizer_state_->commit(whole);
+  optimizer_state_->commit(rows);
+  loaded_state_ = whole;
   round_masters();
   for (std::size_t i = 0; i < orders.size(); ++i) {
     const auto* const first = orders[i].data_ptr<std::int64_t>();
     loaded_orders_[i].assign(first, first + orders[i].numel());
   }
+}
+
+std::vector<StateArray> TrainingState::divided_state_for(const ckpt::Checkpoint& checkpoint) {
+  return optimizer_state_->allocate(optimizer_names(checkpoint), Held::divided);
+}
+
+// State of parameters that the optimizer does not have any more.
+void TrainingState::verify_unused(const ckpt::Checkpoint& checkpoint,
+                                  const std::vector<StateArray>& rows) const {
+  for (const auto& array : rows) {
+    if (!has_no_rows(array)) continue;
+    checkpoint.stream(array_name(array.name), kPieceBytes, {}, [](std::span<const std::byte>) {});
+  }
+}
+
+void TrainingState::load_rows(const ckpt::Checkpoint& checkpoint) {
+  const torch::NoGradGuard no_grad;
+  const auto rows = divided_state_for(checkpoint);
+  std::vector<Target> targets;
+  for (auto array : rows) {
+    array.name = array_name(array.name);
+    const auto type = type_in(checkpoint, array.name, array.tensor);
+    targets.push_back(host_target(std::move(array), type));
+  }
+  read_into(targets, checkpoint, ckpt::Match::subset);
+  optimizer_state_->commit(rows);
+}
+
+void TrainingState::send_rows(const ckpt::Checkpoint* checkpoint) {
+  const torch::NoGradGuard no_grad;
+  auto names = nlohmann::json::array();
+  if (checkpoint != nullptr) names = optimizer_names(*checkpoint);
+  names = nlohmann::json::parse(group_.broadcast_text(names.dump(), 0));
+  const auto rows =
+      optimizer_state_->allocate(names.get<std::vector<std::string>>(), Held::divided);
+  for (const auto& array : rows) {
+    auto whole = torch::empty(array.sizes(), array.tensor.options().device(torch::kCPU));
+    std::exception_ptr failure;
+    if (checkpoint != nullptr) {
+      try {
+        const auto name = array_name(array.name);
+        const auto type = type_in(*checkpoint, name, whole);
+        read_into({host_target({name, whole}, type)}, *checkpoint, ckpt::Match::subset);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    }
+    if (!group_.broadcast_text(failure ? "failed" : "", 0).empty()) {
+      if (failure) std::rethrow_exception(failure);
+      return;
+    }
+    const std::vector<NamedTensor> sent{{array.name, whole}};
+    broadcast_from_leader(group_, sent);
+    array.tensor.copy_(rows_of(whole, array));
+  }
+  optimizer_state_->commit(rows);
 }
 
 // Collective. `loaded` is rank 0's: [ranks of the checkpoint, bytes].
@@ -361,9 +454,12 @@ void TrainingState::distribute(std::uint64_t seed) {
   for (const auto& t : optimizer_tensors) names.push_back(t.name);
   names = nlohmann::json::parse(group_.broadcast_text(names.dump(), 0));
   if (group_.rank() != 0) {
-    optimizer_tensors = optimizer_state_->allocate(names.get<std::vector<std::string>>());
+    optimizer_tensors =
+        optimizer_state_->allocate(names.get<std::vector<std::string>>(), Held::whole);
   }
-  broadcast_from_leader(group_, optimizer_tensors);
+  std::vector<NamedTensor> sent;
+  for (const auto& array : optimizer_tensors) sent.push_back({array.name, array.tensor});
+  broadcast_from_leader(group_, sent);
   if (group_.rank() != 0) optimizer_state_->commit(optimizer_tensors);
 
   for (std::size_t i = 0; i < generators_.size(); ++i) {

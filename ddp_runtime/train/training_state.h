@@ -26,6 +26,7 @@
 #include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/train/best_evaluation.h"
+#include "ddp_runtime/train/state_array.h"
 #include "ddp_runtime/train/user_state.h"
 
 namespace ddp {
@@ -82,11 +83,14 @@ class TrainingState {
   // the first save would waste the work until then.
   void require_storable() const;
 
-  // Collective. Returns the arrays to save, the same on every rank; the state of a ShardedOptimizer
-  // is gathered. The tensors own or share the
+  // Collective. Returns the arrays to save, the same on every rank, except that each has its own
+  // rows of divided ones, such as the state of a ShardedOptimizer. The tensors own or share the
   // state, on its device, so write or copy them before the next step. Throws RuntimeError if the
   // ranks' parameters differ.
-  std::vector<NamedTensor> collect();
+  std::vector<StateArray> collect();
+
+  // Whether each rank has its rows of some arrays only.
+  bool is_divided() const;
 
   // Whether every rank has the same bytes of this array between two steps, so that any rank may
   // save it. Buffers (the statistics of BatchNorm) differ between ranks, and so do parameters that
@@ -98,12 +102,19 @@ class TrainingState {
   // ranks then take over rank 0's values.
   void initialize(const std::function<void(const std::vector<NamedTensor>& tensors)>& fill);
 
-  // On rank 0: reads a checkpoint into the model, the optimizer and the user's tensors. Throws as
+  // On rank 0: reads a checkpoint into the model, the optimizer and the user's tensors; of divided
+  // arrays only this rank's rows. All bytes that other ranks do not need are read. Throws as
   // Checkpoint::read_into does, and UsageError if the optimizer does not match.
   void load(const ckpt::Checkpoint& checkpoint);
-  // Collective, after rank 0 has loaded: all ranks take over rank 0's model, optimizer and user's
-  // tensors, and restore their own generators. Ranks that are not in the checkpoint get a generator
-  // seeded from `seed`.
+  // On another rank: reads this rank's rows of divided arrays. Throws as load() does.
+  void load_rows(const ckpt::Checkpoint& checkpoint);
+  // Collective, instead of load_rows(), if a rank cannot read the checkpoint: rank 0, which passes
+  // it, reads one divided array at a time and sends it to all. Throws on rank 0 as load() does; the
+  // others return then.
+  void send_rows(const ckpt::Checkpoint* checkpoint);
+  // Collective, after the ranks have loaded: all take over rank 0's model, optimizer and user's
+  // tensors, unless they are divided, and restore their own generators. Ranks that are not in the
+  // checkpoint get a generator seeded from `seed`.
   void distribute(std::uint64_t seed);
 
   const UserState& user() const noexcept { return user_; }
@@ -114,6 +125,8 @@ class TrainingState {
   bool has_masters() const;
   torch::ScalarType type_in(const ckpt::Checkpoint& checkpoint, const std::string& name,
                             const torch::Tensor& tensor) const;
+  std::vector<StateArray> divided_state_for(const ckpt::Checkpoint& checkpoint);
+  void verify_unused(const ckpt::Checkpoint& checkpoint, const std::vector<StateArray>& rows) const;
   void round_masters();
   std::vector<NamedTensor> model_tensors() const;
   std::vector<NamedTensor> plain_tensors() const;
@@ -130,8 +143,8 @@ class TrainingState {
   // By replica, at least one: see DistributedDataParallel::gradient_order.
   std::vector<std::vector<std::int64_t>> loaded_orders_;
   std::vector<torch::Device> generators_;  // of the host and of the model's device
-  std::vector<NamedTensor>
-      loaded_state_;  // of the optimizers; rank 0, between load() and distribute()
+  // Of the optimizers that are not divided; rank 0, between load() and distribute().
+  std::vector<StateArray> loaded_state_;
   // Rank 0, between load() and distribute(): for each of these, [ranks, bytes].
   std::vector<torch::Tensor> loaded_generators_;
 };

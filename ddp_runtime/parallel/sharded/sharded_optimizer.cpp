@@ -11,12 +11,9 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/cut.h"
 #include "ddp_runtime/optim/master_weights.h"
-#include "ddp_runtime/parallel/flat_memory.h"
 #include "ddp_runtime/parallel/sharded/optimizer_shards.h"
 #include "ddp_runtime/parallel/sharded/sharded_data_parallel.h"
-#include "ddp_runtime/parallel/tensor_buffer.h"
 
 namespace ddp {
 namespace {
@@ -147,19 +144,10 @@ torch::Tensor ShardedOptimizer::part_of(const torch::Tensor& parameter) const {
   return array == nullptr || array->part == nullptr ? torch::Tensor() : array->part->values;
 }
 
-torch::Tensor ShardedOptimizer::rows_in(const torch::Tensor& whole,
-                                        const torch::Tensor& parameter) const {
+std::vector<std::size_t> ShardedOptimizer::elements_by_rank(const torch::Tensor& parameter) const {
   const auto* const array = find_array(parameter);
-  return shards_->flats()[array->place.flat]->rows_in(whole, array->part->rows);
-}
-
-void ShardedOptimizer::exchange_rows(const torch::Tensor& whole,
-                                     const torch::Tensor& parameter) const {
-  const auto* const array = find_array(parameter);
-  if (array == nullptr || group().size() == 1 || whole.numel() == 0) return;
-  comm::Cut cut{shards_->flats()[array->place.flat]->sizes_by_rank(array->place.array)};
-  const auto vector = window(whole.detach(), 0, {whole.numel()}, {1});
-  group().all_gather(buffer_of(vector), std::move(cut), "state of a ShardedOptimizer").wait();
+  if (array == nullptr) return std::vector<std::size_t>(static_cast<std::size_t>(group().size()));
+  return shards_->flats()[array->place.flat]->sizes_by_rank(array->place.array);
 }
 
 torch::Tensor ShardedOptimizer::step(LossClosure closure) {

@@ -19,6 +19,7 @@
 
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -68,16 +69,14 @@ class ShardedOptimizer final : public torch::optim::Optimizer {
   // step(). Replaces torch::nn::utils::clip_grad_norm_(), which knows the gradients of one rank.
   void clip_gradients(double max_norm);
 
-  // For checkpoints. `whole` is a tensor with the sizes and strides of the parameter.
+  // For checkpoints:
 
   // This rank's part of a parameter, as shard() has it; undefined if it has no rows of it, or if
   // the parameter is not one of this optimizer.
   torch::Tensor part_of(const torch::Tensor& parameter) const;
-  // The elements of `whole` at the places of this rank's part, which exists: a vector that shares
-  // its memory.
-  torch::Tensor rows_in(const torch::Tensor& whole, const torch::Tensor& parameter) const;
-  // Collective. Gives every rank the rows that others have in their `whole`.
-  void exchange_rows(const torch::Tensor& whole, const torch::Tensor& parameter) const;
+  // How many elements of a parameter each rank has, in the order of its memory; all zero if the
+  // parameter is not one of this optimizer.
+  std::vector<std::size_t> elements_by_rank(const torch::Tensor& parameter) const;
 
  private:
   struct Array {

@@ -157,7 +157,7 @@ class Initialization : public testing::Test {
   // Saves tensors as a torch.save file.
   fs::path file(const Tensors& tensors) {
     const auto path = temporary_.path() / (std::to_string(files_++) + ".pt");
-    Tensors contiguous;
+    std::vector<StateArray> contiguous;
     std::vector<ckpt::ArrayHeader> headers;
     for (const auto& t : tensors) contiguous.push_back({t.name, t.tensor.detach().contiguous()});
     const auto views = array_views(contiguous);
@@ -236,7 +236,7 @@ TEST_F(Initialization, InfiniteValuesOfTheFileAreKept) {
 
 TEST_F(Initialization, DamageOfACheckpointChangesNothing) {
   Net from(2);
-  Tensors arrays;
+  std::vector<StateArray> arrays;
   for (const auto& t : all_of(from)) arrays.push_back({"model/" + t.name, t.tensor.detach()});
   const auto saved =
       ckpt::CheckpointDirectory(temporary_.path() / "root")

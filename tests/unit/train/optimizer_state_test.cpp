@@ -58,7 +58,7 @@ TEST_P(StatesOfAnOptimizer, ContinuesBitwiseInANewOptimizer) {
     const torch::NoGradGuard no_grad;
     copy->weight.copy_(original->weight);
     copy->bias.copy_(original->bias);
-    const auto saved = OptimizerState(*optimizer, named_parameters(*original)).tensors();
+    const auto saved = OptimizerState(*optimizer, named_parameters(*original)).arrays();
     OptimizerState state(*other, named_parameters(*copy));
     std::vector<std::string> names;
     for (const auto& t : saved) names.push_back(t.name);
@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(All, StatesOfAnOptimizer,
 TEST(OptimizerState, IsEmptyBeforeTheFirstStep) {
   auto layer = test::on_test_device(torch::nn::Linear(3, 2));
   const auto optimizer = make_optimizer(*layer, {});
-  EXPECT_TRUE(OptimizerState(*optimizer, named_parameters(*layer)).tensors().empty());
+  EXPECT_TRUE(OptimizerState(*optimizer, named_parameters(*layer)).arrays().empty());
 }
 
 TEST(OptimizerState, UnknownNamesAreRefused) {
@@ -163,7 +163,7 @@ TEST(StatesOfTwoOptimizers, GoToTheOptimizerOfTheParameter) {
     step(original.second, sgd);
   }
   const torch::NoGradGuard no_grad;
-  const auto saved = OptimizerStates({&adam, &sgd}, named_parameters(original)).tensors();
+  const auto saved = OptimizerStates({&adam, &sgd}, named_parameters(original)).arrays();
   std::vector<std::string> names;
   for (const auto& t : saved) names.push_back(t.name);
   EXPECT_THAT(names, testing::IsSupersetOf({"first.weight/exp_avg", "first.bias/step",
@@ -176,15 +176,14 @@ TEST(StatesOfTwoOptimizers, GoToTheOptimizerOfTheParameter) {
                               torch::optim::SGDOptions(0.1).momentum(0.9));
   // In another order than saved.
   OptimizerStates states({&other_sgd, &other_adam}, named_parameters(copy));
-  const auto targets = states.allocate(names);
+  const auto targets = states.allocate(names, Held::whole);
   ASSERT_EQ(targets.size(), saved.size());
   for (std::size_t i = 0; i < saved.size(); ++i) {
     EXPECT_EQ(targets[i].name, saved[i].name);
     targets[i].tensor.copy_(saved[i].tensor);
   }
   states.commit(targets);
-  const auto restored =
-      OptimizerStates({&other_adam, &other_sgd}, named_parameters(copy)).tensors();
+  const auto restored = OptimizerStates({&other_adam, &other_sgd}, named_parameters(copy)).arrays();
   ASSERT_EQ(restored.size(), saved.size());
   for (std::size_t i = 0; i < saved.size(); ++i) {
     EXPECT_TRUE(torch::equal(restored[i].tensor.cpu(), saved[i].tensor.cpu())) << saved[i].name;

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/train/divided_state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "base/errors.h"
+
+namespace ddp::train {
+namespace {
+
+constexpr const char* kStep = "step";
+
+std::string field_of(const std::string& name) {
+  return name.substr(name.rfind('/') + 1);
+}
+
+// The rows of a part, which is a vector of the elements in the order of the parameter's memory.
+torch::Tensor as_rows(const torch::Tensor& vector, const torch::Tensor& parameter) {
+  auto sizes = parameter.sizes().vec();
+  if (!sizes.empty()) sizes[0] = sizes[0] * vector.numel() / parameter.numel();
+  return vector.as_strided(sizes, parameter.strides());
+}
+
+torch::Tensor no_rows(const torch::Tensor& parameter, torch::ScalarType type) {
+  auto sizes = parameter.sizes().vec();
+  if (sizes.empty()) sizes.push_back(0);
+  sizes[0] = 0;
+  return torch::empty(sizes, parameter.options().requires_grad(false).dtype(type));
+}
+
+}  // namespace
+
+DividedState::DividedState(ShardedOptimizer& sharded)
+    : sharded_(sharded), fields_(state_fields_of(sharded.shard())) {}
+
+std::vector<NamedTensor> DividedState::my_fields(const NamedTensor& parameter) const {
+  std::vector<NamedTensor> mine;
+  const auto part = sharded_.part_of(parameter.tensor);
+  if (part.defined()) fields_->append(sharded_.shard(), {parameter.name, part}, mine);
+  return mine;
+}
+
+// By parameter. A rank without rows of a parameter does not know which state it has.
+std::vector<std::vector<DividedState::Entry>> DividedState::all_entries(
+    const std::vector<NamedTensor>& parameters) const {
+  auto mine = nlohmann::json::array();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    for (const auto& [name, tensor] : my_fields(parameters[i])) {
+      const auto field = field_of(name);
+      const std::int64_t step = field == kStep ? tensor.item<std::int64_t>() : 0;
+      mine.push_back({i, field, static_cast<int>(tensor.scalar_type()), step});
+    }
+  }
+  std::vector<std::vector<Entry>> all(parameters.size());
+  for (const auto& text : sharded_.group().all_gather_text(mine.dump())) {
+    for (const auto& entry : nlohmann::json::parse(text)) {
+      auto& known = all.at(entry.at(0).get<std::size_t>());
+      const auto field = entry.at(1).get<std::string>();
+      const Entry its{field, static_cast<torch::ScalarType>(entry.at(2).get<int>()),
+                      entry.at(3).get<std::int64_t>()};
+      const auto same = std::ranges::find(known, field, &Entry::field);
+      if (same == known.end()) {
+        known.push_back(its);
+      } else if (same->type != its.type || same->step != its.step) {
+        throw RuntimeError(fmt::format(
+            "the ranks have made different numbers of steps of a ShardedOptimizer: {} and {}, or "
+            "have state of different types",
+            same->step, its.step));
+      }
+    }
+  }
+  return all;
+}
+
+StateArray DividedState::with_division(StateArray array, const torch::Tensor& parameter) const {
+  const auto& group = sharded_.group();
+  if (group.size() == 1 || parameter.numel() == 0) return array;
+  Division division{parameter.sizes().vec(), sharded_.elements_by_rank(parameter)};
+  const auto mine = division.elements.begin() + group.rank();
+  const auto before = std::accumulate(division.elements.begin(), mine, std::size_t{0});
+  if (parameter.dim() > 0) {
+    division.first = static_cast<std::int64_t>(before) / (parameter.numel() / parameter.size(0));
+  }
+  array.division = std::move(division);
+  return array;
+}
+
+StateArray DividedState::array_of(const NamedTensor& parameter, const Entry& entry) const {
+  auto mine = no_rows(parameter.tensor, entry.type);
+  for (const auto& [name, tensor] : my_fields(parameter)) {
+    if (field_of(name) == entry.field) mine = as_rows(tensor, parameter.tensor);
+  }
+  return with_division({parameter.name + "/" + entry.field, mine}, parameter.tensor);
+}
+
+std::vector<StateArray> DividedState::arrays(const std::vector<NamedTensor>& parameters) const {
+  const torch::NoGradGuard no_grad;
+  const auto entries = all_entries(parameters);
+  std::vector<StateArray> arrays;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    for (const auto& entry : entries[i]) {
+      if (entry.field == kStep) {
+        arrays.push_back({parameters[i].name + "/" + entry.field,
+                          torch::scalar_tensor(entry.step, torch::kInt64)});
+      } else {
+        arrays.push_back(array_of(parameters[i], entry));
+      }
+    }
+  }
+  return arrays;
+}
+
+StateArray DividedState::allocate(const NamedTensor& parameter, const std::string& field) {
+  StateArray array{parameter.name + "/" + field, {}};
+  if (!fields_->has(field)) return array;
+  const auto& like = parameter.tensor;
+  const auto part = sharded_.part_of(like);
+  if (field == kStep) {
+    array.tensor = torch::zeros({}, torch::kInt64);
+    return array;
+  }
+  if (part.defined()) {
+    array.tensor = as_rows(fields_->allocate(sharded_.shard(), part, field, part), like);
+  } else if (like.dim() == 0 || like.numel() == 0) {
+    array.tensor = torch::zeros_like(like).detach();
+    return array;
+  } else {
+    array.tensor = no_rows(like, like.scalar_type());
+  }
+  return with_division(std::move(array), like);
+}
+
+void DividedState::set_step(const torch::Tensor& parameter, std::int64_t step) {
+  const auto part = sharded_.part_of(parameter);
+  if (part.defined()) fields_->set_step(sharded_.shard(), part, step);
+}
+
+}  // namespace ddp::train

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// An array of a training's state, as one rank has it: all of it, or the rows that are divided among
+// the ranks.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ddp::train {
+
+// Each rank has a range of the array's rows (dimension 0), in rank order. An array without
+// dimensions is one row.
+struct Division {
+  std::vector<std::int64_t> sizes;    // of the whole array
+  std::vector<std::size_t> elements;  // that each rank has
+  std::int64_t first = 0;             // this rank's first row
+};
+
+struct StateArray {
+  std::string name;
+  // If the array is divided, this rank's rows in the order of the whole array; without elements if
+  // it has none.
+  torch::Tensor tensor;
+  std::optional<Division> division = {};  // nullopt: each rank has the whole array
+
+  // Of the whole array; the same on all ranks.
+  at::IntArrayRef sizes() const;
+  std::uint64_t bytes() const;
+};
+
+}  // namespace ddp::train
