@@ -91,6 +91,27 @@ model=(--model mnist-cnn --optimizer adam --lr 0.001 --batch 32 --epochs 2)
   run ! compgen -G 'nodes/*/slurm-ddp-*/*/.tmp-*'
 }
 
+@test "shards of the optimizer: the last step is on the nodes' disks in parts, and any job with them resumes from it" {
+  mkdir disk
+  mount -t tmpfs -o size=22m none disk || skip "mounting a tmpfs needs root"
+  large=(--model mlp --width 600 --layers 4 --batch 16 --optimizer adam --checkpoint-dir disk/ck --checkpoint-every 1
+    --shard optimizer)
+  run -0 ranks 2 "${large[@]}" --steps 4 --checkpoint-dir whole
+  whole=$(parameters)
+  run nodes "${large[@]}" --steps 3
+  echo "$output"
+  [ "$status" -eq 1 ]
+  [[ $output == *"the checkpoint of step 3, the last one, could not be saved: "*"No space left on device"* ]]
+  sizes=$(stat -c %s nodes/*/slurm-ddp-*/*/.tmp-*/rank-0000?-of-00002.h5 | sort -n)
+  [ "$(tail -n 1 <<< "$sizes")" -lt $(($(head -n 1 <<< "$sizes") * 5 / 4)) ]
+  mount -o remount,size=256m disk
+  run -0 nodes "${large[@]}" --steps 4
+  echo "$output"
+  [[ $output == *"checkpoint: copying step 3 ("*"resumed from "*"/disk/ck/step-00000003"* ]]
+  [ "$whole" = "$(parameters)" ]
+  run ! compgen -G 'nodes/*/slurm-ddp-*/*/.tmp-*'
+}
+
 @test "a job on other nodes resumes from the checkpoint directory, and says what it cannot see" {
   mkdir disk
   mount -t tmpfs -o size=64m none disk || skip "mounting a tmpfs needs root"
