@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "base/errors.h"
 
@@ -17,20 +16,6 @@ constexpr const char* kStep = "step";
 
 std::string field_of(const std::string& name) {
   return name.substr(name.rfind('/') + 1);
-}
-
-// The rows of a part, which is a vector of the elements in the order of the parameter's memory.
-torch::Tensor as_rows(const torch::Tensor& vector, const torch::Tensor& parameter) {
-  auto sizes = parameter.sizes().vec();
-  if (!sizes.empty()) sizes[0] = sizes[0] * vector.numel() / parameter.numel();
-  return vector.as_strided(sizes, parameter.strides());
-}
-
-torch::Tensor no_rows(const torch::Tensor& parameter, torch::ScalarType type) {
-  auto sizes = parameter.sizes().vec();
-  if (sizes.empty()) sizes.push_back(0);
-  sizes[0] = 0;
-  return torch::empty(sizes, parameter.options().requires_grad(false).dtype(type));
 }
 
 }  // namespace
@@ -77,17 +62,9 @@ std::vector<std::vector<DividedState::Entry>> DividedState::all_entries(
   return all;
 }
 
-StateArray DividedState::with_division(StateArray array, const torch::Tensor& parameter) const {
-  const auto& group = sharded_.group();
-  if (group.size() == 1 || parameter.numel() == 0) return array;
-  Division division{parameter.sizes().vec(), sharded_.elements_by_rank(parameter)};
-  const auto mine = division.elements.begin() + group.rank();
-  const auto before = std::accumulate(division.elements.begin(), mine, std::size_t{0});
-  if (parameter.dim() > 0) {
-    division.first = static_cast<std::int64_t>(before) / (parameter.numel() / parameter.size(0));
-  }
-  array.division = std::move(division);
-  return array;
+StateArray DividedState::divided(StateArray array, const torch::Tensor& parameter) const {
+  return with_division(std::move(array), parameter, sharded_.elements_by_rank(parameter),
+                       sharded_.group().rank());
 }
 
 StateArray DividedState::array_of(const NamedTensor& parameter, const Entry& entry) const {
@@ -95,7 +72,7 @@ StateArray DividedState::array_of(const NamedTensor& parameter, const Entry& ent
   for (const auto& [name, tensor] : my_fields(parameter)) {
     if (field_of(name) == entry.field) mine = as_rows(tensor, parameter.tensor);
   }
-  return with_division({parameter.name + "/" + entry.field, mine}, parameter.tensor);
+  return divided({parameter.name + "/" + entry.field, mine}, parameter.tensor);
 }
 
 std::vector<StateArray> DividedState::arrays(const std::vector<NamedTensor>& parameters) const {
@@ -132,7 +109,7 @@ StateArray DividedState::allocate(const NamedTensor& parameter, const std::strin
   } else {
     array.tensor = no_rows(like, like.scalar_type());
   }
-  return with_division(std::move(array), like);
+  return divided(std::move(array), like);
 }
 
 void DividedState::set_step(const torch::Tensor& parameter, std::int64_t step) {

@@ -45,7 +45,7 @@ class DividedState {
   std::vector<NamedTensor> my_fields(const NamedTensor& parameter) const;
   std::vector<std::vector<Entry>> all_entries(const std::vector<NamedTensor>& parameters) const;
   StateArray array_of(const NamedTensor& parameter, const Entry& entry) const;
-  StateArray with_division(StateArray array, const torch::Tensor& parameter) const;
+  StateArray divided(StateArray array, const torch::Tensor& parameter) const;
 
   ShardedOptimizer& sharded_;
   const StateFields* fields_;

@@ -3,20 +3,71 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
+#include <utility>
 
 #include "hdf5_ckpt/crc32c.h"
 
 namespace ddp::train {
 
-std::uint32_t parameters_crc32c(std::vector<NamedTensor> parameters) {
+namespace {
+
+struct Checksum {
+  std::uint32_t crc32c = 0;
+  std::uint64_t bytes = 0;
+
+  void append(const Checksum& next) {
+    crc32c = ckpt::crc32c_combine(crc32c, next.crc32c, next.bytes);
+    bytes += next.bytes;
+  }
+};
+
+Checksum checksum_of(const torch::Tensor& tensor) {
+  const auto values = tensor.detach().to(torch::kCPU, torch::kFloat32).contiguous();
+  return {ckpt::crc32c({static_cast<const std::byte*>(values.data_ptr()), values.nbytes()}),
+          values.nbytes()};
+}
+
+std::vector<NamedTensor> sorted_by_name(std::vector<NamedTensor> parameters) {
   std::sort(parameters.begin(), parameters.end(),
             [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
-  std::uint32_t crc = 0;
-  for (const auto& [name, tensor] : parameters) {
-    const auto values = tensor.detach().to(torch::kCPU, torch::kFloat32).contiguous();
-    crc = ckpt::crc32c({static_cast<const std::byte*>(values.data_ptr()), values.nbytes()}, crc);
+  return parameters;
+}
+
+}  // namespace
+
+std::uint32_t parameters_crc32c(std::vector<NamedTensor> parameters) {
+  Checksum all;
+  for (const auto& p : sorted_by_name(std::move(parameters))) all.append(checksum_of(p.tensor));
+  return all.crc32c;
+}
+
+std::uint32_t parameters_crc32c(comm::Group& group, const std::vector<NamedTensor>& parameters,
+                                const DividedParameters& divided) {
+  const auto sorted = sorted_by_name(parameters);
+  if (!divided.any()) return parameters_crc32c(sorted);
+  std::vector<std::int64_t> mine;  // checksum and bytes of the rows of each parameter
+  for (const auto& [name, tensor] : sorted) {
+    const bool is_divided = divided.has(tensor);
+    Checksum rows;
+    if (is_divided) rows = checksum_of(divided.array_of(name, tensor).tensor);
+    if (!is_divided && group.rank() == 0) rows = checksum_of(tensor);
+    mine.push_back(static_cast<std::int64_t>(rows.crc32c));
+    mine.push_back(static_cast<std::int64_t>(rows.bytes));
   }
-  return crc;
+  std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(group.size()));
+  group
+      .all_gather(comm::buffer_of(std::span(mine)), comm::buffer_of(std::span(all)),
+                  "checksums of parameters")
+      .wait();
+  Checksum sum;
+  for (std::size_t i = 0; i < mine.size(); i += 2) {
+    for (std::size_t of_rank = i; of_rank < all.size(); of_rank += mine.size()) {
+      sum.append(
+          {static_cast<std::uint32_t>(all[of_rank]), static_cast<std::uint64_t>(all[of_rank + 1])});
+    }
+  }
+  return sum.crc32c;
 }
 
 }  // namespace ddp::train

@@ -5,12 +5,17 @@
 #include <cstdint>
 #include <vector>
 
+#include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/train/divided_parameters.h"
 #include "ddp_runtime/train/run_outcome.h"
 
 namespace ddp::train {
 
 // Checksum of the float32 values of all parameters, in name order.
 std::uint32_t parameters_crc32c(std::vector<NamedTensor> parameters);
+// Collective. The same if ranks have only rows of parameters, which are not gathered.
+std::uint32_t parameters_crc32c(comm::Group& group, const std::vector<NamedTensor>& parameters,
+                                const DividedParameters& divided);
 
 }  // namespace ddp::train

@@ -3,6 +3,9 @@
 
 #include <c10/util/accumulate.h>
 
+#include <numeric>
+#include <utility>
+
 namespace ddp::train {
 
 at::IntArrayRef StateArray::sizes() const {
@@ -11,6 +14,32 @@ at::IntArrayRef StateArray::sizes() const {
 
 std::uint64_t StateArray::bytes() const {
   return static_cast<std::uint64_t>(c10::multiply_integers(sizes())) * tensor.element_size();
+}
+
+torch::Tensor as_rows(const torch::Tensor& part, const torch::Tensor& parameter) {
+  auto sizes = parameter.sizes().vec();
+  if (!sizes.empty()) sizes[0] = sizes[0] * part.numel() / parameter.numel();
+  return part.as_strided(sizes, parameter.strides());
+}
+
+torch::Tensor no_rows(const torch::Tensor& parameter, torch::ScalarType type) {
+  auto sizes = parameter.sizes().vec();
+  if (sizes.empty()) sizes.push_back(0);
+  sizes[0] = 0;
+  return torch::empty(sizes, parameter.options().requires_grad(false).dtype(type));
+}
+
+StateArray with_division(StateArray array, const torch::Tensor& parameter,
+                         std::vector<std::size_t> elements, int rank) {
+  if (elements.size() == 1 || parameter.numel() == 0) return array;
+  Division division{parameter.sizes().vec(), std::move(elements)};
+  const auto before =
+      std::accumulate(division.elements.begin(), division.elements.begin() + rank, std::size_t{0});
+  if (parameter.dim() > 0) {
+    division.first = static_cast<std::int64_t>(before) / (parameter.numel() / parameter.size(0));
+  }
+  array.division = std::move(division);
+  return array;
 }
 
 }  // namespace ddp::train

@@ -33,4 +33,14 @@ struct StateArray {
   std::uint64_t bytes() const;
 };
 
+// The rows of a part of a parameter, which is a vector of its elements in the order of the
+// parameter's memory: a view with the parameter's strides.
+torch::Tensor as_rows(const torch::Tensor& part, const torch::Tensor& parameter);
+// The same of a rank that has no rows.
+torch::Tensor no_rows(const torch::Tensor& parameter, torch::ScalarType type);
+// Adds the division of an array with the shape of the parameter, of which each rank has this many
+// `elements`, unless there is nothing to divide.
+StateArray with_division(StateArray array, const torch::Tensor& parameter,
+                         std::vector<std::size_t> elements, int rank);
+
 }  // namespace ddp::train

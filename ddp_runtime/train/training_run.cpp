@@ -7,12 +7,14 @@
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 #include "base/errors.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/train/batch_transfer.h"
 #include "ddp_runtime/train/channels_last.h"
+#include "ddp_runtime/train/divided_parameters.h"
 #include "ddp_runtime/train/gpu_advice.h"
 #include "ddp_runtime/train/module_device.h"
 #include "ddp_runtime/train/run_description.h"
@@ -438,6 +440,12 @@ nlohmann::json TrainingRun::more_of_report() const {
   return {{"graph", step_->replays() > 0}, {"graph_steps", step_->replays()}};
 }
 
+std::uint32_t TrainingRun::parameters_crc32c_now() {
+  auto* const replica = step_->replica();
+  const DividedParameters divided(std::span(&replica, 1));
+  return parameters_crc32c(group_, named_parameters(task_.module), divided);
+}
+
 // The next process evaluates and reports; this one may have little time left.
 RunResult TrainingRun::finish_interrupted() {
   checkpointer_.leave();
@@ -467,7 +475,7 @@ RunResult TrainingRun::finish_without_steps() {
   }
   auto ended = result_so_far();
   ended.stopped_early = best().exhausted(options_.patience);
-  ended.parameters_crc32c = parameters_crc32c(named_parameters(task_.module));
+  ended.parameters_crc32c = parameters_crc32c_now();
   progress_->log(nothing_to_do_line(position_.step, ended.stopped_early, evaluation_or_null(),
                                     ended.parameters_crc32c));
   progress_.reset();
@@ -489,7 +497,7 @@ RunResult TrainingRun::finish() {
     progress_->log(no_better_line(best(), metric_));
   }
   progress_.reset();
-  ended.parameters_crc32c = parameters_crc32c(named_parameters(task_.module));
+  ended.parameters_crc32c = parameters_crc32c_now();
 
   auto outcome = outcome_so_far();
   if (evaluates()) outcome.evaluation = evaluation_;

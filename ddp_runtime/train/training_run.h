@@ -58,6 +58,7 @@ class TrainingRun {
   void save_after_step();
   void save_last();
   void add_checkpoint_time(profile::Clock::time_point begin);
+  std::uint32_t parameters_crc32c_now();
   RunResult finish();
   void add_report(RunResult& result, const nlohmann::json& report) const;
   std::unique_ptr<RunReporter> make_reporter();

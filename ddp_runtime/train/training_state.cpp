@@ -14,6 +14,7 @@
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
 #include "ddp_runtime/train/array_views.h"
+#include "ddp_runtime/train/divided_parameters.h"
 #include "ddp_runtime/train/generator_state.h"
 #include "ddp_runtime/train/module_device.h"
 #include "ddp_runtime/train/optimizer_states.h"
@@ -78,6 +79,19 @@ Target host_target(StateArray array, torch::ScalarType type) {
   }
   array.tensor = torch::empty(tensor.sizes(), torch::TensorOptions(torch::kCPU).dtype(type));
   return {std::move(array), tensor};
+}
+
+// In memory beside the array. A scalar that another rank has is read, and not kept.
+Target beside(StateArray array) {
+  const auto rows = array.tensor;
+  const auto options = torch::TensorOptions(torch::kCPU).dtype(rows.scalar_type());
+  if (array.division && array.division->sizes.empty()) {
+    array.division.reset();
+    array.tensor = torch::empty({}, options);
+    return {std::move(array), rows.numel() == 1 ? rows : torch::Tensor()};
+  }
+  array.tensor = torch::empty(rows.sizes(), options);
+  return {std::move(array), rows};
 }
 
 void read_into(const std::vector<Target>& targets, const ckpt::Checkpoint& checkpoint,
@@ -193,11 +207,13 @@ TrainingState::TrainingState(comm::Group& group, torch::nn::Module& module,
       user_(user),
       optimizers_(std::move(optimizers)),
       optimizer_state_(std::make_unique<OptimizerStates>(optimizers_, named_parameters(module_))),
+      divided_(std::make_unique<DividedParameters>(replicas_)),
       loaded_orders_(std::max<std::size_t>(1, replicas_.size())),
       generators_(generator_devices(module)) {
   for (const auto& [name, tensor] : named_parameters(module_)) {
     parameters_.insert("model/" + name);
     const auto& parameter = tensor;
+    if (divided_->has(parameter)) divided_names_.insert(name);
     if (std::any_of(replicas_.begin(), replicas_.end(),
                     [&](const auto* replica) { return replica->ignores(parameter); })) {
       ignored_.push_back(name);
@@ -245,17 +261,31 @@ std::vector<NamedTensor> TrainingState::model_tensors() const {
   return tensors;
 }
 
-// The tensors that exist before a checkpoint is read, under their array names.
+// The tensors that every rank has and that exist before a checkpoint is read, under their array
+// names.
 std::vector<NamedTensor> TrainingState::plain_tensors() const {
   std::vector<NamedTensor> tensors;
-  for (const auto& [name, tensor] : model_tensors()) tensors.push_back({"model/" + name, tensor});
+  for (const auto& [name, tensor] : model_tensors()) {
+    if (!divided_names_.contains(name)) tensors.push_back({"model/" + name, tensor});
+  }
   for (const auto& [name, tensor] : user_.tensors()) tensors.push_back({"user/" + name, tensor});
   return tensors;
 }
 
+// This rank's rows of the parameters that are divided; they share the parameters' memory.
+std::vector<StateArray> TrainingState::divided_tensors() const {
+  std::vector<StateArray> arrays;
+  for (const auto& [name, parameter] : named_parameters(module_)) {
+    if (divided_->has(parameter)) arrays.push_back(divided_->array_of("model/" + name, parameter));
+  }
+  return arrays;
+}
+
 void TrainingState::require_storable() const {
   optimizer_state_->require_known();
-  for (const auto& [name, tensor] : plain_tensors()) {
+  auto tensors = plain_tensors();
+  for (const auto& array : divided_tensors()) tensors.push_back({array.name, array.tensor});
+  for (const auto& [name, tensor] : tensors) {
     if (stored_type(tensor.scalar_type())) continue;
     throw UsageError(
         fmt::format("'{}' is of type {}, which a checkpoint cannot hold; convert it, or train "
@@ -265,7 +295,7 @@ void TrainingState::require_storable() const {
 }
 
 bool TrainingState::is_divided() const {
-  return optimizer_state_->any_divided();
+  return optimizer_state_->any_divided() || divided_->any();
 }
 
 std::vector<StateArray> TrainingState::collect() {
@@ -273,6 +303,9 @@ std::vector<StateArray> TrainingState::collect() {
   for (auto* const replica : replicas_) replica->require_same_parameters();
   std::vector<StateArray> arrays;
   for (const auto& [name, tensor] : plain_tensors()) arrays.push_back({name, tensor.contiguous()});
+  for (auto& array : divided_tensors()) {
+    arrays.push_back({array.name, array.tensor.contiguous(), std::move(array.division)});
+  }
   for (auto& array : optimizer_state_->arrays()) {
     arrays.push_back(
         {array_name(array.name), array.tensor.contiguous(), std::move(array.division)});
@@ -314,9 +347,11 @@ void TrainingState::round_masters() {
 
 void TrainingState::initialize(
     const std::function<void(const std::vector<NamedTensor>& tensors)>& fill) {
+  const auto whole = divided_->gather();
   const auto tensors = model_tensors();
   if (group_.rank() == 0) fill(tensors);
   broadcast_from_leader(group_, tensors);
+  for (const auto& parameters : whole) parameters->keep_changes();
   round_masters();
 }
 
@@ -328,6 +363,7 @@ void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
     const auto options = torch::TensorOptions(torch::kCPU).dtype(type_in(checkpoint, name, tensor));
     targets.push_back({{name, torch::empty(tensor.sizes(), options)}, tensor});
   }
+  for (auto& array : divided_tensors()) targets.push_back(beside(std::move(array)));
   loaded_generators_.clear();
   for (const auto& device : generators_) {
     std::int64_t ranks = 0;
@@ -394,6 +430,7 @@ void TrainingState::load_rows(const ckpt::Checkpoint& checkpoint) {
     const auto type = type_in(checkpoint, array.name, array.tensor);
     targets.push_back(host_target(std::move(array), type));
   }
+  for (auto& array : divided_tensors()) targets.push_back(beside(std::move(array)));
   read_into(targets, checkpoint, ckpt::Match::subset);
   optimizer_state_->commit(rows);
 }
@@ -405,14 +442,17 @@ void TrainingState::send_rows(const ckpt::Checkpoint* checkpoint) {
   names = nlohmann::json::parse(group_.broadcast_text(names.dump(), 0));
   const auto rows =
       optimizer_state_->allocate(names.get<std::vector<std::string>>(), Held::divided);
+  auto arrays = divided_tensors();
   for (const auto& array : rows) {
+    arrays.push_back({array_name(array.name), array.tensor, array.division});
+  }
+  for (const auto& array : arrays) {
     auto whole = torch::empty(array.sizes(), array.tensor.options().device(torch::kCPU));
     std::exception_ptr failure;
     if (checkpoint != nullptr) {
       try {
-        const auto name = array_name(array.name);
-        const auto type = type_in(*checkpoint, name, whole);
-        read_into({host_target({name, whole}, type)}, *checkpoint, ckpt::Match::subset);
+        const auto type = type_in(*checkpoint, array.name, whole);
+        read_into({host_target({array.name, whole}, type)}, *checkpoint, ckpt::Match::subset);
       } catch (...) {
         failure = std::current_exception();
       }

@@ -39,6 +39,7 @@ class Checkpoint;
 
 namespace ddp::train {
 
+class DividedParameters;
 class OptimizerStates;
 
 // The position of a run between two steps.
@@ -129,6 +130,7 @@ class TrainingState {
   void verify_unused(const ckpt::Checkpoint& checkpoint, const std::vector<StateArray>& rows) const;
   void round_masters();
   std::vector<NamedTensor> model_tensors() const;
+  std::vector<StateArray> divided_tensors() const;
   std::vector<NamedTensor> plain_tensors() const;
   void restore_generator(torch::Device device, torch::Tensor loaded, std::uint64_t seed);
 
@@ -138,8 +140,10 @@ class TrainingState {
   const UserState& user_;
   std::vector<torch::optim::Optimizer*> optimizers_;
   std::unique_ptr<OptimizerStates> optimizer_state_;
-  std::unordered_set<std::string> parameters_;  // by array name
-  std::vector<std::string> ignored_;            // parameters that their replica ignores
+  std::unique_ptr<DividedParameters> divided_;
+  std::unordered_set<std::string> divided_names_;  // of parameters
+  std::unordered_set<std::string> parameters_;     // by array name
+  std::vector<std::string> ignored_;               // parameters that their replica ignores
   // By replica, at least one: see DistributedDataParallel::gradient_order.
   std::vector<std::vector<std::int64_t>> loaded_orders_;
   std::vector<torch::Device> generators_;  // of the host and of the model's device

@@ -60,6 +60,7 @@ class FlatShard {
   torch::Tensor rows_in(const torch::Tensor& whole, const RowRange& rows) const;
   std::vector<std::size_t> sizes_by_rank(std::size_t array) const;
 
+  bool is_divided() const noexcept { return kept_ == Kept::part; }
   // These three do nothing for parameters that are always whole. Whether the memory has the values,
   // or will have them after wait().
   bool is_whole() const noexcept { return kept_ == Kept::whole || whole_.defined(); }
