@@ -1,0 +1,111 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# ddp-train --shard gradients and parameters: each rank has its part of the gradients, or of the
+# parameters, too, with the results and the checkpoints of a training without shards.
+
+bats_require_minimum_version 1.5.0
+
+load training
+
+setup() {
+  training_setup
+  gpt=(--model gpt --width 32 --layers 3 --data "text:$here/README.md" --batch 8 --optimizer adamw --lr 0.002)
+}
+
+# arrays DIRECTORY: the names, types and shapes in the newest checkpoint.
+arrays() { "$bin/ddp-ckpt" show "$1" | grep -E '^ *(model|optim)/' | sed 's/\].*/]/' | tr -s ' '; }
+
+# same_arrays A B: all arrays are bitwise equal; only one of them may have the order of gradients, which is of buckets.
+same_arrays() {
+  run "$bin/ddp-ckpt" diff "$1" "$2"
+  [[ $output == *" 0 different, "* ]]
+  [ -z "$(grep 'only in [AB]:' <<< "$output" | grep -v 'ddp/gradient_order')" ]
+}
+
+@test "parameters and checkpoints are bitwise those of a training without shards" {
+  for n in 1 2 3; do
+    rm -rf whole
+    run -0 ranks $n "${gpt[@]}" --steps 8 --checkpoint-dir whole
+    whole=$(parameters)
+    for mode in gradients parameters "parameters --keep-after-forward" "parameters --checkpoint-activations"; do
+      read -ra words <<< "$mode"
+      rm -rf shards
+      run -0 ranks $n "${gpt[@]}" --steps 8 --checkpoint-dir shards --shard "${words[@]}"
+      [ "$whole" = "$(parameters)" ]
+      [[ $output == *"each rank has its part of the optimizer's state"*gradients* ]]
+      run -0 "$bin/ddp-ckpt" verify shards
+      [ "$(arrays whole)" = "$(arrays shards)" ]
+      [ -n "$(arrays shards)" ]
+      same_arrays whole shards
+    done
+  done
+}
+
+@test "any strategy resumes any other, bitwise" {
+  run -0 ranks 2 "${gpt[@]}" --steps 12
+  whole=$(parameters)
+  for pair in "none parameters" "parameters none" "parameters parameters" "optimizer parameters" \
+    "parameters gradients" "gradients optimizer"; do
+    read -r first second <<< "$pair"
+    rm -rf ck
+    run -0 ranks 2 "${gpt[@]}" --steps 6 --checkpoint-dir ck --shard "$first"
+    run -0 ranks 2 "${gpt[@]}" --steps 12 --checkpoint-dir ck --shard "$second"
+    [[ $output == *"resumed from"* ]]
+    [ "$whole" = "$(parameters)" ]
+  done
+}
+
+@test "parameters of four ranks are resumed by three, and by one" {
+  run -0 ranks 4 "${gpt[@]}" --batch 6 --steps 6 --checkpoint-dir shards --shard parameters
+  for n in 3 1; do
+    rm -rf ck expected
+    cp -r shards ck
+    cp -r shards expected
+    run -0 ranks $n "${gpt[@]}" --global-batch 24 --steps 10 --checkpoint-dir expected
+    whole=$(parameters)
+    run -0 ranks $n "${gpt[@]}" --global-batch 24 --steps 10 --checkpoint-dir ck --shard parameters
+    [[ $output == *"resumed from"*"made by 4 ranks"* ]]
+    [ "$whole" = "$(parameters)" ]
+    same_arrays ck expected
+  done
+}
+
+@test "weights are initialized from a file, and some are frozen" {
+  run -0 ranks 1 "${gpt[@]}" --steps 3 --checkpoint-dir first
+  for mode in none parameters; do
+    run -0 ranks 3 "${gpt[@]}" --steps 4 --init-from first --freeze 'blocks.1.*' --freeze positions.weight \
+      --checkpoint-dir "$mode" --shard $mode
+    parameters > "$mode.parameters"
+  done
+  diff none.parameters parameters.parameters
+  same_arrays none parameters
+}
+
+@test "clipping and accumulation end with the same loss" {
+  for mode in none gradients parameters; do
+    run -0 ranks 2 "${gpt[@]}" --steps 6 --clip 0.5 --accumulate 2 --shard $mode
+    grep -o 'train loss [0-9.]*' <<< "$output" | tail -n 1 > "$mode"
+  done
+  diff none gradients
+  diff none parameters
+}
+
+@test "a rank that is killed with sharded parameters ends the others, which name it" {
+  ranks 3 "${gpt[@]}" --epochs 100000 --log-every 1 --shard parameters > log 2>&1 3>&- &
+  job=$!
+  wait_while_running "$job" grep -q 'step 5' log
+  kill -KILL "$(rank_pids "$job" | sed -n 2p)"
+  status=0
+  wait "$job" || status=$?
+  [ "$status" -ne 0 ]
+  grep -E 'rank 1 .*exited unexpectedly' log
+}
+
+@test "what does not go together with sharded parameters is refused with one sentence" {
+  refused 2 "--shard must be none, optimizer, gradients or parameters" --steps 1 --shard halves
+  refused 2 "mnist-cnn has no blocks that could be whole only while they compute" --steps 1 --model mnist-cnn --shard parameters
+  refused 2 "--shard parameters does not go together with an average of the weights" --steps 1 --shard parameters --ema 0.9
+  refused 2 "--shard gradients does not go together with loss scaling" --steps 1 --shard gradients --loss-scale 8
+  refused 2 "--keep-after-forward is for --shard parameters" --steps 1 --shard gradients --keep-after-forward
+  refused 2 "ShardedDataParallel does not go together with a communication hook" --steps 1 --shard gradients --comm-hook bf16
+}
