@@ -32,7 +32,8 @@ std::string program() {
   return std::string("ddp-train ") + ddp::kVersion;
 }
 
-void print_start(const CommandLine& c, ddp::comm::World& world, const torch::nn::Module& model,
+void print_start(const CommandLine& c, const ddp::train::TrainOptions& options,
+                 ddp::comm::World& world, const torch::nn::Module& model,
                  const ddp::data::DataPair& data, std::int64_t frozen) {
   const ddp::train::RunHeader header{program(),
                                      c.model.name,
@@ -43,7 +44,7 @@ void print_start(const CommandLine& c, ddp::comm::World& world, const torch::nn:
                                      world.size(),
                                      std::string(world.group().backend()),
                                      torch::get_num_threads()};
-  std::fputs(ddp::train::run_table(header, c.train).c_str(), stdout);
+  std::fputs(ddp::train::run_table(header, options).c_str(), stdout);
   if (frozen > 0) {
     fmt::print("  {:<14} {} of {} parameter tensors\n", "frozen", frozen,
                ddp::named_parameters(model).size());
@@ -106,7 +107,7 @@ int train(const CommandLine& c, ddp::comm::World& world) {
                                .report_settings = report_settings_of(c),
                                .initial_weights = initial_weights},
                               options);
-  if (world.is_leader()) print_start(c, world, *model, data, frozen);
+  if (world.is_leader()) print_start(c, options, world, *model, data, frozen);
   const auto result = trainer.fit();
   if (world.is_leader()) ddp::tools::print_result(result, c.train.dry_run);
   return result.exit_code();

@@ -152,6 +152,7 @@ Checkpointer::Checkpointer(comm::Group& group, TrainingState& state, CheckpointO
   p.retention->remember_across_restarts();
   require_usable(group, p.options, *p.directory);
   const auto hosts = group.all_gather_text(p.owner.host);
+  if (state.is_divided()) require_seen_by_all(group, p.options.directory, hosts);
   if (group.rank() == 0) {
     p.timer.emplace(timer_of(p.options, hosts));
     if (!p.options.after_save.empty()) {

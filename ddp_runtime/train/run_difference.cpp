@@ -79,6 +79,8 @@ nlohmann::json shared_settings(const TrainOptions& options) {
                    {"channels_last", options.channels_last},
                    {"graph", graph_mode_name(options.graph.mode)},
                    {"shard", shard_mode_name(options.shard)},
+                   {"units", options.units},
+                   {"reshard_after_forward", options.reshard_after_forward},
                    {"patience", options.patience},
                    {"best_metric", options.checkpoint.best_metric},
                    {"dry_run", options.dry_run},

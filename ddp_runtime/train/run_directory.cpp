@@ -5,11 +5,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <system_error>
 
+#include "base/errors.h"
+#include "ddp_runtime/comm/random_token.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/error.h"
 
@@ -46,6 +50,27 @@ std::string why_not_writable(const fs::path& directory) {
   close(fd);
   unlink(probe.c_str());
   return {};
+}
+
+void require_seen_by_all(comm::Group& group, const fs::path& directory,
+                         const std::vector<std::string>& hosts) {
+  std::error_code ignored;
+  std::string name;
+  if (group.rank() == 0) {
+    name = fmt::format(".seen-by-all-ranks-{}", comm::random_token());
+    std::ofstream(directory / name).put('\n');
+  }
+  name = group.broadcast_text(name, 0);
+  const bool sees = fs::exists(directory / name, ignored);
+  const auto all = group.all_gather_text(sees ? "" : "no");
+  if (group.rank() == 0) fs::remove(directory / name, ignored);
+  const auto blind = std::ranges::find(all, "no");
+  if (blind == all.end()) return;
+  const auto rank = blind - all.begin();
+  throw UsageError(fmt::format(
+      "rank {} on {} does not see {} of rank 0 on {}, but with --shard every rank writes its part "
+      "of a checkpoint; choose a --checkpoint-dir that all nodes share",
+      rank, hosts[static_cast<std::size_t>(rank)], directory.string(), hosts.front()));
 }
 
 }  // namespace ddp::train

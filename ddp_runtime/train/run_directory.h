@@ -4,7 +4,9 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
+#include "ddp_runtime/comm/group.h"
 #include "hdf5_ckpt/owner_tag.h"
 
 namespace ddp::train {
@@ -15,5 +17,10 @@ ckpt::OwnerTag this_owner();
 // Creates the directory if it does not exist and tries to write to it: a failure at the first save
 // would waste the work until then. Returns why it cannot be written; empty if it can.
 std::string why_not_writable(const std::filesystem::path& directory);
+
+// Collective. Throws UsageError on all ranks, naming one that does not see the directory to which
+// all ranks will write. `hosts` has one for each rank.
+void require_seen_by_all(comm::Group& group, const std::filesystem::path& directory,
+                         const std::vector<std::string>& hosts);
 
 }  // namespace ddp::train

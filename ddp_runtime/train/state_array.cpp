@@ -25,13 +25,15 @@ torch::Tensor as_rows(const torch::Tensor& part, const torch::Tensor& parameter)
 torch::Tensor no_rows(const torch::Tensor& parameter, torch::ScalarType type) {
   auto sizes = parameter.sizes().vec();
   if (sizes.empty()) sizes.push_back(0);
-  sizes[0] = 0;
+  if (parameter.numel() > 0) sizes[0] = 0;
   return torch::empty(sizes, parameter.options().requires_grad(false).dtype(type));
 }
 
 StateArray with_division(StateArray array, const torch::Tensor& parameter,
                          std::vector<std::size_t> elements, int rank) {
-  if (elements.size() == 1 || parameter.numel() == 0) return array;
+  const bool is_whole =
+      elements.size() == 1 && static_cast<std::int64_t>(elements.front()) == parameter.numel();
+  if (is_whole || parameter.numel() == 0) return array;
   Division division{parameter.sizes().vec(), std::move(elements)};
   const auto before =
       std::accumulate(division.elements.begin(), division.elements.begin() + rank, std::size_t{0});

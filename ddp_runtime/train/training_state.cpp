@@ -12,6 +12,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
+#include "ddp_runtime/parallel/sharded/sharded_data_parallel.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
 #include "ddp_runtime/train/array_views.h"
 #include "ddp_runtime/train/divided_parameters.h"
@@ -298,6 +299,11 @@ bool TrainingState::is_divided() const {
   return optimizer_state_->any_divided() || divided_->any();
 }
 
+bool TrainingState::divides_gradients(std::size_t replica) const {
+  return replica < replicas_.size() &&
+         dynamic_cast<const ShardedDataParallel*>(replicas_[replica]) != nullptr;
+}
+
 std::vector<StateArray> TrainingState::collect() {
   // Any rank's copy may be the one saved.
   for (auto* const replica : replicas_) replica->require_same_parameters();
@@ -319,7 +325,9 @@ std::vector<StateArray> TrainingState::collect() {
     }
   }
   for (std::size_t i = 0; i < loaded_orders_.size(); ++i) {
-    const auto order = i < replicas_.size() ? replicas_[i]->gradient_order() : loaded_orders_[i];
+    auto order = i < replicas_.size() ? replicas_[i]->gradient_order() : loaded_orders_[i];
+    // Shards have no buckets, but a later run without shards may have them.
+    if (order.empty() && divides_gradients(i)) order = loaded_orders_[i];
     if (!order.empty()) arrays.push_back({order_name(i), torch::tensor(order, torch::kInt64)});
   }
   return arrays;

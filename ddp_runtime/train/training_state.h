@@ -131,6 +131,7 @@ class TrainingState {
   void round_masters();
   std::vector<NamedTensor> model_tensors() const;
   std::vector<StateArray> divided_tensors() const;
+  bool divides_gradients(std::size_t replica) const;
   std::vector<NamedTensor> plain_tensors() const;
   void restore_generator(torch::Device device, torch::Tensor loaded, std::uint64_t seed);
 

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "base/errors.h"
@@ -174,12 +175,18 @@ void FlatShard::wait() {
   gather_.wait();
 }
 
-void FlatShard::release(WholeMemory& memory) {
+void FlatShard::release(WholeMemory& memory) noexcept {
   if (kept_ == Kept::whole || !whole_.defined()) return;
-  gather_.wait();
+  bool failed = false;
+  try {
+    gather_.wait();
+  } catch (const std::exception&) {
+    failed = true;
+  }
   storage_.unsafeGetStorageImpl()->set_data_ptr_noswap(
       marked(nullptr, storage_.data_ptr().get_context(), mine_.device()));
-  memory.give_back(std::exchange(whole_, torch::Tensor()));
+  auto whole = std::exchange(whole_, torch::Tensor());
+  if (!failed) memory.give_back(std::move(whole));
 }
 
 void FlatShard::publish(const std::string& label) {

@@ -67,7 +67,8 @@ class FlatShard {
   // Collective, unless is_whole().
   void start_gather(WholeMemory& memory, const std::string& label);
   void wait();
-  void release(WholeMemory& memory);
+  // Never throws: if the gather has failed, so does every later collective.
+  void release(WholeMemory& memory) noexcept;
   // Of the last gather.
   const comm::Work& gather() const noexcept { return gather_; }
 

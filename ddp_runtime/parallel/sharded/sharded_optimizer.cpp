@@ -177,13 +177,14 @@ void ShardedOptimizer::clip_gradients(double max_norm) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> gradients;
   double squares = 0;
-  for (const auto& array : arrays_) {
-    if (array.part == nullptr) continue;
-    const auto gradient = shards_->gradient_of(array.place.flat, *array.part);
-    if (!gradient.defined()) continue;
-    gradients.push_back(gradient);
-    const double norm = gradient.norm(2, torch::kFloat64).item<double>();
-    squares += norm * norm;
+  for (std::size_t flat = 0; flat < shards_->flats().size(); ++flat) {
+    for (const auto& part : shards_->flats()[flat]->parts()) {
+      const auto gradient = shards_->gradient_of(flat, part);
+      if (!gradient.defined()) continue;
+      gradients.push_back(gradient);
+      const double norm = gradient.norm(2, torch::kFloat64).item<double>();
+      squares += norm * norm;
+    }
   }
   const double norm = std::sqrt(group().all_reduce_value(squares, comm::ReduceOp::sum));
   // As in clip_grad_norm_.

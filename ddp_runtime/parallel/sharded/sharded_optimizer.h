@@ -64,8 +64,8 @@ class ShardedOptimizer final : public torch::optim::Optimizer {
   comm::Group& group() const noexcept { return shards_->group(); }
   // Whether this is an optimizer of these parameters.
   bool is_of(const ParameterShards& shards) const noexcept { return shards_ == &shards; }
-  // Reduces the gradients in proportion, so that their 2-norm over all ranks and parameters of the
-  // optimizer is at most this; if the norm is not finite, they become NaN. Collective, before
+  // Reduces the gradients in proportion, so that their 2-norm over all ranks and parameters that
+  // are divided is at most this; if the norm is not finite, they become NaN. Collective, before
   // step(). Replaces torch::nn::utils::clip_grad_norm_(), which knows the gradients of one rank.
   void clip_gradients(double max_norm);
 

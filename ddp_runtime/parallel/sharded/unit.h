@@ -75,7 +75,7 @@ class UnitCall {
     UnitCalls* const calls = unit_calls_of(module_);
     const auto number = calls == nullptr ? std::nullopt : calls->find_unit(module_);
     if (!number) return module_.forward(std::forward<Arguments>(arguments)...);
-    const Entered entered(*calls, *number);
+    const EnteredUnit entered(*calls, *number);
     auto result = module_.forward(std::forward<Arguments>(arguments)...);
     std::vector<torch::Tensor> outputs;
     append_tensors(result, outputs);
@@ -84,18 +84,6 @@ class UnitCall {
   }
 
  private:
-  class Entered {
-   public:
-    Entered(UnitCalls& calls, std::size_t unit) : calls_(calls), unit_(unit) { calls.enter(unit); }
-    Entered(const Entered&) = delete;
-    Entered& operator=(const Entered&) = delete;
-    ~Entered() { calls_.leave(unit_); }
-
-   private:
-    UnitCalls& calls_;
-    std::size_t unit_;
-  };
-
   Module& module_;
 };
 

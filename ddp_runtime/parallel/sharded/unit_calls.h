@@ -35,6 +35,20 @@ class UnitCalls {
 // Those of the model to which the module belongs; null if its parameters are not divided.
 UnitCalls* unit_calls_of(const torch::nn::Module& module);
 
+// During a call of a unit.
+class EnteredUnit {
+ public:
+  EnteredUnit(UnitCalls& calls, std::size_t unit);
+  EnteredUnit(const EnteredUnit&) = delete;
+  EnteredUnit& operator=(const EnteredUnit&) = delete;
+  ~EnteredUnit();
+
+ private:
+  UnitCalls& calls_;
+  std::size_t unit_;
+  bool keeps_casts_;
+};
+
 // Forward passes of a model between two steps, as in an evaluation. Does nothing for a model whose
 // parameters are not divided. Collective: all ranks make the same number of passes. One that has no
 // batch left makes begin() and end() without a forward pass in between.
