@@ -383,8 +383,9 @@ double GradientStep::begin_backward(const torch::Tensor& loss) {
   ++done_;
   auto& replica = *replica_;
   if (replica.options_.check_loss) replica.losses_->add(loss);
-  replica.gradients_->end_forward();
+  replica.gradients_->end_forward(true);
   if (complete()) replica.ask(*this);
+  if (replica.gradients_->sends_in_each_pass()) replica.reducing_ = replica.group_.size() > 1;
   replica.gradients_->begin_backward(loss, complete());
   replica.times_.backward.begin = profile::Clock::now();
   return 1.0 / (static_cast<double>(ranks_) * micro_batches_);
@@ -455,7 +456,7 @@ void GradientStep::without_data() {
   auto& replica = *replica_;
   while (!complete()) {
     ++done_;
-    replica.gradients_->end_forward();
+    replica.gradients_->end_forward(false);
     if (complete()) replica.ask(*this);
     replica.gradients_->pass_without_data(complete());
   }

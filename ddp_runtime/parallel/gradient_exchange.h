@@ -29,9 +29,10 @@ class GradientExchange {
   virtual void begin_step() = 0;
   // Throws UsageError for an optimizer that cannot update what this exchange averages.
   virtual void require_optimizer(const torch::optim::Optimizer& optimizer) const = 0;
-  // After each forward of a step. Then all ranks have gathered the same units in this step; these
-  // are a hash of them, 0 without units, and their names, one per line.
-  virtual void end_forward() = 0;
+  // After each forward of a step, or instead of one on a rank that has no data. Then all ranks have
+  // gathered the same units in this step; these are a hash of them, 0 without units, and their
+  // names, one per line.
+  virtual void end_forward(bool has_data) = 0;
   virtual std::uint64_t gathers() const = 0;
   virtual std::string gathered() const = 0;
   // Around each backward of a step, that of `loss`. After the last one, finish() returns when all
@@ -39,6 +40,8 @@ class GradientExchange {
   // that is allowed; with a single rank it may only warn.
   virtual void begin_backward(const torch::Tensor& loss, bool last) = 0;
   virtual void end_backward(bool last) = 0;
+  // Whether backward of each micro-batch is collective, or only that of the last one.
+  virtual bool sends_in_each_pass() const = 0;
   // Replaces a backward on a rank that has no data: contributes zeros.
   virtual void pass_without_data(bool last) = 0;
   virtual void finish() = 0;

@@ -157,8 +157,6 @@ void FlatShard::start_gather(WholeMemory& memory, const std::string& label) {
   whole_ = memory.take(bytes, options.device());
   const auto flat = torch::from_blob(
       whole_.data_ptr(), {flat_.elements}, [kept = whole_](void*) {}, options);
-  storage_.unsafeGetStorageImpl()->set_data_ptr_noswap(
-      marked(whole_.data_ptr(), storage_.data_ptr().get_context(), options.device()));
   const auto keep =
       std::make_shared<const std::pair<torch::Tensor, std::shared_ptr<std::byte>>>(whole_, memory_);
   if (mine_.is_cpu()) {
@@ -173,9 +171,22 @@ void FlatShard::start_gather(WholeMemory& memory, const std::string& label) {
 
 void FlatShard::wait() {
   gather_.wait();
+  if (whole_.defined()) point_storage_at(whole_.data_ptr());
+}
+
+void FlatShard::point_storage_at(void* memory) {
+  storage_.unsafeGetStorageImpl()->set_data_ptr_noswap(
+      marked(memory, storage_.data_ptr().get_context(), mine_.device()));
+}
+
+void FlatShard::pretend() {
+  if (storage_.data_ptr().get() != nullptr) return;
+  pretended_ = torch::zeros({flat_.elements}, mine_.options());
+  point_storage_at(pretended_.data_ptr());
 }
 
 void FlatShard::release(WholeMemory& memory) noexcept {
+  if (std::exchange(pretended_, torch::Tensor()).defined()) point_storage_at(nullptr);
   if (kept_ == Kept::whole || !whole_.defined()) return;
   bool failed = false;
   try {
@@ -183,8 +194,7 @@ void FlatShard::release(WholeMemory& memory) noexcept {
   } catch (const std::exception&) {
     failed = true;
   }
-  storage_.unsafeGetStorageImpl()->set_data_ptr_noswap(
-      marked(nullptr, storage_.data_ptr().get_context(), mine_.device()));
+  point_storage_at(nullptr);
   auto whole = std::exchange(whole_, torch::Tensor());
   if (!failed) memory.give_back(std::move(whole));
 }
@@ -201,8 +211,12 @@ void FlatShard::keep_changes() {
   mine_.copy_(mine_in(flat));
 }
 
+bool FlatShard::has_storage_of(const torch::Tensor& tensor) const {
+  return tensor.storage().unsafeGetStorageImpl() == storage_.unsafeGetStorageImpl();
+}
+
 bool FlatShard::owns(std::size_t array) const {
-  return arrays_[array].storage().unsafeGetStorageImpl() == storage_.unsafeGetStorageImpl();
+  return has_storage_of(arrays_[array]);
 }
 
 }  // namespace ddp

@@ -5,8 +5,8 @@
 // Note [Parameters without memory]
 // The parameters remain the module's tensors. They share one storage, whose memory comes and goes:
 // autograd's saved tensors, views and the optimizer's references refer to the storage, so they find
-// the values again when it has memory again. A parameter without memory keeps its shape; reading it
-// is an error of libtorch ("data is not allocated").
+// the values again when it has memory again. A parameter without memory keeps its shape; what
+// reads it gets an error of libtorch ("data is not allocated"), or a null pointer: see ReadCheck.
 #pragma once
 
 #include <torch/torch.h>
@@ -61,14 +61,16 @@ class FlatShard {
   std::vector<std::size_t> sizes_by_rank(std::size_t array) const;
 
   bool is_divided() const noexcept { return kept_ == Kept::part; }
-  // These three do nothing for parameters that are always whole. Whether the memory has the values,
-  // or will have them after wait().
+  // These do nothing for parameters that are always whole. Whether they have their values, or will
+  // have them after wait(), until which they have no memory.
   bool is_whole() const noexcept { return kept_ == Kept::whole || whole_.defined(); }
   // Collective, unless is_whole().
   void start_gather(WholeMemory& memory, const std::string& label);
   void wait();
   // Never throws: if the gather has failed, so does every later collective.
   void release(WholeMemory& memory) noexcept;
+  // Until release(), parameters without memory have zeros.
+  void pretend();
   // Of the last gather.
   const comm::Work& gather() const noexcept { return gather_; }
 
@@ -76,11 +78,13 @@ class FlatShard {
   void publish(const std::string& label);
   // Takes this rank's part from the parameters, which are whole and may have been changed.
   void keep_changes();
+  bool has_storage_of(const torch::Tensor& tensor) const;
   // Whether the parameters still are in this memory.
   bool owns(std::size_t array) const;
 
  private:
   void move_to_memory(UnitCalls* calls);
+  void point_storage_at(void* memory);
   void make_parts();
   torch::Tensor mine_in(const torch::Tensor& flat) const;
 
@@ -97,6 +101,7 @@ class FlatShard {
   torch::Tensor values_;               // always whole: all of it
   c10::Storage storage_;               // of the parameters
   torch::Tensor whole_;                // the memory that they have now
+  torch::Tensor pretended_;            // see pretend()
   comm::Work gather_;
   std::vector<Part> parts_;
 };

@@ -25,6 +25,10 @@ GradientShards::GradientShards(comm::Group& group, std::vector<const FlatShard*>
 void GradientShards::begin_step() {
   std::fill(has_sum_.begin(), has_sum_.end(), false);
   spans_.clear();
+  for (auto& buffer : buffers_) {
+    if (!std::exchange(buffer.flat, std::nullopt)) continue;
+    std::exchange(buffer.work, comm::Work()).wait();
+  }
 }
 
 torch::Tensor GradientShards::tensor_in(const Buffer& buffer, std::size_t flat) const {

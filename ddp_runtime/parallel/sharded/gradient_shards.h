@@ -30,7 +30,7 @@ class GradientShards {
   // Collective. The flats have parameters that require gradients, and must outlive this object.
   GradientShards(comm::Group& group, std::vector<const FlatShard*> flats);
 
-  // Forgets the gradients of the previous step.
+  // Forgets the gradients of the previous step, and those that an error has left on their way.
   void begin_step();
   // Collective, in the same order on all ranks. `gradients` are those of the flat's arrays;
   // undefined ones count as zeros.

@@ -22,6 +22,7 @@ class OptimizerShards final : public ParameterShards {
   const std::vector<std::unique_ptr<FlatShard>>& flats() const noexcept override { return flats_; }
   torch::Tensor gradient_of(std::size_t flat, const FlatShard::Part& part) const override;
   bool has_gradient(PlaceInFlat place) const override;
+  void begin_update() override {}
   void publish() override;
 
  private:

@@ -34,7 +34,8 @@ class ParameterShards {
   virtual torch::Tensor gradient_of(std::size_t flat, const FlatShard::Part& part) const = 0;
   // Whether there is a gradient of the parameter, the same on all ranks.
   virtual bool has_gradient(PlaceInFlat place) const = 0;
-  // Collective, after this rank has updated its parts.
+  // Around this rank's update of its parts. Both are collective.
+  virtual void begin_update() = 0;
   virtual void publish() = 0;
 };
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/parallel/each_module.h"
+#include "ddp_runtime/optim/plain_memory.h"
 #include "ddp_runtime/parallel/flat_memory.h"
 #include "ddp_runtime/parallel/missing_gradients.h"
 #include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
@@ -55,6 +55,25 @@ void require_possible_on_device(const ShardOptions& options,
   throw UsageError(
       "on GPUs, Shard::parameters does not go together with allow_unused yet; use Shard::gradients "
       "or leave out one of them");
+}
+
+// Each would get memory of its own.
+void require_separate(const std::vector<NamedTensor>& parameters) {
+  optim::MemoryRanges memory;
+  for (const auto& [name, tensor] : parameters) {
+    memory.add_written(tensor);
+    if (tensor.device() == parameters.front().tensor.device()) continue;
+    throw UsageError(fmt::format(
+        "parameter '{}' is on {}, but '{}' is on {}; a model that is trained data-parallel must be "
+        "on one device in each process",
+        name, tensor.device().str(), parameters.front().name,
+        parameters.front().tensor.device().str()));
+  }
+  if (memory.overlap()) {
+    throw UsageError(
+        "parameters share memory, which ShardedDataParallel would divide; use one tensor in all "
+        "places");
+  }
 }
 
 void require_divisible(const torch::nn::Module& module,
@@ -122,7 +141,12 @@ ShardExchange::ShardExchange(comm::Group& group, const torch::nn::Module& module
     : group_(group), gathers_(group.channel("gathered parameters")), options_(options) {
   require_possible(options_);
   require_divisible(module, parameters);
+  require_separate(parameters);
   require_possible_on_device(options_, parameters);
+  if (!parameters.empty() && !parameters.front().tensor.is_cpu()) {
+    device_ = parameters.front().tensor.device();
+    stream_ = torch_compat::current_stream(*device_);
+  }
   make_units(module, parameters);
   plan_sums();
   UnitOrder::Units registered;
@@ -177,7 +201,7 @@ void ShardExchange::add_flats(ShardedUnit& unit, const std::vector<NamedTensor>&
     first_trained_of_.push_back(trained_.size());
     unit.flats.push_back(flats_.size() - 1);
     if (unit.name.empty()) unit.name = label_of(parameters, of_kind);
-    if (!kind.second) unit.has_frozen = true;
+    if (!kind.second) unit.has_frozen_flat = true;
     if (!kind.second) continue;
     for (const std::size_t i : of_kind) train(flats_.size() - 1, parameters[i], number);
   }
@@ -241,7 +265,7 @@ void ShardExchange::start_gather(std::size_t unit) {
   if (is_whole(unit)) return;
   constexpr std::uint64_t kPrime = 1099511628211U;  // FNV-1a
   gathers_hash_ = (gathers_hash_ ^ (unit + 1)) * kPrime;
-  gathered_.push_back(unit);
+  if (in_step_) gathered_.push_back(unit);
   for (const std::size_t flat : units_[unit].flats) {
     flats_[flat]->start_gather(memory_, fmt::format("parameters of {}", units_[unit].name));
   }
@@ -252,7 +276,7 @@ void ShardExchange::wait_for(std::size_t unit) {
 }
 
 void ShardExchange::release(std::size_t unit) {
-  if (whole_by_request_ || units_[unit].entered > 0) return;
+  if (whole_by_request_ > 0 || units_[unit].entered > 0) return;
   for (const std::size_t flat : units_[unit].flats) flats_[flat]->release(memory_);
 }
 
@@ -285,18 +309,63 @@ std::optional<std::size_t> ShardExchange::find_unit(const torch::nn::Module& mod
 
 void ShardExchange::enter(std::size_t unit) {
   const std::lock_guard lock(mutex_);
+  require_no_misuse();
   if (in_backward_) {  // activation checkpointing calls the unit again
     gather_each(order_.back_to(unit), unit);
   } else {
     // A pass that nobody has announced begins with the root.
     if (unit == kRoot && !in_step_ && !in_passes_) order_.begin_forward();
-    if (unit != kRoot) gather_each(order_.call(unit), unit);
+    if (unit != kRoot) gather_each(call(unit), unit);
+    went_forward_ = true;
   }
   start_gather(unit);
   const auto ahead = in_backward_ ? order_.previous() : order_.next();
   if (ahead && unit != kRoot) start_gather(*ahead);
   wait_for(unit);
   ++units_[unit].entered;
+}
+
+// See Note [Reads outside of units]. Not under the lock, which the reader may hold.
+void ShardExchange::note_read(const torch::Tensor& parameter, const char* reader) {
+  for (const auto& unit : units_) {
+    for (const std::size_t flat : unit.flats) {
+      if (!flats_[flat]->has_storage_of(parameter)) continue;
+      flats_[flat]->pretend();
+      if (!misuse_.empty()) continue;
+      misuse_ =
+          &unit == &units_[kRoot]
+              ? fmt::format(
+                    "{} has read a parameter of the model outside of a step, when it has no "
+                    "values; use ForwardPasses or WholeParameters",
+                    reader)
+              : fmt::format(
+                    "{} has read a parameter of unit '{}' outside of its call, when it has no "
+                    "values; call the module as ddp::unit(module)(arguments)",
+                    reader, unit.name);
+    }
+  }
+}
+
+void ShardExchange::require_no_misuse() {
+  if (misuse_.empty()) return;
+  for (const auto& flat : flats_) flat->release(memory_);
+  throw UsageError(std::exchange(misuse_, std::string()));
+}
+
+void ShardExchange::watch_reads() {
+  if (!has_learned_ && options_.shard == Shard::parameters && group_.size() > 1) reads_.emplace();
+}
+
+// Outside of steps, the ranks do not compare what they have gathered.
+UnitOrder::Units ShardExchange::call(std::size_t unit) {
+  if (in_passes_ && group_.size() > 1 && !order_.is_ahead(unit)) {
+    throw UsageError(fmt::format(
+        "the unit '{}' is called out of turn in a pass of ForwardPasses: call begin() before each "
+        "forward, and register units in the order of their calls, or make a training step first, "
+        "which learns their order",
+        units_[unit].name));
+  }
+  return order_.call(unit);
 }
 
 void ShardExchange::leave(std::size_t unit) noexcept {
@@ -332,7 +401,12 @@ void ShardExchange::before_backward(std::size_t unit) {
 }
 
 void ShardExchange::begin_passes() {
+  if (in_step_) {
+    throw UsageError(
+        "ForwardPasses are for passes between two steps, but a step has begun; finish it first");
+  }
   in_passes_ = true;
+  watch_reads();
   start_gather(kRoot);
   wait_for(kRoot);
 }
@@ -342,17 +416,19 @@ void ShardExchange::begin_pass() {
 }
 
 void ShardExchange::end_pass() {
+  require_no_misuse();
   gather_each(order_.skip_rest(), std::nullopt);
 }
 
 void ShardExchange::end_passes() noexcept {
   in_passes_ = false;
+  reads_.reset();
   // Units that were gathered ahead, too, if an exception ends the passes.
   for (std::size_t unit = 0; unit < units_.size(); ++unit) release(unit);
 }
 
 void ShardExchange::gather_all() {
-  whole_by_request_ = true;
+  ++whole_by_request_;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) start_gather(unit);
   for (std::size_t unit = 0; unit < units_.size(); ++unit) wait_for(unit);
 }
@@ -362,13 +438,43 @@ void ShardExchange::keep_changes() {
 }
 
 void ShardExchange::release_all() noexcept {
-  whole_by_request_ = false;
+  --whole_by_request_;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) release(unit);
 }
 
 // --- A step
 
+// A whole copy would not have the values of the next update.
+void ShardExchange::require_not_requested(const char* what) const {
+  if (whole_by_request_ == 0 || options_.shard != Shard::parameters) return;
+  throw UsageError(fmt::format(
+      "{} while WholeParameters of the replica exist: their values would be those from before the "
+      "update; destroy them first",
+      what));
+}
+
+// See Note [Gradients on a device] in reducer.h.
+void ShardExchange::require_stream() const {
+  if (!device_ || torch_compat::current_stream(*device_) == stream_) return;
+  throw UsageError(fmt::format(
+      "a step runs on another stream of {} than the one on which ShardedDataParallel was "
+      "constructed; make the same stream current for both",
+      device_->str()));
+}
+
+// Parameters may be frozen between two steps.
+void ShardExchange::find_frozen() {
+  for (auto& unit : units_) unit.has_frozen = unit.has_frozen_flat;
+  for (const auto& trained : trained_) {
+    if (!trained.parameter.tensor.requires_grad()) units_[trained.unit].has_frozen = true;
+  }
+}
+
 void ShardExchange::begin_step() {
+  require_not_requested("begin_step() was called");
+  require_stream();
+  find_frozen();
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) release(unit);
   for (auto& trained : trained_) trained.parameter.tensor.mutable_grad().reset();
   std::fill(used_.begin(), used_.end(), std::uint8_t{0});
   spans_.clear();
@@ -382,12 +488,15 @@ void ShardExchange::begin_step() {
   in_step_ = true;
   in_backward_ = false;
   has_data_ = true;
+  went_forward_ = false;
+  watch_reads();
   order_.begin_forward();
   start_gather(kRoot);
   wait_for(kRoot);
 }
 
 void ShardExchange::begin_backward(const torch::Tensor& loss, bool /*last*/) {
+  require_stream();
   const std::lock_guard lock(mutex_);
   begin_backward_pass();
   if (!options_.data_parallel.allow_unused) return;
@@ -397,8 +506,12 @@ void ShardExchange::begin_backward(const torch::Tensor& loss, bool /*last*/) {
   }
 }
 
-void ShardExchange::end_forward() {
+void ShardExchange::end_forward(bool has_data) {
   const std::lock_guard lock(mutex_);
+  require_no_misuse();
+  // There is no other forward before the second backward of one.
+  has_data_ = has_data;
+  if (has_data && !went_forward_) return;
   gather_each(order_.skip_rest(), std::nullopt);
 }
 
@@ -464,8 +577,9 @@ std::vector<std::string> ShardExchange::missing_names() const {
 }
 
 void ShardExchange::end_backward(bool last) {
+  require_no_misuse();
   const auto missing = missing_names();
-  if (!missing.empty() && !options_.data_parallel.allow_unused) {
+  if (!missing.empty() && !options_.data_parallel.allow_unused && group_.size() > 1) {
     throw RuntimeError(describe_missing(missing, trained_.size(), false));
   }
   end_backward_pass(last);
@@ -474,18 +588,21 @@ void ShardExchange::end_backward(bool last) {
 void ShardExchange::end_backward_pass(bool last) {
   const std::lock_guard lock(mutex_);
   for (const std::size_t index : ready_->missing()) mark_ready(index);
-  gather_each(order_.skip_rest_of_backward(), std::nullopt);
+  for (const std::size_t unit : order_.skip_rest_of_backward()) {
+    start_gather(unit);
+    release(unit);
+  }
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     if (unit != kRoot || last) release(unit);
   }
   in_backward_ = false;
   in_step_ = !last;
-  if (has_data_) calls_ = order_.calls();
+  if (has_data_ && went_forward_) calls_ = order_.calls();
+  went_forward_ = false;
   order_.begin_forward();
 }
 
 void ShardExchange::pass_without_data(bool last) {
-  has_data_ = false;
   begin_backward_pass();
   // In the order of a backward through all units, which GPUs must follow on all ranks.
   for (const std::size_t unit : order_.backward()) {
@@ -498,6 +615,7 @@ void ShardExchange::pass_without_data(bool last) {
 }
 
 void ShardExchange::finish() {
+  reads_.reset();
   sums_->finish();
   for (auto& span : sums_->take_spans()) spans_.push_back(std::move(span));
   if (options_.data_parallel.allow_unused) {
@@ -505,7 +623,7 @@ void ShardExchange::finish() {
         .all_reduce(comm::buffer_of(std::span(used_)), comm::ReduceOp::max,
                     "map of used parameters")
         .wait();
-  } else {
+  } else if (group_.size() > 1) {
     std::fill(used_.begin(), used_.end(), std::uint8_t{1});
   }
   learn_order();
@@ -514,7 +632,7 @@ void ShardExchange::finish() {
 // All ranks adopt the order of one rank, the first that has data.
 void ShardExchange::learn_order() {
   if (has_learned_ || options_.shard != Shard::parameters) return;
-  const int mine = has_data_ ? group_.rank() : group_.size();
+  const int mine = calls_.empty() ? group_.size() : group_.rank();
   const int leader = -group_.all_reduce_value<std::int32_t>(-mine, comm::ReduceOp::max);
   if (leader == group_.size()) return;
   has_learned_ = true;
@@ -554,6 +672,11 @@ bool ShardExchange::has_gradient(PlaceInFlat place) const {
   if (std::ranges::find(reduced_, place.flat) == reduced_.end()) return false;
   return used_[first_trained_of_[place.flat] + place.array] != 0 &&
          sums_->sum_of(sum_of_[place.flat]).defined();
+}
+
+void ShardExchange::begin_update() {
+  require_not_requested("an optimizer makes a step");
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) release(unit);
 }
 
 void ShardExchange::publish() {

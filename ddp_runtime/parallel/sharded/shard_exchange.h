@@ -7,7 +7,8 @@
 // whole, and the one before it is gathered ahead. When all of its parameters have their gradients,
 // no node of this backward reads them any more: a node that reads a parameter either computes a
 // gradient of a parameter of the unit, or leads to one that does. That holds unless parameters are
-// frozen, so units with frozen ones stay whole until backward is over.
+// frozen, so units with frozen ones stay whole until backward is over. It does not hold for a
+// parameter that is used both with and without detach(), which a unit must not do.
 #pragma once
 
 #include <torch/torch.h>
@@ -26,6 +27,7 @@
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/parallel/sharded/gradient_shards.h"
 #include "ddp_runtime/parallel/sharded/parameter_shards.h"
+#include "ddp_runtime/parallel/sharded/read_check.h"
 #include "ddp_runtime/parallel/sharded/shard_options.h"
 #include "ddp_runtime/parallel/sharded/unit_calls.h"
 #include "ddp_runtime/parallel/sharded/unit_order.h"
@@ -46,11 +48,12 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   void begin_step() override;
   void begin_backward(const torch::Tensor& loss, bool last) override;
   void end_backward(bool last) override;
-  void end_forward() override;
+  void end_forward(bool has_data) override;
   std::uint64_t gathers() const override { return gathers_hash_; }
   std::string gathered() const override;
   void pass_without_data(bool last) override;
   void finish() override;
+  bool sends_in_each_pass() const override { return true; }
   bool begin_buckets() override { return false; }
   std::vector<torch::Tensor> next_bucket() override { return {}; }
   void begin_capture(const torch::Tensor& loss, const CutGraph& cut) override;
@@ -72,6 +75,7 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   void enter(std::size_t unit) override;
   void expect_backward(std::size_t unit, const std::vector<torch::Tensor>& outputs) override;
   void leave(std::size_t unit) noexcept override;
+  void note_read(const torch::Tensor& parameter, const char* reader) override;
   void begin_passes() override;
   void begin_pass() override;
   void end_pass() override;
@@ -81,6 +85,7 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   const std::vector<std::unique_ptr<FlatShard>>& flats() const noexcept override { return flats_; }
   torch::Tensor gradient_of(std::size_t flat, const FlatShard::Part& part) const override;
   bool has_gradient(PlaceInFlat place) const override;
+  void begin_update() override;
   void publish() override;
 
   // Collective. Makes all parameters whole until release_all().
@@ -94,7 +99,8 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
     std::string name;
     const torch::nn::Module* module = nullptr;
     std::vector<std::size_t> flats;
-    bool has_frozen = false;
+    bool has_frozen_flat = false;
+    bool has_frozen = false;  // in this step
     int entered = 0;
   };
   struct Trained {  // a parameter that requires a gradient
@@ -115,7 +121,13 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   void start_gather(std::size_t unit);
   void wait_for(std::size_t unit);
   void release(std::size_t unit);
+  UnitOrder::Units call(std::size_t unit);
   void gather_each(const UnitOrder::Units& units, std::optional<std::size_t> wanted);
+  void require_stream() const;
+  void require_no_misuse();
+  void watch_reads();
+  void require_not_requested(const char* what) const;
+  void find_frozen();
   bool keeps_after_forward(std::size_t unit) const;
   bool has_all_gradients(std::size_t unit) const;
   void before_backward(std::size_t unit);
@@ -149,12 +161,17 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   std::vector<std::size_t> missing_in_unit_;  // gradients, in this backward
   std::optional<GradientShards> sums_;
 
-  std::mutex mutex_;  // hooks may run on a device's backward thread
+  std::optional<torch::Device> device_;  // nullopt: the CPU
+  void* stream_ = nullptr;               // of the device, in every step
+  std::mutex mutex_;                     // hooks may run on a device's backward thread
   bool in_step_ = false;
   bool in_backward_ = false;
   bool has_data_ = true;
-  bool in_passes_ = false;  // outside of steps
-  bool whole_by_request_ = false;
+  bool went_forward_ = false;       // since the last backward
+  bool in_passes_ = false;          // outside of steps
+  int whole_by_request_ = 0;        // how many times
+  std::optional<ReadCheck> reads_;  // in the first step
+  std::string misuse_;              // what it has found
   std::uint64_t gathers_hash_ = 0;
   std::vector<std::size_t> gathered_;  // units, in this step
   std::vector<std::uint8_t> used_;     // in this step, by this rank; after finish(), by any rank

@@ -14,7 +14,9 @@
 //
 // Each rank keeps about 1/n of the parameters, of the gradients and of the optimizer's state. The
 // parameters of a unit, such as a transformer's block, are whole only while it computes: in forward
-// and again in backward. For this the model calls its units through ddp::unit() (see unit.h):
+// and again in backward. Units with frozen parameters stay whole until backward is over, and
+// autocast keeps casts of all units from forward to backward, unless activations are recomputed
+// (see activation_checkpoint.h). The model calls its units through ddp::unit() (see unit.h):
 //
 //   for (const auto& block : blocks_) x = ddp::unit(*block)(x);
 //
@@ -64,8 +66,8 @@ class WholeParameters {
   WholeParameters& operator=(const WholeParameters&) = delete;
   ~WholeParameters();
 
-  // Changes that were made to the parameters, the same on all ranks, remain. Without this call they
-  // are lost.
+  // Changes that were made to the parameters, the same on all ranks, remain. Without this call,
+  // changes to divided parameters are lost.
   void keep_changes();
 
  private:

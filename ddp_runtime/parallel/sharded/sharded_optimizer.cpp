@@ -160,6 +160,7 @@ torch::Tensor ShardedOptimizer::step(LossClosure closure) {
   require_usable();
   if (steps_++ % kStepsBetweenComparisons == 0) require_same_update();
   take_options();
+  shards_->begin_update();
   {
     const LentGradients lent(*this);
     optimizer_->step();

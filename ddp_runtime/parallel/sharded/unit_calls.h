@@ -25,6 +25,10 @@ class UnitCalls {
   virtual void expect_backward(std::size_t unit, const std::vector<torch::Tensor>& outputs) = 0;
   virtual void leave(std::size_t unit) noexcept = 0;
 
+  // An operator is about to read a parameter that has no memory. Gives it some, and has the next
+  // collective call of this interface throw.
+  virtual void note_read(const torch::Tensor& parameter, const char* reader) = 0;
+
   // See ForwardPasses.
   virtual void begin_passes() = 0;
   virtual void begin_pass() = 0;

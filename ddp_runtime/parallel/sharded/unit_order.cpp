@@ -47,6 +47,11 @@ UnitOrder::Units UnitOrder::call(std::size_t unit) {
   return between(expected_, first, next_);
 }
 
+bool UnitOrder::is_ahead(std::size_t unit) const {
+  const auto from = expected_.begin() + static_cast<std::ptrdiff_t>(next_);
+  return std::find(from, expected_.end(), unit) != expected_.end();
+}
+
 std::optional<std::size_t> UnitOrder::next() const {
   if (next_ == expected_.size()) return std::nullopt;
   return expected_[next_];

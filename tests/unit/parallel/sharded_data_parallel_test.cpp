@@ -412,6 +412,138 @@ TEST(ShardedMisuse, OptimizersThatDoNotKnowTheShards) {
               HasSubstr("parameter 1 of the optimizer, of shape [2, 2], is not one of the"));
 }
 
+TEST(ShardedMisuse, UnitsThatAreNotCalledAsUnitsAreNamed) {
+  EXPECT_THAT(error_with(kInUnits,
+                         [](Tower& net, ShardedDataParallel& replica, comm::Group&) {
+                           auto step = replica.begin_step();
+                           auto x = net->tokens(numbers_of(1));
+                           x = unit(net->blocks->ptr<BlockImpl>(0))(x);
+                           x = net->blocks->ptr<BlockImpl>(1)->forward(x);
+                           step.backward(loss_of_tower(torch::linear(x, net->tokens->weight), 1));
+                         }),
+              HasSubstr("has read a parameter of unit 'blocks.1' outside of its call, when it has "
+                        "no values; call the module as ddp::unit(module)(arguments)"));
+  EXPECT_THAT(error_with(kInUnits,
+                         [](Tower& net, ShardedDataParallel&, comm::Group&) {
+                           const torch::NoGradGuard no_grad;
+                           ForwardPasses passes(*net);
+                           passes.begin();
+                           net->spare(net->tokens(numbers_of(1)));
+                           passes.end();
+                         }),
+              HasSubstr("has read a parameter of unit 'spare' outside of its call"));
+}
+
+TEST(ShardedMisuse, ValuesFromBeforeAnUpdateAreNotUsed) {
+  const auto text = HasSubstr("while WholeParameters of the replica exist");
+  EXPECT_THAT(error_with(kInUnits,
+                         [](Tower&, ShardedDataParallel& replica, comm::Group&) {
+                           const WholeParameters whole(replica);
+                           replica.begin_step();
+                         }),
+              text);
+  EXPECT_THAT(error_with(kInUnits,
+                         [](Tower& net, ShardedDataParallel& replica, comm::Group&) {
+                           ShardedOptimizer optimizer(
+                               std::make_unique<torch::optim::SGD>(net->parameters(), 0.1),
+                               replica);
+                           auto step = replica.begin_step();
+                           step.backward(loss_of_tower(net->forward(numbers_of(1)), 1));
+                           const WholeParameters whole(replica);
+                           step.apply(optimizer);
+                         }),
+              text);
+  EXPECT_THAT(error_with(kInUnits,
+                         [](Tower& net, ShardedDataParallel& replica, comm::Group&) {
+                           [[maybe_unused]] const auto step = replica.begin_step();
+                           const ForwardPasses passes(*net);
+                         }),
+              HasSubstr("ForwardPasses are for passes between two steps"));
+}
+
+// A pass between backward and the update gathers units ahead, with the old values.
+TEST(ShardedParameters, AreGatheredAgainAfterAnUpdate) {
+  with_sharded_tower(2, kInUnits, [](Tower& net, ShardedDataParallel& replica, comm::Group&) {
+    ShardedOptimizer optimizer(std::make_unique<torch::optim::SGD>(net->parameters(), 0.1),
+                               replica);
+    auto step = replica.begin_step();
+    step.backward(loss_of_tower(net->forward(numbers_of(1)), 1));
+    {
+      const torch::NoGradGuard no_grad;
+      unit(net->blocks->ptr<BlockImpl>(0))(on_test_device(torch::ones({2, kWidth})));
+    }
+    step.apply(optimizer);
+    EXPECT_EQ(bytes_with_memory(*net), 0U);
+    auto next = replica.begin_step();
+    next.backward(loss_of_tower(net->forward(numbers_of(2)), 2));
+    next.apply(optimizer);
+
+    auto alone = seeded([] { return Tower(); });
+    torch::optim::SGD plain(alone->parameters(), 0.1);
+    for (const int batch : {1, 2}) {
+      plain.zero_grad();
+      loss_of_tower(alone->forward(numbers_of(batch)), batch).backward();
+      plain.step();
+    }
+    const WholeParameters whole(replica);
+    expect_close(values_of(*net), values_of(*alone));
+  });
+}
+
+TEST(ShardedParameters, MayBeFrozenBetweenSteps) {
+  auto options = on_device() ? parameters_in({"blocks.*"}) : kInUnits;
+  options.data_parallel.allow_unused = !on_device();
+  if (on_device()) GTEST_SKIP() << "needs allow_unused";
+  with_sharded_tower(2, options, [](Tower& net, ShardedDataParallel& replica, comm::Group&) {
+    ShardedOptimizer optimizer(std::make_unique<torch::optim::SGD>(net->parameters(), 0.1),
+                               replica);
+    for (int i = 0; i < 3; ++i) {
+      if (i == 1) {
+        for (auto& p : net->blocks[1]->parameters()) p.requires_grad_(false);
+      }
+      auto step = replica.begin_step();
+      step.backward(loss_of_tower(net->forward(numbers_of(i)), i));
+      step.apply(optimizer);
+    }
+    auto alone = seeded([] { return Tower(); });
+    torch::optim::SGD plain(alone->parameters(), 0.1);
+    for (int i = 0; i < 3; ++i) {
+      plain.zero_grad();
+      if (i == 1) {
+        for (auto& p : alone->blocks[1]->parameters()) {
+          p.requires_grad_(false);
+          p.mutable_grad().reset();
+        }
+      }
+      loss_of_tower(alone->forward(numbers_of(i)), i).backward();
+      plain.step();
+    }
+    const WholeParameters whole(replica);
+    expect_close(values_of(*net), values_of(*alone));
+  });
+}
+
+TEST(ShardedGradients, LeftByAnErrorAreForgotten) {
+  const auto options = kInUnits;
+  with_sharded_tower(1, options, [](Tower& net, ShardedDataParallel& replica, comm::Group&) {
+    ShardedOptimizer optimizer(std::make_unique<torch::optim::SGD>(net->parameters(), 0.1),
+                               replica);
+    {
+      auto step = replica.begin_step(2);
+      step.backward(loss_of_tower(net->forward(numbers_of(5)), 5));  // the second one fails
+    }
+    auto step = replica.begin_step();
+    step.backward(loss_of_tower(net->forward(numbers_of(1)), 1));
+    step.apply(optimizer);
+    auto alone = seeded([] { return Tower(); });
+    torch::optim::SGD plain(alone->parameters(), 0.1);
+    loss_of_tower(alone->forward(numbers_of(1)), 1).backward();
+    plain.step();
+    const WholeParameters whole(replica);
+    expect_close(values_of(*net), values_of(*alone));
+  });
+}
+
 TEST(ShardedMisuse, UnusedParametersAreNamed) {
   EXPECT_THAT(error_with(kInUnits,
                          [](Tower& net, ShardedDataParallel& replica, comm::Group&) {
