@@ -116,7 +116,7 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
                  "of the optimizer; gradients, these too; or parameters, these too, so that each "
                  "block of the model is whole only while it computes (mlp and gpt)")
       ->capture_default_str();
-  app.add_flag("!--keep-after-forward", t.reshard_after_forward,
+  app.add_flag("--keep-after-forward", c.keep_after_forward,
                "With --shard parameters: keep blocks whole from forward to backward, which needs "
                "memory for the whole model but gathers each block once per step instead of twice");
   app.add_flag("--channels-last", t.channels_last,
@@ -431,7 +431,8 @@ void interpret(TrainCommandLine& c) {
         "--comm-hook noop leaves each rank its own gradients, so --shard would mix the ranks' "
         "models; leave out one of them");
   }
-  if (!t.reshard_after_forward && t.shard != Shard::parameters) {
+  t.reshard_after_forward = !c.keep_after_forward;
+  if (c.keep_after_forward && t.shard != Shard::parameters) {
     throw UsageError("--keep-after-forward is for --shard parameters; add it, or leave this out");
   }
   if (c.comm_hook == "noop") t.parallel.check_parameters_every = 0;  // ranks drift apart

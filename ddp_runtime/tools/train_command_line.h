@@ -34,6 +34,7 @@ struct TrainCommandLine {
   std::string on_nan = "stop";
   std::string graph = "off";
   std::string shard = "none";
+  bool keep_after_forward = false;
   std::string augment = "none";
   std::string checkpoint_every = "epoch";
   std::string mtbf;

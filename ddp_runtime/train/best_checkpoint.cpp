@@ -55,7 +55,7 @@ std::vector<ckpt::Candidate> checkpoints_of(const std::vector<BestEntry>& entrie
   return found;
 }
 
-// Rank 0 writes what is not divided.
+// With a single writer, rank 0 writes all of it.
 ShardReport write_share(comm::Group& group, const TrainingState& state,
                         const std::vector<StateArray>& arrays, const ckpt::CheckpointInfo& info,
                         const ckpt::SaveId& id, ckpt::CheckpointDirectory directory) {

@@ -37,8 +37,9 @@ std::vector<NamedTensor> sorted_by_name(std::vector<NamedTensor> parameters) {
 }  // namespace
 
 std::uint32_t parameters_crc32c(std::vector<NamedTensor> parameters) {
+  const auto sorted = sorted_by_name(std::move(parameters));
   Checksum all;
-  for (const auto& p : sorted_by_name(std::move(parameters))) all.append(checksum_of(p.tensor));
+  for (const auto& parameter : sorted) all.append(checksum_of(parameter.tensor));
   return all.crc32c;
 }
 

@@ -30,15 +30,19 @@ std::unique_ptr<at::ObserverContext> check_reads(const at::RecordFunction& funct
   return nullptr;
 }
 
-}  // namespace
-
-ReadCheck::ReadCheck() {
+at::CallbackHandle watch() {
 #ifdef NDEBUG
-  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&check_reads)
-                                           .needsInputs(true)
-                                           .scopes({at::RecordScope::FUNCTION}));
+  return at::addThreadLocalCallback(at::RecordFunctionCallback(&check_reads)
+                                        .needsInputs(true)
+                                        .scopes({at::RecordScope::FUNCTION}));
+#else
+  return 0;
 #endif
 }
+
+}  // namespace
+
+ReadCheck::ReadCheck() : handle_(watch()) {}
 
 ReadCheck::~ReadCheck() {
   if (handle_ != 0) at::removeCallback(handle_);

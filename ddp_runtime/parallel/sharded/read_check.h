@@ -23,7 +23,7 @@ class ReadCheck {
   ~ReadCheck();
 
  private:
-  at::CallbackHandle handle_ = 0;
+  at::CallbackHandle handle_;  // 0: none
 };
 
 }  // namespace ddp

@@ -313,7 +313,7 @@ void ShardExchange::enter(std::size_t unit) {
   if (in_backward_) {  // activation checkpointing calls the unit again
     gather_each(order_.back_to(unit), unit);
   } else {
-    // A pass that nobody has announced begins with the root.
+    // Without ForwardPasses, a pass begins with the root.
     if (unit == kRoot && !in_step_ && !in_passes_) order_.begin_forward();
     if (unit != kRoot) gather_each(call(unit), unit);
     went_forward_ = true;
