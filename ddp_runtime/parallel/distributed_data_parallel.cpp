@@ -383,7 +383,8 @@ double GradientStep::begin_backward(const torch::Tensor& loss) {
   ++done_;
   auto& replica = *replica_;
   if (replica.options_.check_loss) replica.losses_->add(loss);
-  replica.gradients_->end_forward(true);
+  replica.gradients_->end_forward(retained_ ? GradientExchange::Forward::perhaps_made
+                                            : GradientExchange::Forward::made);
   if (complete()) replica.ask(*this);
   if (replica.gradients_->sends_in_each_pass()) replica.reducing_ = replica.group_.size() > 1;
   replica.gradients_->begin_backward(loss, complete());
@@ -402,6 +403,7 @@ void GradientStep::run_backward(const torch::Tensor& loss, const BackwardOptions
   require_possible(loss);
   const double share = begin_backward(loss);
   loss.backward(torch::full_like(loss, share * options.weight), options.retain_graph);
+  retained_ = options.retain_graph;
   end_backward();
 }
 
@@ -426,7 +428,10 @@ void backward(const torch::Tensor& loss, std::span<GradientStep* const> steps,
   double share = 1;
   for (auto* const step : steps) share = step->begin_backward(loss);
   loss.backward(torch::full_like(loss, share * options.weight), options.retain_graph);
-  for (auto* const step : steps) step->end_backward();
+  for (auto* const step : steps) {
+    step->retained_ = options.retain_graph;
+    step->end_backward();
+  }
   for (auto* const step : steps) step->finish_backward();
 }
 
@@ -456,7 +461,7 @@ void GradientStep::without_data() {
   auto& replica = *replica_;
   while (!complete()) {
     ++done_;
-    replica.gradients_->end_forward(false);
+    replica.gradients_->end_forward(GradientExchange::Forward::without_data);
     if (complete()) replica.ask(*this);
     replica.gradients_->pass_without_data(complete());
   }

@@ -120,6 +120,7 @@ class GradientStep {
   bool has_data_;
   std::int64_t number_;  // as counted by the replica
   int done_ = 0;
+  bool retained_ = false;  // by the last backward
 };
 
 // One backward for a loss that depends on several replicas, in place of GradientStep::backward() of

@@ -20,6 +20,13 @@ class StepMarks;
 
 class GradientExchange {
  public:
+  // What there was before a backward.
+  enum class Forward : std::uint8_t {
+    made,
+    perhaps_made,  // the previous backward of the step has retained its graph
+    without_data,
+  };
+
   virtual ~GradientExchange() = default;
   GradientExchange() = default;
   GradientExchange(const GradientExchange&) = delete;
@@ -32,7 +39,7 @@ class GradientExchange {
   // After each forward of a step, or instead of one on a rank that has no data. Then all ranks have
   // gathered the same units in this step; these are a hash of them, 0 without units, and their
   // names, one per line.
-  virtual void end_forward(bool has_data) = 0;
+  virtual void end_forward(Forward forward) = 0;
   virtual std::uint64_t gathers() const = 0;
   virtual std::string gathered() const = 0;
   // Around each backward of a step, that of `loss`. After the last one, finish() returns when all

@@ -70,7 +70,7 @@ class Reducer final : public GradientExchange {
   // Collective only once: when the buckets are rebuilt, in the step after the first reduction.
   void begin_step() override;
   void require_optimizer(const torch::optim::Optimizer& /*optimizer*/) const override {}
-  void end_forward(bool /*has_data*/) override {}
+  void end_forward(Forward /*forward*/) override {}
   bool sends_in_each_pass() const override { return false; }
   std::uint64_t gathers() const override { return 0; }
   std::string gathered() const override { return {}; }

@@ -163,14 +163,17 @@ void FlatShard::start_gather(WholeMemory& memory, const std::string& label) {
     auto part = buffer_of(mine_);
     part.data = memory_.get();  // also if it is empty, so that all ranks gather in the same way
     gather_ = group_.all_gather(part, buffer_of(flat), comm::Cut{part_sizes_}, label, keep);
+    started_ = gather_;
     return;
   }
   mine_in(flat).copy_(mine_);
   gather_ = group_.all_gather(buffer_of(flat), comm::Cut{part_sizes_}, label, keep);
+  started_ = gather_;
 }
 
 void FlatShard::wait() {
   gather_.wait();
+  if (started_) waited_for_ = std::exchange(started_, std::nullopt);
   if (whole_.defined()) point_storage_at(whole_.data_ptr());
 }
 

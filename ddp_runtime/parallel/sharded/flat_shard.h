@@ -14,7 +14,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddp_runtime/comm/group.h"
@@ -71,8 +73,8 @@ class FlatShard {
   void release(WholeMemory& memory) noexcept;
   // Until release(), parameters without memory have zeros.
   void pretend();
-  // Of the last gather.
-  const comm::Work& gather() const noexcept { return gather_; }
+  // The gather that wait() has waited for, once; nullopt without one since the last call.
+  std::optional<comm::Work> take_gather() { return std::exchange(waited_for_, std::nullopt); }
 
   // Collective for parameters that are always whole: gives the others this rank's part.
   void publish(const std::string& label);
@@ -103,6 +105,8 @@ class FlatShard {
   torch::Tensor whole_;                // the memory that they have now
   torch::Tensor pretended_;            // see pretend()
   comm::Work gather_;
+  std::optional<comm::Work> started_;
+  std::optional<comm::Work> waited_for_;
   std::vector<Part> parts_;
 };
 

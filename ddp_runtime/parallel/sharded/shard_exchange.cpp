@@ -2,130 +2,23 @@
 #include "ddp_runtime/parallel/sharded/shard_exchange.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/optim/plain_memory.h"
 #include "ddp_runtime/parallel/flat_memory.h"
 #include "ddp_runtime/parallel/missing_gradients.h"
+#include "ddp_runtime/parallel/sharded/shard_requirements.h"
 #include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
-#include "ddp_runtime/parallel/sparse_gradients.h"
+#include "ddp_runtime/parallel/sharded/unit_list.h"
 #include "ddp_runtime/parallel/used_parameters.h"
 
 namespace ddp {
 namespace {
 
 constexpr std::size_t kRoot = 0;
-
-void require_possible(const ShardOptions& options) {
-  const char* const hindrance = options.data_parallel.hook           ? "a communication hook"
-                                : options.data_parallel.static_graph ? "static_graph"
-                                                                     : nullptr;
-  if (hindrance != nullptr) {
-    throw UsageError(fmt::format(
-        "ShardedDataParallel does not go together with {}; leave out one of them", hindrance));
-  }
-  if (options.shard == Shard::parameters && options.units.empty()) {
-    throw UsageError(
-        "Shard::parameters needs units, whose parameters are whole only while they compute; list "
-        "their names in ShardOptions::units, such as \"blocks.*\"");
-  }
-  if (options.shard == Shard::gradients && !options.units.empty()) {
-    throw UsageError(
-        "ShardOptions::units are for Shard::parameters; with Shard::gradients, parameters are "
-        "always whole");
-  }
-  if (options.shard == Shard::none || options.shard == Shard::optimizer) {
-    throw UsageError(
-        "ShardedDataParallel divides gradients or parameters; use DistributedDataParallel, with a "
-        "ShardedOptimizer to divide the optimizer's state");
-  }
-}
-
-// The GPUs of all ranks must run collectives of all channels in one order, but a rank that skips a
-// unit reduces its gradients at another time.
-void require_possible_on_device(const ShardOptions& options,
-                                const std::vector<NamedTensor>& parameters) {
-  if (options.shard != Shard::parameters || !options.data_parallel.allow_unused) return;
-  if (parameters.empty() || parameters.front().tensor.is_cpu()) return;
-  throw UsageError(
-      "on GPUs, Shard::parameters does not go together with allow_unused yet; use Shard::gradients "
-      "or leave out one of them");
-}
-
-// Each would get memory of its own.
-void require_separate(const std::vector<NamedTensor>& parameters) {
-  optim::MemoryRanges memory;
-  for (const auto& [name, tensor] : parameters) {
-    memory.add_written(tensor);
-    if (tensor.device() == parameters.front().tensor.device()) continue;
-    throw UsageError(fmt::format(
-        "parameter '{}' is on {}, but '{}' is on {}; a model that is trained data-parallel must be "
-        "on one device in each process",
-        name, tensor.device().str(), parameters.front().name,
-        parameters.front().tensor.device().str()));
-  }
-  if (memory.overlap()) {
-    throw UsageError(
-        "parameters share memory, which ShardedDataParallel would divide; use one tensor in all "
-        "places");
-  }
-}
-
-void require_divisible(const torch::nn::Module& module,
-                       const std::vector<NamedTensor>& parameters) {
-  const auto sparse = sparse_weights(module);
-  for (const auto& [name, tensor] : parameters) {
-    if (sparse.contains(tensor.unsafeGetTensorImpl())) {
-      throw UsageError(fmt::format(
-          "parameter '{}' has sparse gradients, which ShardedDataParallel cannot divide; use "
-          "DistributedDataParallel, or build the embedding without sparse",
-          name));
-    }
-    require_dense(tensor, fmt::format("parameter '{}'", name));
-  }
-}
-
-std::vector<ParameterUse> uses_of(const torch::nn::Module& module,
-                                  const std::vector<NamedTensor>& parameters) {
-  std::map<const c10::TensorImpl*, std::size_t> indices;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    indices.emplace(parameters[i].tensor.unsafeGetTensorImpl(), i);
-  }
-  std::vector<ParameterUse> uses;
-  const auto add = [&](const std::string& prefix, const torch::nn::Module& part) {
-    for (const auto& item : part.named_parameters(/*recurse=*/false)) {
-      const auto found = indices.find(item.value().unsafeGetTensorImpl());
-      if (found != indices.end()) uses.push_back({prefix + item.key(), found->second});
-    }
-  };
-  add("", module);
-  for (const auto& item : module.named_modules({}, /*include_self=*/false)) {
-    add(item.key() + ".", *item.value());
-  }
-  return uses;
-}
-
-// Of Shard::gradients: parameters that are reduced together, those first that have their gradients
-// first.
-std::vector<Unit> units_by_size(const std::vector<NamedTensor>& parameters,
-                                const BucketLimits& limits) {
-  std::vector<GradientSize> sizes;
-  for (const auto& p : parameters) {
-    sizes.push_back({p.tensor.nbytes(), static_cast<int>(p.tensor.scalar_type())});
-  }
-  auto buckets = plan_buckets(sizes, reverse_order(sizes.size()), limits).buckets;
-  std::vector<Unit> units(1);
-  for (auto bucket = buckets.rbegin(); bucket != buckets.rend(); ++bucket) {
-    std::ranges::sort(*bucket);
-    units.push_back({"", std::move(*bucket)});
-  }
-  return units;
-}
 
 std::string label_of(const std::vector<NamedTensor>& parameters,
                      const std::vector<std::size_t>& members) {
@@ -139,10 +32,7 @@ std::string label_of(const std::vector<NamedTensor>& parameters,
 ShardExchange::ShardExchange(comm::Group& group, const torch::nn::Module& module,
                              std::vector<NamedTensor> parameters, const ShardOptions& options)
     : group_(group), gathers_(group.channel("gathered parameters")), options_(options) {
-  require_possible(options_);
-  require_divisible(module, parameters);
-  require_separate(parameters);
-  require_possible_on_device(options_, parameters);
+  require_shardable(module, parameters, options_);
   if (!parameters.empty() && !parameters.front().tensor.is_cpu()) {
     device_ = parameters.front().tensor.device();
     stream_ = torch_compat::current_stream(*device_);
@@ -164,19 +54,10 @@ ShardExchange::~ShardExchange() {
 
 void ShardExchange::make_units(const torch::nn::Module& module,
                                const std::vector<NamedTensor>& parameters) {
-  std::vector<std::string> names;
-  std::map<std::string, const torch::nn::Module*> modules{{"", &module}};
-  for (const auto& item : module.named_modules({}, /*include_self=*/false)) {
-    names.push_back(item.key());
-    modules.emplace(item.key(), item.value().get());
-  }
-  const auto planned = options_.shard == Shard::gradients
-                           ? units_by_size(parameters, options_.data_parallel.buckets)
-                           : plan_units(names, uses_of(module, parameters), options_.units);
-  for (const auto& unit : planned) {
+  for (const auto& [unit, of_unit] : units_of(module, parameters, options_)) {
     auto& added = units_.emplace_back();
     added.name = unit.name;
-    if (options_.shard == Shard::parameters) added.module = modules.at(unit.name);
+    added.module = of_unit;
     add_flats(added, parameters, unit.parameters);
   }
 }
@@ -272,7 +153,19 @@ void ShardExchange::start_gather(std::size_t unit) {
 }
 
 void ShardExchange::wait_for(std::size_t unit) {
-  for (const std::size_t flat : units_[unit].flats) flats_[flat]->wait();
+  for (const std::size_t flat : units_[unit].flats) {
+    flats_[flat]->wait();
+    if (in_step_) note(*flats_[flat], units_[unit].name);
+  }
+}
+
+// Each gather of the step once.
+void ShardExchange::note(FlatShard& flat, const std::string& unit) {
+  const auto work = flat.take_gather();
+  if (!work || !work->done()) return;
+  const auto times = work->times();
+  const auto bytes = static_cast<std::size_t>(flat.elements()) * flat.options().dtype().itemsize();
+  spans_.push_back({fmt::format("parameters of {}", unit), bytes, {times.started, times.finished}});
 }
 
 void ShardExchange::release(std::size_t unit) {
@@ -316,7 +209,6 @@ void ShardExchange::enter(std::size_t unit) {
     // Without ForwardPasses, a pass begins with the root.
     if (unit == kRoot && !in_step_ && !in_passes_) order_.begin_forward();
     if (unit != kRoot) gather_each(call(unit), unit);
-    went_forward_ = true;
   }
   start_gather(unit);
   const auto ahead = in_backward_ ? order_.previous() : order_.next();
@@ -488,7 +380,6 @@ void ShardExchange::begin_step() {
   in_step_ = true;
   in_backward_ = false;
   has_data_ = true;
-  went_forward_ = false;
   watch_reads();
   order_.begin_forward();
   start_gather(kRoot);
@@ -506,12 +397,12 @@ void ShardExchange::begin_backward(const torch::Tensor& loss, bool /*last*/) {
   }
 }
 
-void ShardExchange::end_forward(bool has_data) {
+void ShardExchange::end_forward(Forward forward) {
   const std::lock_guard lock(mutex_);
   require_no_misuse();
-  // There is no other forward before the second backward of one.
-  has_data_ = has_data;
-  if (has_data && !went_forward_) return;
+  has_data_ = forward != Forward::without_data;
+  // All ranks go through the same graph again.
+  if (forward == Forward::perhaps_made && order_.calls().empty()) return;
   gather_each(order_.skip_rest(), std::nullopt);
 }
 
@@ -597,8 +488,7 @@ void ShardExchange::end_backward_pass(bool last) {
   }
   in_backward_ = false;
   in_step_ = !last;
-  if (has_data_ && went_forward_) calls_ = order_.calls();
-  went_forward_ = false;
+  if (has_data_ && !order_.calls().empty()) calls_ = order_.calls();
   order_.begin_forward();
 }
 

@@ -31,7 +31,6 @@
 #include "ddp_runtime/parallel/sharded/shard_options.h"
 #include "ddp_runtime/parallel/sharded/unit_calls.h"
 #include "ddp_runtime/parallel/sharded/unit_order.h"
-#include "ddp_runtime/parallel/sharded/unit_plan.h"
 #include "ddp_runtime/torch_compat.h"
 
 namespace ddp {
@@ -48,7 +47,7 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   void begin_step() override;
   void begin_backward(const torch::Tensor& loss, bool last) override;
   void end_backward(bool last) override;
-  void end_forward(bool has_data) override;
+  void end_forward(Forward forward) override;
   std::uint64_t gathers() const override { return gathers_hash_; }
   std::string gathered() const override;
   void pass_without_data(bool last) override;
@@ -120,6 +119,7 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   bool is_whole(std::size_t unit) const;
   void start_gather(std::size_t unit);
   void wait_for(std::size_t unit);
+  void note(FlatShard& flat, const std::string& unit);
   void release(std::size_t unit);
   UnitOrder::Units call(std::size_t unit);
   void gather_each(const UnitOrder::Units& units, std::optional<std::size_t> wanted);
@@ -167,7 +167,6 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   bool in_step_ = false;
   bool in_backward_ = false;
   bool has_data_ = true;
-  bool went_forward_ = false;       // since the last backward
   bool in_passes_ = false;          // outside of steps
   int whole_by_request_ = 0;        // how many times
   std::optional<ReadCheck> reads_;  // in the first step

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <utility>
@@ -520,6 +521,98 @@ TEST(ShardedParameters, MayBeFrozenBetweenSteps) {
     }
     const WholeParameters whole(replica);
     expect_close(values_of(*net), values_of(*alone));
+  });
+}
+
+std::size_t gathers_of(const std::string& unit, const ShardedDataParallel& replica) {
+  const auto& spans = replica.communication();
+  return static_cast<std::size_t>(std::ranges::count_if(
+      spans, [&](const auto& span) { return span.label == "parameters of " + unit; }));
+}
+
+TEST(ShardedParameters, AreGatheredOnceInForwardAndOnceInBackward) {
+  if (on_device()) GTEST_SKIP() << "a device may not have ended them";
+  for (const bool recompute : {false, true}) {
+    with_sharded_tower(
+        2, kInUnits, [&](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
+          net->recompute = recompute;
+          for (int i = 0; i < 3; ++i) {
+            auto step = replica.begin_step();
+            step.backward(loss_of_tower(net->forward(numbers_of(group.rank())), group.rank()));
+            EXPECT_EQ(gathers_of("blocks.0", replica), 2U);
+            EXPECT_EQ(gathers_of("blocks.2", replica), 2U);
+            EXPECT_EQ(gathers_of("spare", replica), 1U);  // the last one
+          }
+          // Twice backward through one forward.
+          auto step = replica.begin_step(2);
+          const auto loss = loss_of_tower(net->forward(numbers_of(1)), 1);
+          step.backward(loss, {.retain_graph = true});
+          step.backward(loss);
+          EXPECT_EQ(gathers_of("blocks.0", replica), 3U);
+        });
+  }
+}
+
+// It takes part in all gathers and reductions, more than there are buffers.
+TEST(ShardedParameters, MayBeUnusedByARank) {
+  if (on_device()) GTEST_SKIP() << "needs allow_unused";
+  const auto trained = [](bool sharded) {
+    Values values;
+    test::run_ranks(2, [&](comm::Group& group) {
+      auto net = seeded([] { return Tower(); });
+      Pointer optimizer = std::make_unique<torch::optim::SGD>(net->parameters(), 0.1);
+      auto options = kInUnits;
+      options.data_parallel.allow_unused = true;
+      Replica replica;
+      if (sharded) {
+        auto made = std::make_unique<ShardedDataParallel>(*net, group, options);
+        optimizer = std::make_unique<ShardedOptimizer>(std::move(optimizer), *made);
+        replica = std::move(made);
+      } else {
+        replica = std::make_unique<DistributedDataParallel>(*net, group, options.data_parallel);
+      }
+      if (group.rank() == 1) net->calls.clear();
+      for (int i = 0; i < 3; ++i) {
+        auto step = replica->begin_step();
+        step.backward(loss_of_tower(net->forward(numbers_of(i), group.rank() == 0), i));
+        step.apply(*optimizer);
+      }
+      const auto whole =
+          sharded ? std::make_unique<WholeParameters>(dynamic_cast<ShardedDataParallel&>(*replica))
+                  : nullptr;
+      if (group.rank() == 0) values = values_of(*net);
+    });
+    return values;
+  };
+  const auto expected = trained(false);
+  for (const auto& [name, value] : trained(true)) {
+    EXPECT_TRUE(torch::equal(value, expected.at(name))) << name;
+  }
+}
+
+TEST(ShardedMisuse, PassesInAnUnknownOrderAreRefused) {
+  const auto pass = [](Tower& net) {
+    const torch::NoGradGuard no_grad;
+    net->calls = {1, 0, 2};
+    ForwardPasses passes(*net);
+    passes.begin();
+    net->forward(numbers_of(1));
+    passes.end();
+  };
+  EXPECT_THAT(
+      error_with(kInUnits, [&](Tower& net, ShardedDataParallel&, comm::Group&) { pass(net); }),
+      HasSubstr("the unit 'blocks.0' is called out of turn in a pass of ForwardPasses"));
+  // After a step, it is known.
+  with_sharded_tower(3, kInUnits, [&](Tower& net, ShardedDataParallel& replica, comm::Group&) {
+    net->calls = {1, 0, 2};
+    ShardedOptimizer optimizer(std::make_unique<torch::optim::SGD>(net->parameters(), 0.1),
+                               replica);
+    for (int i = 0; i < 2; ++i) {
+      auto step = replica.begin_step();
+      step.backward(loss_of_tower(net->forward(numbers_of(1)), 1));
+      step.apply(optimizer);
+    }
+    pass(net);
   });
 }
 

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/parallel/sharded/shard_requirements.h"
+
+#include <fmt/format.h>
+
+#include "base/errors.h"
+#include "ddp_runtime/optim/plain_memory.h"
+#include "ddp_runtime/parallel/sharded/flat_shard.h"
+#include "ddp_runtime/parallel/sparse_gradients.h"
+
+namespace ddp {
+namespace {
+
+void require_compatible(const ShardOptions& options) {
+  const char* const hindrance = options.data_parallel.hook           ? "a communication hook"
+                                : options.data_parallel.static_graph ? "static_graph"
+                                                                     : nullptr;
+  if (hindrance != nullptr) {
+    throw UsageError(fmt::format(
+        "ShardedDataParallel does not go together with {}; leave out one of them", hindrance));
+  }
+  if (options.shard == Shard::parameters && options.units.empty()) {
+    throw UsageError(
+        "Shard::parameters needs units, whose parameters are whole only while they compute; list "
+        "their names in ShardOptions::units, such as \"blocks.*\"");
+  }
+  if (options.shard == Shard::gradients && !options.units.empty()) {
+    throw UsageError(
+        "ShardOptions::units are for Shard::parameters; with Shard::gradients, parameters are "
+        "always whole");
+  }
+  if (options.shard == Shard::none || options.shard == Shard::optimizer) {
+    throw UsageError(
+        "ShardedDataParallel divides gradients or parameters; use DistributedDataParallel, with a "
+        "ShardedOptimizer to divide the optimizer's state");
+  }
+}
+
+// The GPUs of all ranks must run collectives of all channels in one order, but a rank that skips a
+// unit reduces its gradients at another time.
+void require_possible_on_device(const ShardOptions& options,
+                                const std::vector<NamedTensor>& parameters) {
+  if (options.shard != Shard::parameters || !options.data_parallel.allow_unused) return;
+  if (parameters.empty() || parameters.front().tensor.is_cpu()) return;
+  throw UsageError(
+      "on GPUs, Shard::parameters does not go together with allow_unused yet; use Shard::gradients "
+      "or leave out one of them");
+}
+
+// Each would get memory of its own.
+void require_separate(const std::vector<NamedTensor>& parameters) {
+  optim::MemoryRanges memory;
+  for (const auto& [name, tensor] : parameters) {
+    memory.add_written(tensor);
+    if (tensor.device() == parameters.front().tensor.device()) continue;
+    throw UsageError(fmt::format(
+        "parameter '{}' is on {}, but '{}' is on {}; a model that is trained data-parallel must be "
+        "on one device in each process",
+        name, tensor.device().str(), parameters.front().name,
+        parameters.front().tensor.device().str()));
+  }
+  if (memory.overlap()) {
+    throw UsageError(
+        "parameters share memory, which ShardedDataParallel would divide; use one tensor in all "
+        "places");
+  }
+}
+
+void require_divisible(const torch::nn::Module& module,
+                       const std::vector<NamedTensor>& parameters) {
+  const auto sparse = sparse_weights(module);
+  for (const auto& [name, tensor] : parameters) {
+    if (sparse.contains(tensor.unsafeGetTensorImpl())) {
+      throw UsageError(fmt::format(
+          "parameter '{}' has sparse gradients, which ShardedDataParallel cannot divide; use "
+          "DistributedDataParallel, or build the embedding without sparse",
+          name));
+    }
+    require_dense(tensor, fmt::format("parameter '{}'", name));
+  }
+}
+
+}  // namespace
+
+void require_shardable(const torch::nn::Module& module, const std::vector<NamedTensor>& parameters,
+                       const ShardOptions& options) {
+  require_compatible(options);
+  require_divisible(module, parameters);
+  require_separate(parameters);
+  require_possible_on_device(options, parameters);
+}
+
+}  // namespace ddp

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// What can be divided by a ShardedDataParallel.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <vector>
+
+#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/sharded/shard_options.h"
+
+namespace ddp {
+
+// Throws UsageError for options that do not go together, and for parameters of the module that
+// cannot be divided.
+void require_shardable(const torch::nn::Module& module, const std::vector<NamedTensor>& parameters,
+                       const ShardOptions& options);
+
+}  // namespace ddp
