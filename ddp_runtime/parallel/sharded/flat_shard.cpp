@@ -197,6 +197,8 @@ void FlatShard::release(WholeMemory& memory) noexcept {
   } catch (const std::exception&) {
     failed = true;
   }
+  const auto started = std::exchange(started_, std::nullopt);
+  if (started && !failed) waited_for_ = started;
   point_storage_at(nullptr);
   auto whole = std::exchange(whole_, torch::Tensor());
   if (!failed) memory.give_back(std::move(whole));

@@ -170,7 +170,10 @@ void ShardExchange::note(FlatShard& flat, const std::string& unit) {
 
 void ShardExchange::release(std::size_t unit) {
   if (whole_by_request_ > 0 || units_[unit].entered > 0) return;
-  for (const std::size_t flat : units_[unit].flats) flats_[flat]->release(memory_);
+  for (const std::size_t flat : units_[unit].flats) {
+    flats_[flat]->release(memory_);
+    if (in_step_) note(*flats_[flat], units_[unit].name);
+  }
 }
 
 // Takes part in the gathers of all units; those that this rank does not want are given back.
