@@ -150,8 +150,11 @@ CLI::App* add_step(CLI::App& app, Options& options) {
                    "Use sgd, adam or adamw: ddp::optim's in our loop, libtorch's in the others "
                    "[libtorch's SGD in all]")
       ->check(CLI::IsMember({"sgd", "adam", "adamw"}));
-  command->add_flag("--shard", step.shard,
-                    "Also measure our loop with the optimizer's state divided among the ranks");
+  command
+      ->add_option("--shard", step.shard,
+                   "Compare also a step whose ranks divide the optimizer, the gradients or the "
+                   "parameters among themselves, as with ddp-train --shard")
+      ->check(CLI::IsMember({"optimizer", "gradients", "parameters"}));
   command->add_flag("--graph", step.graph,
                     "Our step is the trainer's as a CUDA graph; our eager step is compared, too");
   command->add_flag("!--no-python", step.with_python,

@@ -112,11 +112,10 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
     add_loop("plain_loop_without_update", plain, [&] { plain.step_without_update(); });
   }
   std::optional<TrainingLoop> divided;
-  std::optional<DistributedDataParallel> divided_replica;
-  if (options.shard) {
-    divided.emplace(make_loop(library)).shard(group);
-    divided_replica.emplace(divided->model(), group,
-                            DataParallelOptions{.buckets = options.buckets});
+  std::unique_ptr<DistributedDataParallel> divided_replica;
+  if (!options.shard.empty()) {
+    divided_replica =
+        divided.emplace(make_loop(library)).shard(group, options.shard, options.buckets);
     add_loop("ours_with_shards", *divided, [&] { divided->step(*divided_replica); });
   }
   TrainingLoop hooked = make_loop(library);

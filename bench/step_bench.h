@@ -29,7 +29,7 @@ struct StepBenchOptions {
   // also with the update after all gradients. Empty: all loops use libtorch's SGD with momentum.
   std::string optimizer = {};
   // Whether to compare with our loop whose optimizer is divided among the ranks, too.
-  bool shard = false;
+  std::string shard;  // empty: no such step
   // Whether our step is the trainer's as a graph, compared with our eager one, too. For a device.
   bool graph = false;
 };

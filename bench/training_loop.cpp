@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "ddp_runtime/amp/autocast.h"
 #include "ddp_runtime/optim/optimizers.h"
+#include "ddp_runtime/parallel/sharded/sharded_data_parallel.h"
 #include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
 #include "ddp_runtime/train/channels_last.h"
 
@@ -112,8 +113,22 @@ void TrainingLoop::step(DistributedDataParallel& replica) {
   step.apply(*optimizer_);
 }
 
-void TrainingLoop::shard(comm::Group& group) {
-  optimizer_ = std::make_unique<ShardedOptimizer>(std::move(optimizer_), group);
+std::unique_ptr<DistributedDataParallel> TrainingLoop::shard(comm::Group& group,
+                                                             const std::string& what,
+                                                             const BucketLimits& buckets) {
+  const DataParallelOptions options{.buckets = buckets};
+  if (what == "optimizer") {
+    optimizer_ = std::make_unique<ShardedOptimizer>(std::move(optimizer_), group);
+    return std::make_unique<DistributedDataParallel>(*model_, group, options);
+  }
+  const bool parameters = what == "parameters";
+  auto replica = std::make_unique<ShardedDataParallel>(
+      *model_, group,
+      ShardOptions{.shard = parameters ? Shard::parameters : Shard::gradients,
+                   .units = parameters ? model_->units() : std::vector<std::string>(),
+                   .data_parallel = options});
+  optimizer_ = std::make_unique<ShardedOptimizer>(std::move(optimizer_), *replica);
+  return replica;
 }
 
 void TrainingLoop::step_by_bucket(DistributedDataParallel& replica) {
@@ -124,7 +139,7 @@ void TrainingLoop::step_by_bucket(DistributedDataParallel& replica) {
 // A copy to the host follows all that was launched before it.
 void TrainingLoop::finish() {
   if (how_.device.is_cpu()) return;
-  model_->parameters().front().detach().flatten()[0].item();
+  inputs_.flatten()[0].item();
 }
 
 void TrainingLoop::step(ReducerPeer& reducer) {

@@ -49,8 +49,10 @@ class TrainingLoop {
   // Run one step with `replica` or `reducer`, which must belong to model().
   void step(DistributedDataParallel& replica);
   void step(ReducerPeer& reducer);
-  // Collective. From here on, the optimizer's state and work are divided among the ranks.
-  void shard(comm::Group& group);
+  // Collective. From here on, the optimizer's state and work are divided among the ranks, or the
+  // "gradients" or "parameters", too. Returns the replica for step().
+  std::unique_ptr<DistributedDataParallel> shard(comm::Group& group, const std::string& what,
+                                                 const BucketLimits& buckets);
   // The same step as with `replica`, but each bucket is updated when it arrives.
   void step_by_bucket(DistributedDataParallel& replica);
   // Waits until the device has done the steps, which return before.
