@@ -30,14 +30,17 @@ std::unique_ptr<at::ObserverContext> check_reads(const at::RecordFunction& funct
   return nullptr;
 }
 
-at::CallbackHandle watch() {
 #ifdef NDEBUG
+constexpr bool kHasLayoutOfLibtorch = true;
+#else
+constexpr bool kHasLayoutOfLibtorch = false;
+#endif
+
+at::CallbackHandle watch() {
+  if (!kHasLayoutOfLibtorch) return 0;
   return at::addThreadLocalCallback(at::RecordFunctionCallback(&check_reads)
                                         .needsInputs(true)
                                         .scopes({at::RecordScope::FUNCTION}));
-#else
-  return 0;
-#endif
 }
 
 }  // namespace
