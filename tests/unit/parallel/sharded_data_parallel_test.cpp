@@ -216,7 +216,7 @@ std::vector<Trial> trials() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Trials, ShardedTraining, testing::ValuesIn(trials()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& param_info) { return param_info.param.name; });
 
 // --- Use outside of steps, and misuse
 
@@ -390,7 +390,9 @@ TEST(ShardedMisuse, OptionsThatDoNotGoTogether) {
   EXPECT_THAT(error_with(options), HasSubstr("does not go together with static_graph"));
   options = kInUnits;
   options.data_parallel.allow_unused = true;
-  if (on_device()) EXPECT_THAT(error_with(options), HasSubstr("together with allow_unused yet"));
+  if (on_device()) {
+    EXPECT_THAT(error_with(options), HasSubstr("together with allow_unused yet"));
+  }
 }
 
 TEST(ShardedMisuse, OptimizersThatDoNotKnowTheShards) {
