@@ -560,7 +560,7 @@ TEST_F(GraphTraining, WhatTheOptionsHinderIsOneLine) {
   EXPECT_EQ(error_, "");
   EXPECT_THAT(ended.output, HasSubstr("graph: steps run eagerly, because a step has 2"));
   auto sharded = options("sgd");
-  sharded.shard = train::Shard::optimizer;
+  sharded.shard = Shard::optimizer;
   sharded.graph.mode = train::GraphMode::automatic;
   EXPECT_THAT(fit(sharded).output,
               HasSubstr("because the optimizer is divided among the ranks (--shard)"));
