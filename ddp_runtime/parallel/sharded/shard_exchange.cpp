@@ -33,10 +33,11 @@ ShardExchange::ShardExchange(comm::Group& group, const torch::nn::Module& module
                              std::vector<NamedTensor> parameters, const ShardOptions& options)
     : group_(group), gathers_(group.channel("gathered parameters")), options_(options) {
   require_shardable(module, parameters, options_);
-  if (!parameters.empty() && !parameters.front().tensor.is_cpu()) {
-    device_ = parameters.front().tensor.device();
-    stream_ = torch_compat::current_stream(*device_);
+  // All are on one device.
+  for (const auto& parameter : parameters) {
+    if (!parameter.tensor.is_cpu()) device_ = parameter.tensor.device();
   }
+  if (device_) stream_ = torch_compat::current_stream(*device_);
   make_units(module, parameters);
   plan_sums();
   UnitOrder::Units registered;
