@@ -37,10 +37,10 @@ class GradientExchange {
   // Throws UsageError for an optimizer that cannot update what this exchange averages.
   virtual void require_optimizer(const torch::optim::Optimizer& optimizer) const = 0;
   // After each forward of a step, or instead of one on a rank that has no data. Then all ranks have
-  // gathered the same units in this step; these are a hash of them, 0 without units, and their
-  // names, one per line.
+  // gathered the same units in this step; these
+  // are their numbers, and their names, one per line.
   virtual void end_forward(Forward forward) = 0;
-  virtual std::uint64_t gathers() const = 0;
+  virtual const std::vector<std::size_t>& gathers() const = 0;
   virtual std::string gathered() const = 0;
   // Around each backward of a step, that of `loss`. After the last one, finish() returns when all
   // gradients are averaged. It throws RuntimeError naming parameters without a gradient, unless

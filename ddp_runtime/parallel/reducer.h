@@ -72,7 +72,7 @@ class Reducer final : public GradientExchange {
   void require_optimizer(const torch::optim::Optimizer& /*optimizer*/) const override {}
   void end_forward(Forward /*forward*/) override {}
   bool sends_in_each_pass() const override { return false; }
-  std::uint64_t gathers() const override { return 0; }
+  const std::vector<std::size_t>& gathers() const override { return no_gathers_; }
   std::string gathered() const override { return {}; }
   // During the last backward of a step, buckets are sent as soon as they are complete.
   void begin_backward(const torch::Tensor& loss, bool last) override;
@@ -178,6 +178,7 @@ class Reducer final : public GradientExchange {
   std::int64_t passes_ = 0;  // completed passes that reduced
   std::vector<profile::CommunicationSpan> spans_;
   bool warned_of_missing_ = false;
+  std::vector<std::size_t> no_gathers_;
 };
 
 }  // namespace ddp

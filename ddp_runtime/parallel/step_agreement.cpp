@@ -26,7 +26,7 @@ std::uint64_t mix(std::uint64_t hash, std::int64_t value) {
 std::int64_t word_of(const StepFacts& facts, std::uint64_t history) {
   std::uint64_t hash = mix(mix(mix(history, facts.step), facts.micro_batches), facts.tag);
   if (facts.buffers != 0) hash = mix(hash, facts.buffers);
-  if (facts.gathers != 0) hash = mix(hash, static_cast<std::int64_t>(facts.gathers));
+  for (const std::size_t unit : facts.gathers) hash = mix(hash, static_cast<std::int64_t>(unit));
   return static_cast<std::int64_t>(hash >> 1);  // so that its negative is representable
 }
 

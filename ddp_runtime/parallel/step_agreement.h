@@ -6,10 +6,12 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ddp_runtime/comm/group.h"
 
@@ -23,8 +25,8 @@ struct StepFacts {
   std::int64_t loss_step = 0;   // the step of that loss: this one or, on a device, the previous one
   std::int64_t buffers = 0;     // fingerprint, in an agreement about buffers that were added
   std::int64_t parameters = 0;  // checksum, in steps that compare parameters
-  std::uint64_t gathers = 0;    // a hash of the units that were gathered in forward
-  // Their names, one per line; called only if the hashes differ. May be empty.
+  std::vector<std::size_t> gathers = {};  // units that were gathered in forward
+  // Their names, one per line; called only if they differ. May be empty.
   std::function<std::string()> gathered = {};
 };
 

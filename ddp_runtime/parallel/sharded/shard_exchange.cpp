@@ -103,8 +103,7 @@ void ShardExchange::plan_sums() {
   std::vector<const FlatShard*> reduced;
   for (std::size_t flat = 0; flat < flats_.size(); ++flat) {
     if (std::ranges::find(flat_of_, flat) == flat_of_.end()) continue;
-    sum_of_[flat] = reduced_.size();
-    reduced_.push_back(flat);
+    sum_of_[flat] = reduced.size();
     reduced.push_back(flats_[flat].get());
   }
   sums_.emplace(group_, std::move(reduced));
@@ -145,8 +144,6 @@ bool ShardExchange::is_whole(std::size_t unit) const {
 
 void ShardExchange::start_gather(std::size_t unit) {
   if (is_whole(unit)) return;
-  constexpr std::uint64_t kPrime = 1099511628211U;  // FNV-1a
-  gathers_hash_ = (gathers_hash_ ^ (unit + 1)) * kPrime;
   if (in_step_) gathered_.push_back(unit);
   for (const std::size_t flat : units_[unit].flats) {
     flats_[flat]->start_gather(memory_, fmt::format("parameters of {}", units_[unit].name));
@@ -324,9 +321,9 @@ void ShardExchange::end_passes() noexcept {
 }
 
 void ShardExchange::gather_all() {
-  ++whole_by_request_;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) start_gather(unit);
   for (std::size_t unit = 0; unit < units_.size(); ++unit) wait_for(unit);
+  ++whole_by_request_;
 }
 
 void ShardExchange::keep_changes() {
@@ -379,11 +376,9 @@ void ShardExchange::begin_step() {
     order_ = UnitOrder(*std::exchange(learned_, std::nullopt));
     plan_launches();
   }
-  gathers_hash_ = 0;
   gathered_.clear();
   in_step_ = true;
   in_backward_ = false;
-  has_data_ = true;
   watch_reads();
   order_.begin_forward();
   start_gather(kRoot);
@@ -404,7 +399,6 @@ void ShardExchange::begin_backward(const torch::Tensor& loss, bool /*last*/) {
 void ShardExchange::end_forward(Forward forward) {
   const std::lock_guard lock(mutex_);
   require_no_misuse();
-  has_data_ = forward != Forward::without_data;
   // All ranks go through the same graph again.
   if (forward == Forward::perhaps_made && order_.calls().empty()) return;
   gather_each(order_.skip_rest(), std::nullopt);
@@ -459,7 +453,7 @@ void ShardExchange::launch(std::size_t place) {
   const std::size_t first = launches_.buckets[place].front();
   // A rank that waits for another one's reduction must not keep that one waiting for a gather.
   gather_each(order_.back_to(trained_[first].unit), std::nullopt);
-  sums_->reduce(sum_of_[flat_of_[first]], gradients,
+  sums_->reduce(sum_of_[flat_of_[first]].value(), gradients,
                 fmt::format("gradients of {}", units_[trained_[first].unit].name));
 }
 
@@ -492,7 +486,7 @@ void ShardExchange::end_backward_pass(bool last) {
   }
   in_backward_ = false;
   in_step_ = !last;
-  if (has_data_ && !order_.calls().empty()) calls_ = order_.calls();
+  if (!order_.calls().empty()) calls_ = order_.calls();
   order_.begin_forward();
 }
 
@@ -559,13 +553,13 @@ void ShardExchange::require_optimizer(const torch::optim::Optimizer& optimizer) 
 
 torch::Tensor ShardExchange::gradient_of(std::size_t flat, const FlatShard::Part& part) const {
   if (!has_gradient({flat, part.rows.array})) return {};
-  return window(sums_->sum_of(sum_of_[flat]), part.offset, {part.values.numel()}, {1});
+  return window(sums_->sum_of(*sum_of_[flat]), part.offset, {part.values.numel()}, {1});
 }
 
 bool ShardExchange::has_gradient(PlaceInFlat place) const {
-  if (std::ranges::find(reduced_, place.flat) == reduced_.end()) return false;
-  return used_[first_trained_of_[place.flat] + place.array] != 0 &&
-         sums_->sum_of(sum_of_[place.flat]).defined();
+  const auto sum = sum_of_[place.flat];
+  return sum && used_[first_trained_of_[place.flat] + place.array] != 0 &&
+         sums_->sum_of(*sum).defined();
 }
 
 void ShardExchange::begin_update() {

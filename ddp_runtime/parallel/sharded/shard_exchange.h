@@ -48,7 +48,7 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   void begin_backward(const torch::Tensor& loss, bool last) override;
   void end_backward(bool last) override;
   void end_forward(Forward forward) override;
-  std::uint64_t gathers() const override { return gathers_hash_; }
+  const std::vector<std::size_t>& gathers() const override { return gathered_; }
   std::string gathered() const override;
   void pass_without_data(bool last) override;
   void finish() override;
@@ -67,7 +67,7 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   const std::vector<profile::CommunicationSpan>& communication() const noexcept override {
     return spans_;
   }
-  std::size_t bucket_count() const noexcept override { return reduced_.size(); }
+  std::size_t bucket_count() const noexcept override { return launches_.buckets.size(); }
   void require_optimizer(const torch::optim::Optimizer& optimizer) const override;
 
   std::optional<std::size_t> find_unit(const torch::nn::Module& module) const override;
@@ -153,8 +153,7 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   bool has_learned_ = false;
   std::optional<UnitOrder::Units> learned_;  // an order that is adopted in the next step
 
-  std::vector<std::size_t> reduced_;  // flats with gradients, by index in sums_
-  std::vector<std::size_t> sum_of_;   // the inverse
+  std::vector<std::optional<std::size_t>> sum_of_;  // in sums_, by flat, if it has gradients
   // Which trained parameters each reduction has, in the order of reductions.
   BucketPlan launches_;
   std::optional<LaunchOrder> ready_;
@@ -166,12 +165,10 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   std::mutex mutex_;                     // hooks may run on a device's backward thread
   bool in_step_ = false;
   bool in_backward_ = false;
-  bool has_data_ = true;
-  bool in_passes_ = false;          // outside of steps
-  int whole_by_request_ = 0;        // how many times
-  std::optional<ReadCheck> reads_;  // in the first step
-  std::string misuse_;              // what it has found
-  std::uint64_t gathers_hash_ = 0;
+  bool in_passes_ = false;             // outside of steps
+  int whole_by_request_ = 0;           // how many times
+  std::optional<ReadCheck> reads_;     // in the first step
+  std::string misuse_;                 // what it has found
   std::vector<std::size_t> gathered_;  // units, in this step
   std::vector<std::uint8_t> used_;     // in this step, by this rank; after finish(), by any rank
   std::vector<profile::CommunicationSpan> spans_;

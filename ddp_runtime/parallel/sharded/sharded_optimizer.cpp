@@ -73,7 +73,7 @@ class ShardedOptimizer::LentGradients {
 
 ShardedOptimizer::ShardedOptimizer(std::unique_ptr<torch::optim::Optimizer> optimizer,
                                    comm::Group& group)
-    : ShardedOptimizer(std::move(optimizer), nullptr, nullptr) {
+    : ShardedOptimizer(std::move(optimizer)) {
   own_ = std::make_unique<OptimizerShards>(group, *this);
   shards_ = own_.get();
   list_arrays();
@@ -82,17 +82,15 @@ ShardedOptimizer::ShardedOptimizer(std::unique_ptr<torch::optim::Optimizer> opti
 
 ShardedOptimizer::ShardedOptimizer(std::unique_ptr<torch::optim::Optimizer> optimizer,
                                    ShardedDataParallel& replica)
-    : ShardedOptimizer(std::move(optimizer), nullptr, &replica.shards()) {
+    : ShardedOptimizer(std::move(optimizer)) {
+  shards_ = &replica.shards();
   list_arrays();
   give_parts_to_the_optimizer();
 }
 
-ShardedOptimizer::ShardedOptimizer(std::unique_ptr<torch::optim::Optimizer> optimizer,
-                                   std::unique_ptr<ParameterShards> own, ParameterShards* shards)
+ShardedOptimizer::ShardedOptimizer(std::unique_ptr<torch::optim::Optimizer> optimizer)
     : Optimizer(optimizer->param_groups(), optimizer->defaults().clone()),
-      optimizer_(std::move(optimizer)),
-      own_(std::move(own)),
-      shards_(shards) {
+      optimizer_(std::move(optimizer)) {
   require_divisible_optimizer(*optimizer_);
   // The constructor of libtorch takes an option that equals its class's default for one that was
   // not given, and replaces it by that of the first argument.

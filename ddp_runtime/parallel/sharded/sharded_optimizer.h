@@ -86,8 +86,7 @@ class ShardedOptimizer final : public torch::optim::Optimizer {
   };
   class LentGradients;
 
-  ShardedOptimizer(std::unique_ptr<torch::optim::Optimizer> optimizer,
-                   std::unique_ptr<ParameterShards> own, ParameterShards* shards);
+  explicit ShardedOptimizer(std::unique_ptr<torch::optim::Optimizer> optimizer);
   const Array* find_array(const torch::Tensor& parameter) const;
   void list_arrays();
   void give_parts_to_the_optimizer();
@@ -97,7 +96,7 @@ class ShardedOptimizer final : public torch::optim::Optimizer {
 
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::unique_ptr<ParameterShards> own_;  // null: those of a replica
-  ParameterShards* shards_;
+  ParameterShards* shards_ = nullptr;
   std::vector<Array> arrays_;  // in the order of the groups
   std::int64_t steps_ = 0;
 };
