@@ -112,9 +112,9 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
          "an error")
       ->capture_default_str();
   app.add_option("--shard", c.shard,
-                 "What the ranks divide among themselves: none; optimizer, the state and the work "
-                 "of the optimizer; gradients, these too; or parameters, these too, so that each "
-                 "block of the model is whole only while it computes (mlp and gpt)")
+                 "What to shard across the ranks: none; optimizer: its state and its work; "
+                 "gradients: also the gradients; parameters: also the weights, which are gathered "
+                 "one block at a time (mlp and gpt)")
       ->capture_default_str();
   app.add_flag("--keep-after-forward", c.keep_after_forward,
                "With --shard parameters: keep blocks whole from forward to backward, which needs "

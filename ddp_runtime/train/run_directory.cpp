@@ -67,10 +67,11 @@ void require_seen_by_all(comm::Group& group, const fs::path& directory,
   const auto blind = std::ranges::find(all, "no");
   if (blind == all.end()) return;
   const auto rank = blind - all.begin();
-  throw UsageError(fmt::format(
-      "rank {} on {} does not see {} of rank 0 on {}, but with --shard every rank writes its part "
-      "of a checkpoint; choose a --checkpoint-dir that all nodes share",
-      rank, hosts[static_cast<std::size_t>(rank)], directory.string(), hosts.front()));
+  throw UsageError(
+      fmt::format("rank {} on {} cannot see {}, which rank 0 uses on {}; with --shard every rank "
+                  "writes part of each checkpoint, so put --checkpoint-dir on a file system that "
+                  "all nodes share",
+                  rank, hosts[static_cast<std::size_t>(rank)], directory.string(), hosts.front()));
 }
 
 }  // namespace ddp::train
