@@ -178,14 +178,7 @@ flip() {
 }
 
 @test "a rank that is killed with shards ends the others, which name it" {
-  ranks 3 "${adamw[@]}" --data synthetic --steps 1000000 --shard optimizer > log 2>&1 3>&- &
-  job=$!
-  wait_while_running "$job" grep -q 'epoch 1/' log
-  kill -KILL "$(rank_pids "$job" | sed -n 2p)"
-  status=0
-  wait "$job" || status=$?
-  [ "$status" -ne 0 ]
-  grep -E 'rank 1 .*exited unexpectedly' log
+  killed_rank_is_named 'epoch 1/' "${adamw[@]}" --data synthetic --steps 1000000 --shard optimizer
 }
 
 @test "what does not go together with shards is refused with one sentence" {

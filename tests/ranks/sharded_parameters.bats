@@ -90,15 +90,41 @@ same_arrays() {
   diff none parameters
 }
 
+@test "one rank resumes the state of weights that it freezes" {
+  run -0 ranks 2 "${gpt[@]}" --steps 3 --checkpoint-dir ck --shard parameters
+  for mode in optimizer parameters; do
+    rm -rf one
+    cp -r ck one
+    run -0 ranks 1 "${gpt[@]}" --steps 5 --checkpoint-dir one --freeze 'blocks.1.*' --shard $mode
+    [[ $output == *"resumed from"* ]]
+  done
+}
+
+@test "the order of gradients outlives steps with shards" {
+  for mode in none parameters none; do
+    steps=$((${steps:-0} + 3))
+    run -0 ranks 2 "${gpt[@]}" --steps $steps --checkpoint-dir ck --shard $mode
+    run -0 "$bin/ddp-ckpt" show ck
+    [[ $output == *"ddp/gradient_order"* ]]
+  done
+}
+
+@test "ranks with other units, and a directory that a rank does not see, are refused at the start" {
+  run -2 timeout 100 mpirun --quiet -n 1 "$train" "${gpt[@]}" --steps 2 --shard parameters : \
+    -n 1 "$train" "${gpt[@]}" --steps 2 --shard parameters --keep-after-forward
+  [[ $(spoken) == *reshard_after_forward* ]]
+  unshare --mount true || skip "no right to make namespaces (needs root)"
+  mkdir ck empty
+  export train
+  # shellcheck disable=SC2016  # expanded in each rank's shell
+  run -2 timeout 100 mpirun --quiet -n 2 unshare --mount bash -c '
+    [ "$OMPI_COMM_WORLD_RANK" -ne 1 ] || mount --bind empty ck
+    exec "$train" --checkpoint-dir ck "$@"' rank "${gpt[@]}" --steps 2 --shard parameters
+  [[ $(spoken) == *"rank 1 on "*" cannot see ck, which rank 0 uses on "* ]]
+}
+
 @test "a rank that is killed with sharded parameters ends the others, which name it" {
-  ranks 3 "${gpt[@]}" --epochs 100000 --log-every 1 --shard parameters > log 2>&1 3>&- &
-  job=$!
-  wait_while_running "$job" grep -q 'step 5' log
-  kill -KILL "$(rank_pids "$job" | sed -n 2p)"
-  status=0
-  wait "$job" || status=$?
-  [ "$status" -ne 0 ]
-  grep -E 'rank 1 .*exited unexpectedly' log
+  killed_rank_is_named 'step 5' "${gpt[@]}" --epochs 100000 --log-every 1 --shard parameters
 }
 
 @test "what does not go together with sharded parameters is refused with one sentence" {

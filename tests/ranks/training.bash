@@ -53,3 +53,16 @@ refused() {
   [ "$(spoken | wc -l)" -eq 1 ]
   [[ $(spoken) == *"$text"* ]]
 }
+
+# killed_rank_is_named TEXT ARGS...: kills the second of three ranks when the log has TEXT; the others must name it.
+killed_rank_is_named() {
+  local text=$1 job status=0
+  shift
+  ranks 3 "$@" > log 2>&1 3>&- &
+  job=$!
+  wait_while_running "$job" grep -q "$text" log
+  kill -KILL "$(rank_pids "$job" | sed -n 2p)"
+  wait "$job" || status=$?
+  [ "$status" -ne 0 ]
+  grep -E 'rank 1 .*exited unexpectedly' log
+}
