@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls a module whose parameters are whole only while it computes.
 //
-//   torch::Tensor forward(const torch::Tensor& x) {
-//     auto y = x;
-//     for (const auto& block : blocks_) y = ddp::unit(*block)(y, mask_);   // was (*block)(y,
-//     mask_) return y;
+//   torch::Tensor forward(torch::Tensor x) {
+//     for (const auto& block : blocks_) x = ddp::unit(*block)(x, mask_);
+//     return x;
 //   }
 //
-// Unless the module is a unit of a ShardedDataParallel (see there), that is block->forward(y,
-// mask_). So a model that uses it runs anywhere.
+// where the model called (*block)(x, mask_). Unless the module is a unit of a ShardedDataParallel
+// (see there), that is block->forward(x, mask_), so a model that uses it runs anywhere.
 #pragma once
 
 #include <torch/torch.h>
