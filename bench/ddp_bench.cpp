@@ -152,9 +152,9 @@ CLI::App* add_step(CLI::App& app, Options& options) {
       ->check(CLI::IsMember({"sgd", "adam", "adamw"}));
   command
       ->add_option("--shard", step.shard,
-                   "Compare also a step whose ranks divide the optimizer, the gradients or the "
-                   "parameters among themselves, as with ddp-train --shard")
-      ->check(CLI::IsMember({"optimizer", "gradients", "parameters"}));
+                   "Compare also a step whose ranks divide the optimizer, the gradients, the "
+                   "parameters, or these within nodes (hybrid), as with ddp-train --shard")
+      ->check(CLI::IsMember({"optimizer", "gradients", "parameters", "hybrid"}));
   command->add_flag("--graph", step.graph,
                     "Our step is the trainer's as a CUDA graph; our eager step is compared, too");
   command->add_flag("!--no-python", step.with_python,

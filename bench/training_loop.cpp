@@ -121,12 +121,15 @@ std::unique_ptr<DistributedDataParallel> TrainingLoop::shard(comm::Group& group,
     optimizer_ = std::make_unique<ShardedOptimizer>(std::move(optimizer_), group);
     return std::make_unique<DistributedDataParallel>(*model_, group, options);
   }
-  const bool parameters = what == "parameters";
+  const auto shard = what == "hybrid"       ? Shard::hybrid
+                     : what == "parameters" ? Shard::parameters
+                                            : Shard::gradients;
   auto replica = std::make_unique<ShardedDataParallel>(
       *model_, group,
-      ShardOptions{.shard = parameters ? Shard::parameters : Shard::gradients,
-                   .units = parameters ? model_->units() : std::vector<std::string>(),
-                   .data_parallel = options});
+      ShardOptions{
+          .shard = shard,
+          .units = shard == Shard::gradients ? std::vector<std::string>() : model_->units(),
+          .data_parallel = options});
   optimizer_ = std::make_unique<ShardedOptimizer>(std::move(optimizer_), *replica);
   return replica;
 }

@@ -81,6 +81,13 @@ class Group {
   // blocking: all ranks request the same size, in the same order, and use the same slices in the
   // same collective. The memory lives as long as the pointer.
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
+  // Zeroed host memory that the ranks of each machine have in common: what one writes, all of them
+  // read. Barriers are up to the caller. nullptr on all ranks if one of them cannot share memory
+  // (no room in /dev/shm). Collective and blocking, with the same size on all ranks. The memory
+  // lives as long as the pointer of any rank.
+  virtual std::shared_ptr<std::byte> allocate_common(std::size_t bytes) = 0;
+  // Ranks with the same key are on one machine, and can share memory.
+  virtual std::string machine_key() const = 0;
 
   // Every operation on a buffer holds `keep` until its Work is done, not longer, for memory whose
   // owner may be destroyed by an exception while other ranks still send to it.

@@ -24,6 +24,7 @@ namespace {
 
 // Smaller messages, such as flags, counts and times, are sent in as few steps as possible on any
 // network.
+constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kTinyMessage = 4096;
 constexpr int kCollectiveTags = 32767;  // from 0; messages between two ranks use the next tag
 
@@ -282,20 +283,26 @@ FlightRecorder::Handle P2pGroup::begin(const Operation& operation) {
 }
 
 std::shared_ptr<std::byte> P2pGroup::allocate(std::size_t bytes) {
-  if (size() > 1) {
-    if (!node_) {
-      node_ =
-          std::make_unique<NodeMemory>(*this, transport_->node_key(), transport_->one_process());
-    }
-    if (node_->usable()) {
-      if (auto region = node_->allocate(*this, bytes)) {
-        regions_[region->mine] = region;
-        return {region, region->mine};
-      }
+  if (size() > 1 && node_memory().usable()) {
+    if (auto region = node_->allocate(*this, bytes)) {
+      regions_[region->mine] = region;
+      return {region, region->mine};
     }
   }
-  constexpr std::size_t kCacheLine = 64;
   return zeroed_bytes(bytes, kCacheLine);
+}
+
+std::shared_ptr<std::byte> P2pGroup::allocate_common(std::size_t bytes) {
+  if (size() == 1) return zeroed_bytes(bytes, kCacheLine);
+  return node_memory().allocate_common(*this, bytes);
+}
+
+// Collective when it is called for the first time.
+NodeMemory& P2pGroup::node_memory() {
+  if (!node_) {
+    node_ = std::make_unique<NodeMemory>(*this, transport_->node_key(), transport_->one_process());
+  }
+  return *node_;
 }
 
 P2pGroup::Located P2pGroup::locate(const Buffer& data) {

@@ -54,6 +54,8 @@ class P2pGroup final : public Group {
   Group* split(int color, int key, const std::string& name) override;
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
+  std::shared_ptr<std::byte> allocate_common(std::size_t bytes) override;
+  std::string machine_key() const override { return transport_->node_key(); }
   Work all_reduce(Buffer data, ReduceOp op, std::string label,
                   std::shared_ptr<const void> keep) override;
   Work reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label,
@@ -112,6 +114,7 @@ class P2pGroup final : public Group {
 
   Work enqueue(std::string name, std::string label, std::string signature,
                std::function<void()> run);
+  NodeMemory& node_memory();
   std::unique_ptr<Transport> open_transport(const std::string& what);
   Work enqueue_message(Direction direction, Buffer data, int peer, const std::string& label,
                        std::shared_ptr<const void> keep);
@@ -130,7 +133,7 @@ class P2pGroup final : public Group {
   Link link_;
   Messages messages_;  // in flight
   Subgroup everyone_;
-  std::unique_ptr<NodeMemory> node_;  // created by the first allocate()
+  std::unique_ptr<NodeMemory> node_;  // see node_memory()
   std::map<const std::byte*, std::weak_ptr<SharedRegion>>
       regions_;  // used only by the calling thread
   schedules::Scratch scratch_;

@@ -92,7 +92,9 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   const auto model = ddp::models::make_model(model_options);
   const auto initial_weights = ddp::tools::initial_weights_of(c);
   auto options = c.train;
-  if (options.shard == ddp::Shard::parameters) options.units = units_of(*model, c.model.name);
+  const bool gathers = options.shard == ddp::Shard::parameters ||
+                       (options.shard == ddp::Shard::hybrid && world.device());
+  if (gathers) options.units = units_of(*model, c.model.name);
   const auto frozen = c.freeze.empty() ? 0 : ddp::train::freeze(*model, c.freeze);
   if (const auto gpu = world.device()) model->to(ddp::cuda_device(*gpu));
 

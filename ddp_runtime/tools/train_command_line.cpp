@@ -114,7 +114,8 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
   app.add_option("--shard", c.shard,
                  "What to shard across the ranks: none; optimizer: its state and its work; "
                  "gradients: also the gradients; parameters: also the weights, which are gathered "
-                 "one block at a time (mlp and gpt)")
+                 "one block at a time (mlp and gpt); hybrid: all of these, but within each node, "
+                 "whose ranks have the weights once, in shared memory (on GPUs, as parameters)")
       ->capture_default_str();
   app.add_flag("--keep-after-forward", c.keep_after_forward,
                "With --shard parameters: keep blocks whole from forward to backward, which needs "
@@ -432,8 +433,9 @@ void interpret(TrainCommandLine& c) {
         "models; leave out one of them");
   }
   t.reshard_after_forward = !c.keep_after_forward;
-  if (c.keep_after_forward && t.shard != Shard::parameters) {
-    throw UsageError("--keep-after-forward is for --shard parameters; add it, or leave this out");
+  if (c.keep_after_forward && t.shard != Shard::parameters && t.shard != Shard::hybrid) {
+    throw UsageError(
+        "--keep-after-forward is for --shard parameters and hybrid; add one, or leave this out");
   }
   if (c.comm_hook == "noop") t.parallel.check_parameters_every = 0;  // ranks drift apart
   if (c.deterministic && t.staleness.value_or(0) > 0) {

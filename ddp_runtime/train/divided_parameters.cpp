@@ -10,9 +10,8 @@
 namespace ddp::train {
 
 struct DividedParameters::Place {
-  const FlatShard* flat = nullptr;
-  std::size_t array = 0;
-  int rank = 0;
+  const ParameterShards* shards = nullptr;
+  PlaceInFlat in;
 };
 
 DividedParameters::DividedParameters(std::span<DistributedDataParallel* const> replicas) {
@@ -36,7 +35,7 @@ std::optional<DividedParameters::Place> DividedParameters::find(
     const auto& shards = replica->shards();
     const auto place = find_place(shards.flats(), parameter);
     if (!place || !shards.flats()[place->flat]->is_divided()) continue;
-    return Place{shards.flats()[place->flat].get(), place->array, shards.group().rank()};
+    return Place{&shards, *place};
   }
   return std::nullopt;
 }
@@ -47,13 +46,13 @@ bool DividedParameters::has(const torch::Tensor& parameter) const {
 
 StateArray DividedParameters::array_of(std::string name, const torch::Tensor& parameter) const {
   const auto place = find(parameter).value();
-  const auto& parts = place.flat->parts();
+  const auto& parts = place.shards->flats()[place.in.flat]->parts();
   const auto part = std::ranges::find_if(
-      parts, [&](const auto& candidate) { return candidate.rows.array == place.array; });
+      parts, [&](const auto& candidate) { return candidate.rows.array == place.in.array; });
   auto rows = part == parts.end() ? no_rows(parameter, parameter.scalar_type())
                                   : as_rows(part->values.detach(), parameter);
   return with_division({std::move(name), std::move(rows)}, parameter,
-                       place.flat->sizes_by_rank(place.array), place.rank);
+                       division_of(*place.shards, place.in));
 }
 
 std::vector<std::unique_ptr<WholeParameters>> DividedParameters::gather() const {

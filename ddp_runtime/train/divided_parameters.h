@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of which each rank has only rows (Shard::parameters), as arrays of a checkpoint.
+// The parameters of which each rank changes only rows (Shard::parameters and Shard::hybrid), as
+// arrays of a checkpoint.
 #pragma once
 
 #include <torch/torch.h>

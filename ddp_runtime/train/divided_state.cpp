@@ -63,8 +63,7 @@ std::vector<std::vector<DividedState::Entry>> DividedState::all_entries(
 }
 
 StateArray DividedState::divided(StateArray array, const torch::Tensor& parameter) const {
-  return with_division(std::move(array), parameter, sharded_.elements_by_rank(parameter),
-                       sharded_.group().rank());
+  return with_division(std::move(array), parameter, sharded_.division_of(parameter));
 }
 
 StateArray DividedState::array_of(const NamedTensor& parameter, const Entry& entry) const {

@@ -89,8 +89,8 @@ struct TrainOptions {
   // does.
   std::int64_t global_batch = 0;
   OptimizerOptions optimizer;
-  // What the ranks divide among themselves. With Shard::gradients and Shard::parameters, `units`
-  // and `reshard_after_forward` are those of ShardOptions.
+  // What the ranks divide among themselves. `units` and `reshard_after_forward` are those of
+  // ShardOptions.
   Shard shard = Shard::none;
   std::vector<std::string> units;
   bool reshard_after_forward = true;

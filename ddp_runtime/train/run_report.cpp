@@ -28,6 +28,11 @@ Checksum checksum_of(const torch::Tensor& tensor) {
           values.nbytes()};
 }
 
+// Of the ranks that have the same rows, one counts.
+bool saves(const StateArray& array, int rank) {
+  return !array.division || array.division->elements.at(static_cast<std::size_t>(rank)) > 0;
+}
+
 std::vector<NamedTensor> sorted_by_name(std::vector<NamedTensor> parameters) {
   std::sort(parameters.begin(), parameters.end(),
             [](const NamedTensor& a, const NamedTensor& b) { return a.name < b.name; });
@@ -51,7 +56,10 @@ std::uint32_t parameters_crc32c(comm::Group& group, const std::vector<NamedTenso
   for (const auto& [name, tensor] : sorted) {
     const bool is_divided = divided.has(tensor);
     Checksum rows;
-    if (is_divided) rows = checksum_of(divided.array_of(name, tensor).tensor);
+    if (is_divided) {
+      const auto array = divided.array_of(name, tensor);
+      if (saves(array, group.rank())) rows = checksum_of(array.tensor);
+    }
     if (!is_divided && group.rank() == 0) rows = checksum_of(tensor);
     mine.push_back(static_cast<std::int64_t>(rows.crc32c));
     mine.push_back(static_cast<std::int64_t>(rows.bytes));

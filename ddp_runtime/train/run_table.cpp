@@ -86,7 +86,12 @@ std::string precision(const TrainOptions& o) {
 std::string shards(const TrainOptions& o) {
   std::string text = "each rank has its part of the optimizer's state";
   if (o.shard == Shard::gradients) text += " and of the gradients";
-  if (o.shard == Shard::parameters) {
+  if (o.shard == Shard::hybrid && o.units.empty()) {
+    return "within each node: the optimizer's state and the gradients; a node has the parameters "
+           "once, in shared memory";
+  }
+  if (o.shard == Shard::hybrid) text = "within each node: " + text;
+  if (!o.units.empty()) {
     text += fmt::format(", the gradients and the parameters; {} are whole while they compute",
                         fmt::join(o.units, ", "));
   }

@@ -16,8 +16,7 @@ namespace {
 // A device decides whether a step is skipped, which a ShardedOptimizer does not know; and no rank
 // can look at gradients that are divided.
 bool skips_where_it_cannot(torch::Device device, const TrainOptions& options) {
-  const bool divides_gradients =
-      options.shard == Shard::gradients || options.shard == Shard::parameters;
+  const bool divides_gradients = options.shard != Shard::optimizer;
   return (!device.is_cpu() || divides_gradients) &&
          (options.on_nan == OnNan::skip || options.loss_scale > 0 ||
           options.precision == amp::Precision::fp16);
@@ -35,11 +34,12 @@ bool has_short_weights(const torch::optim::Optimizer& optimizer) {
 }  // namespace
 
 Shard parse_shard(const std::string& name) {
-  for (const auto shard : {Shard::none, Shard::optimizer, Shard::gradients, Shard::parameters}) {
+  for (const auto shard :
+       {Shard::none, Shard::optimizer, Shard::gradients, Shard::parameters, Shard::hybrid}) {
     if (name == shard_mode_name(shard)) return shard;
   }
-  throw UsageError(
-      fmt::format("--shard must be none, optimizer, gradients or parameters, not '{}'", name));
+  throw UsageError(fmt::format(
+      "--shard must be none, optimizer, gradients, parameters or hybrid, not '{}'", name));
 }
 
 std::string shard_mode_name(Shard shard) {
@@ -52,6 +52,8 @@ std::string shard_mode_name(Shard shard) {
       return "gradients";
     case Shard::parameters:
       return "parameters";
+    case Shard::hybrid:
+      return "hybrid";
   }
   return "";
 }
@@ -66,7 +68,7 @@ std::unique_ptr<DistributedDataParallel> make_replica(comm::Group& group, torch:
       module, group,
       ShardOptions{
           .shard = options.shard,
-          .units = options.shard == Shard::parameters ? options.units : std::vector<std::string>(),
+          .units = options.shard == Shard::gradients ? std::vector<std::string>() : options.units,
           .reshard_after_forward = options.reshard_after_forward,
           .data_parallel = parallel});
 }
@@ -81,7 +83,8 @@ std::unique_ptr<torch::optim::Optimizer> shard_if_wanted(
           ? options.shard == Shard::optimizer
                 ? "loss scaling and skipped steps on a GPU (--loss-scale, fp16, --on-nan skip)"
                 : "loss scaling and skipped steps (--loss-scale, fp16, --on-nan skip)"
-      : options.shard == Shard::parameters && options.ema_decay > 0
+      : (options.shard == Shard::parameters || options.shard == Shard::hybrid) &&
+              options.ema_decay > 0
           ? "an average of the weights (--ema)"
           : nullptr;
   if (hindrance != nullptr) {

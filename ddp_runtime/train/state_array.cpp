@@ -3,7 +3,6 @@
 
 #include <c10/util/accumulate.h>
 
-#include <numeric>
 #include <utility>
 
 namespace ddp::train {
@@ -29,16 +28,14 @@ torch::Tensor no_rows(const torch::Tensor& parameter, torch::ScalarType type) {
   return torch::empty(sizes, parameter.options().requires_grad(false).dtype(type));
 }
 
-StateArray with_division(StateArray array, const torch::Tensor& parameter,
-                         std::vector<std::size_t> elements, int rank) {
+StateArray with_division(StateArray array, const torch::Tensor& parameter, ArrayDivision like) {
   const bool is_whole =
-      elements.size() == 1 && static_cast<std::int64_t>(elements.front()) == parameter.numel();
+      like.saved.size() == 1 && static_cast<std::int64_t>(like.saved.front()) == parameter.numel();
   if (is_whole || parameter.numel() == 0) return array;
-  Division division{parameter.sizes().vec(), std::move(elements)};
-  const auto before =
-      std::accumulate(division.elements.begin(), division.elements.begin() + rank, std::size_t{0});
+  Division division{parameter.sizes().vec(), std::move(like.saved)};
   if (parameter.dim() > 0) {
-    division.first = static_cast<std::int64_t>(before) / (parameter.numel() / parameter.size(0));
+    const std::int64_t elements_of_row = parameter.numel() / parameter.size(0);
+    division.first = static_cast<std::int64_t>(like.first) / elements_of_row;
   }
   array.division = std::move(division);
   return array;

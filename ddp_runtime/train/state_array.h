@@ -11,13 +11,15 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/parallel/sharded/parameter_shards.h"
+
 namespace ddp::train {
 
-// Each rank has a range of the array's rows (dimension 0), in rank order. An array without
-// dimensions is one row.
+// Each rank has a range of the array's rows (dimension 0). Ranks may have the same range, of which
+// one saves it. An array without dimensions is one row.
 struct Division {
   std::vector<std::int64_t> sizes;    // of the whole array
-  std::vector<std::size_t> elements;  // that each rank has
+  std::vector<std::size_t> elements;  // that each rank saves
   std::int64_t first = 0;             // this rank's first row
 };
 
@@ -38,9 +40,8 @@ struct StateArray {
 torch::Tensor as_rows(const torch::Tensor& part, const torch::Tensor& parameter);
 // The same of a rank that has no rows.
 torch::Tensor no_rows(const torch::Tensor& parameter, torch::ScalarType type);
-// Adds the division of an array with the shape of the parameter, of which each rank has this many
-// `elements`, unless there is nothing to divide.
-StateArray with_division(StateArray array, const torch::Tensor& parameter,
-                         std::vector<std::size_t> elements, int rank);
+// Adds the division of an array with the shape of the parameter, which is divided like it, unless
+// there is nothing to divide.
+StateArray with_division(StateArray array, const torch::Tensor& parameter, ArrayDivision like);
 
 }  // namespace ddp::train

@@ -57,7 +57,8 @@ std::vector<StateArray> share_of(const TrainingState& state, std::vector<StateAr
   std::vector<StateArray> share;
   for (auto& array : arrays) {
     if (array.division) {
-      if (array.tensor.numel() > 0) share.push_back(std::move(array));
+      const bool saves = array.division->elements.at(static_cast<std::size_t>(rank)) > 0;
+      if (saves) share.push_back(std::move(array));
       continue;
     }
     const auto least =

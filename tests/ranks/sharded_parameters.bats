@@ -27,12 +27,12 @@ same_arrays() {
     rm -rf whole
     run -0 ranks $n "${gpt[@]}" --steps 8 --checkpoint-dir whole
     whole=$(parameters)
-    for mode in gradients parameters "parameters --keep-after-forward" "parameters --checkpoint-activations"; do
+    for mode in gradients parameters "parameters --keep-after-forward" "parameters --checkpoint-activations" hybrid; do
       read -ra words <<< "$mode"
       rm -rf shards
       run -0 ranks $n "${gpt[@]}" --steps 8 --checkpoint-dir shards --shard "${words[@]}"
       [ "$whole" = "$(parameters)" ]
-      [[ $output == *"each rank has its part of the optimizer's state"*gradients* ]]
+      [[ $output == *"shards"*"the optimizer's state"*gradients* ]]
       run -0 "$bin/ddp-ckpt" verify shards
       [ "$(arrays whole)" = "$(arrays shards)" ]
       [ -n "$(arrays shards)" ]
@@ -45,7 +45,7 @@ same_arrays() {
   run -0 ranks 2 "${gpt[@]}" --steps 12
   whole=$(parameters)
   for pair in "none parameters" "parameters none" "parameters parameters" "optimizer parameters" \
-    "parameters gradients" "gradients optimizer"; do
+    "parameters gradients" "gradients optimizer" "parameters hybrid" "hybrid none" "hybrid hybrid"; do
     read -r first second <<< "$pair"
     rm -rf ck
     run -0 ranks 2 "${gpt[@]}" --steps 6 --checkpoint-dir ck --shard "$first"
@@ -72,22 +72,25 @@ same_arrays() {
 
 @test "weights are initialized from a file, and some are frozen" {
   run -0 ranks 1 "${gpt[@]}" --steps 3 --checkpoint-dir first
-  for mode in none parameters; do
+  for mode in none parameters hybrid; do
     run -0 ranks 3 "${gpt[@]}" --steps 4 --init-from first --freeze 'blocks.1.*' --freeze positions.weight \
       --checkpoint-dir "$mode" --shard $mode
     parameters > "$mode.parameters"
   done
   diff none.parameters parameters.parameters
+  diff none.parameters hybrid.parameters
   same_arrays none parameters
+  same_arrays none hybrid
 }
 
 @test "clipping and accumulation end with the same loss" {
-  for mode in none gradients parameters; do
+  for mode in none gradients parameters hybrid; do
     run -0 ranks 2 "${gpt[@]}" --steps 6 --clip 0.5 --accumulate 2 --shard $mode
     grep -o 'train loss [0-9.]*' <<< "$output" | tail -n 1 > "$mode"
   done
   diff none gradients
   diff none parameters
+  diff none hybrid
 }
 
 @test "one rank resumes the state of weights that it freezes" {
@@ -127,11 +130,26 @@ same_arrays() {
   killed_rank_is_named 'step 5' "${gpt[@]}" --epochs 100000 --log-every 1 --shard parameters
 }
 
+@test "a rank that is killed with common parameters ends the others, which name it" {
+  killed_rank_is_named 'step 5' "${gpt[@]}" --epochs 100000 --log-every 1 --shard hybrid
+}
+
+@test "no room for common parameters is an error on all ranks" {
+  unshare --mount true || skip "no right to make namespaces (needs root)"
+  export train
+  # shellcheck disable=SC2016  # expanded in the shell of the namespace
+  run -1 timeout 100 unshare --mount bash -c '
+    mount -t tmpfs -o size=4m tmpfs /dev/shm
+    exec mpirun --quiet -n 2 "$train" "$@"' job --model mlp --width 1024 --data synthetic --steps 2 --shard hybrid
+  [[ $(spoken) == *"no room in /dev/shm for "*" bytes of parameters that the ranks of a node have in common"* ]]
+}
+
 @test "what does not go together with sharded parameters is refused with one sentence" {
-  refused 2 "--shard must be none, optimizer, gradients or parameters" --steps 1 --shard halves
+  refused 2 "--shard must be none, optimizer, gradients, parameters or hybrid" --steps 1 --shard halves
   refused 2 "mnist-cnn has no blocks that could be whole only while they compute" --steps 1 --model mnist-cnn --shard parameters
   refused 2 "--shard parameters does not go together with an average of the weights" --steps 1 --shard parameters --ema 0.9
+  refused 2 "--shard hybrid does not go together with an average of the weights" --steps 1 --shard hybrid --ema 0.9
   refused 2 "--shard gradients does not go together with loss scaling" --steps 1 --shard gradients --loss-scale 8
-  refused 2 "--keep-after-forward is for --shard parameters" --steps 1 --shard gradients --keep-after-forward
+  refused 2 "--keep-after-forward is for --shard parameters and hybrid" --steps 1 --shard gradients --keep-after-forward
   refused 2 "ShardedDataParallel does not go together with a communication hook" --steps 1 --shard gradients --comm-hook bf16
 }

@@ -58,6 +58,10 @@ class StagedGroup final : public Group {
   std::uint64_t call_history() const override;
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
+  std::shared_ptr<std::byte> allocate_common(std::size_t bytes) override {
+    return host_.allocate_common(bytes);
+  }
+  std::string machine_key() const override { return host_.machine_key(); }
   Work all_reduce(Buffer data, ReduceOp op, std::string label,
                   std::shared_ptr<const void> keep) override;
   Work reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label,

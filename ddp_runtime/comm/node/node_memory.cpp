@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/comm/link.h"
@@ -15,6 +17,10 @@ namespace ddp::comm {
 namespace {
 
 constexpr std::size_t kAlignment = 4096;
+
+std::size_t in_whole_pages(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 bool all_agree(Group& group, bool mine) {
   return group.all_reduce_value<std::int64_t>(mine ? 1 : 0, ReduceOp::min) == 1;
@@ -43,8 +49,33 @@ void NodeMemory::wait_for_all(Link& link) {
 }
 
 std::shared_ptr<SharedRegion> NodeMemory::allocate(Group& group, std::size_t bytes) {
-  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const std::size_t rounded = in_whole_pages(bytes);
   return one_process_ ? allocate_in_process(group, rounded) : allocate_shared(group, rounded);
+}
+
+std::shared_ptr<std::byte> NodeMemory::allocate_common(Group& group, std::size_t bytes) {
+  const std::size_t rounded = std::max(in_whole_pages(bytes), kAlignment);
+  if (one_process_) {
+    auto region = allocate_in_process(group, map_.place == 0 ? rounded : 0);
+    return region->heap.front();
+  }
+  const std::size_t number = allocations_++;
+  const std::string name = name_of(map_.local().front(), number);
+  std::optional<SharedMemory> memory;
+  if (map_.place == 0) memory = SharedMemory::create(name, rounded);
+  bool mapped = all_agree(group, map_.place > 0 || memory.has_value());
+  if (mapped) {
+    if (map_.place > 0) memory = SharedMemory::open(name, rounded);
+    mapped = all_agree(group, memory.has_value());  // now all have opened it
+  }
+  if (map_.place == 0 && memory) SharedMemory::remove_name(name);
+  if (!mapped) return nullptr;
+  auto owner = std::make_shared<SharedMemory>(std::move(*memory));
+  return {owner, owner->span().data()};
+}
+
+std::string NodeMemory::name_of(int rank, std::size_t number) const {
+  return fmt::format("/slurm-ddp-{}-{}-{}", token_, number, rank);
 }
 
 // Ranks that are threads exchange pointers. No rank returns before all have copied the others'
@@ -70,12 +101,9 @@ std::shared_ptr<SharedRegion> NodeMemory::allocate_in_process(Group& group, std:
 
 std::shared_ptr<SharedRegion> NodeMemory::allocate_shared(Group& group, std::size_t bytes) {
   const std::size_t number = allocations_++;
-  const auto name_of = [&](int rank) {
-    return fmt::format("/slurm-ddp-{}-{}-{}", token_, number, rank);
-  };
   auto region = std::make_shared<SharedRegion>();
   region->bytes = bytes;
-  auto own = SharedMemory::create(name_of(group.rank()), bytes);
+  auto own = SharedMemory::create(name_of(group.rank(), number), bytes);
   bool mapped = all_agree(group, own.has_value());
   if (mapped) {
     region->mine = own->span().data();
@@ -84,7 +112,7 @@ std::shared_ptr<SharedRegion> NodeMemory::allocate_shared(Group& group, std::siz
         region->copies.push_back(region->mine);
         continue;
       }
-      auto peer = SharedMemory::open(name_of(rank), bytes);
+      auto peer = SharedMemory::open(name_of(rank, number), bytes);
       mapped = mapped && peer.has_value();
       if (!peer) break;
       region->copies.push_back(peer->span().data());
@@ -93,7 +121,7 @@ std::shared_ptr<SharedRegion> NodeMemory::allocate_shared(Group& group, std::siz
     mapped = all_agree(group, mapped);  // now all ranks have opened this rank's memory
   }
   if (own) {
-    SharedMemory::remove_name(name_of(group.rank()));
+    SharedMemory::remove_name(name_of(group.rank(), number));
     region->mappings.push_back(std::move(*own));
   }
   return mapped ? region : nullptr;

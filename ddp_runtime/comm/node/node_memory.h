@@ -35,6 +35,9 @@ class NodeMemory {
   // nullptr on all ranks if one of them cannot share memory (no room in /dev/shm).
   std::shared_ptr<SharedRegion> allocate(Group& group, std::size_t bytes);
 
+  // Allocates zeroed memory that the ranks of each node have in common, with the same rules.
+  std::shared_ptr<std::byte> allocate_common(Group& group, std::size_t bytes);
+
   const NodeMap& map() const noexcept { return map_; }
   // Returns when all ranks of this node have called it as often as this one. Throws as link.check()
   // does while a rank is missing. Used only by the communication thread.
@@ -43,6 +46,7 @@ class NodeMemory {
   bool usable() const noexcept { return barrier_ != nullptr; }
 
  private:
+  std::string name_of(int rank, std::size_t number) const;
   std::shared_ptr<SharedRegion> allocate_in_process(Group& group, std::size_t bytes);
   std::shared_ptr<SharedRegion> allocate_shared(Group& group, std::size_t bytes);
 

@@ -76,34 +76,41 @@ FlatShard::FlatShard(comm::Group& group, std::vector<torch::Tensor> arrays, Kept
   first_ = flat_.starts[rank];
   const torch::NoGradGuard no_grad;
   move_to_memory(calls);
-  make_parts();
+  note_versions();
+}
+
+void FlatShard::allocate(const torch::TensorOptions& options) {
+  const auto bytes_of = [&](std::int64_t elements) {
+    return static_cast<std::size_t>(elements) * options.dtype().itemsize();
+  };
+  if (kept_ == Kept::part) {
+    const auto largest = *std::ranges::max_element(part_sizes_);
+    memory_ = group_.allocate(bytes_of(static_cast<std::int64_t>(largest)));
+    const auto mine = part_sizes_[static_cast<std::size_t>(group_.rank())];
+    mine_ = tensor_on(memory_, static_cast<std::int64_t>(mine), options);
+    return;
+  }
+  const auto bytes = bytes_of(flat_.elements);
+  memory_ = kept_ == Kept::common ? group_.allocate_common(bytes) : group_.allocate(bytes);
+  if (!memory_) {
+    throw RuntimeError(fmt::format(
+        "no room in /dev/shm for {} bytes of parameters that the ranks of a node have in common; "
+        "make it larger, or divide gradients only, which needs no common memory",
+        bytes));
+  }
+  values_ = tensor_on(memory_, flat_.elements, options);
+  mine_ = mine_in(values_);
 }
 
 // Gradients and everything else that knows the parameters as tensors stay with them.
 void FlatShard::move_to_memory(UnitCalls* calls) {
   const auto options = arrays_.front().options().requires_grad(false);
-  const auto bytes_of = [&](std::int64_t elements) {
-    return static_cast<std::size_t>(elements) * options.dtype().itemsize();
-  };
-  const auto largest = *std::ranges::max_element(part_sizes_);
-  memory_ = group_.allocate(
-      bytes_of(kept_ == Kept::whole ? flat_.elements : static_cast<std::int64_t>(largest)));
-  // Filled before the parameters move, so that they exist twice for a moment.
-  auto filled = kept_ == Kept::whole ? tensor_on(memory_, flat_.elements, options)
-                                     : torch::empty({flat_.elements}, options);
-  for (std::size_t i = 0; i < arrays_.size(); ++i) window_of(filled, i).copy_(arrays_[i]);
-  if (kept_ == Kept::whole) {
-    values_ = filled;
-    mine_ = mine_in(values_);
-  } else {
-    mine_ = tensor_on(
-        memory_, static_cast<std::int64_t>(part_sizes_[static_cast<std::size_t>(group_.rank())]),
-        options);
-    mine_.copy_(mine_in(filled));
-  }
-  storage_ = c10::Storage(
-      c10::Storage::use_byte_size_t(), bytes_of(flat_.elements),
-      marked(values_.defined() ? values_.data_ptr() : nullptr, calls, options.device()));
+  allocate(options);
+  make_parts();
+  fill();
+  const auto bytes = static_cast<std::size_t>(flat_.elements) * options.dtype().itemsize();
+  storage_ = c10::Storage(c10::Storage::use_byte_size_t(), bytes,
+                          marked(memory_between_steps(), calls, options.device()));
   for (std::size_t i = 0; i < arrays_.size(); ++i) {
     auto array = torch::empty({0}, options);
     array.set_(storage_, flat_.offsets[i], arrays_[i].sizes(), arrays_[i].strides());
@@ -111,8 +118,25 @@ void FlatShard::move_to_memory(UnitCalls* calls) {
   }
 }
 
-FlatShard::~FlatShard() {
+// Before the parameters move.
+void FlatShard::fill() const {
   if (kept_ == Kept::whole) {
+    for (std::size_t i = 0; i < arrays_.size(); ++i) window_of(values_, i).copy_(arrays_[i]);
+    return;
+  }
+  for (const auto& part : parts_) {
+    part.values.detach().copy_(rows_in(arrays_[part.rows.array], part.rows));
+  }
+  if (kept_ == Kept::common) group_.barrier("common parameters").wait();
+}
+
+// Null for parameters that are not whole then.
+void* FlatShard::memory_between_steps() const {
+  return values_.defined() ? values_.data_ptr() : nullptr;
+}
+
+FlatShard::~FlatShard() {
+  if (kept_ != Kept::part) {
     // The parameters keep the memory that they are in.
     const auto owner = tensor_on(memory_, flat_.elements, values_.options());
     storage_.unsafeGetStorageImpl()->set_data_ptr_noswap(
@@ -182,6 +206,29 @@ void FlatShard::point_storage_at(void* memory) {
       marked(memory, storage_.data_ptr().get_context(), mine_.device()));
 }
 
+void FlatShard::copy_common(WholeMemory& memory) {
+  if (kept_ != Kept::common || whole_.defined()) return;
+  const torch::NoGradGuard no_grad;
+  whole_ = memory.take(static_cast<std::int64_t>(values_.nbytes()), values_.device());
+  torch::from_blob(whole_.data_ptr(), {flat_.elements}, values_.options()).copy_(values_);
+  point_storage_at(whole_.data_ptr());
+}
+
+void FlatShard::note_versions() {
+  if (kept_ != Kept::common) return;
+  versions_.clear();
+  for (const auto& array : arrays_) {
+    versions_.push_back(static_cast<std::uint32_t>(array._version()));
+  }
+}
+
+std::optional<std::size_t> FlatShard::changed_array() const {
+  for (std::size_t i = 0; i < versions_.size(); ++i) {
+    if (static_cast<std::uint32_t>(arrays_[i]._version()) != versions_[i]) return i;
+  }
+  return std::nullopt;
+}
+
 void FlatShard::pretend() {
   if (storage_.data_ptr().get() != nullptr) return;
   pretended_ = torch::zeros({flat_.elements}, mine_.options());
@@ -190,7 +237,7 @@ void FlatShard::pretend() {
 
 void FlatShard::release(WholeMemory& memory) noexcept {
   if (std::exchange(pretended_, torch::Tensor()).defined()) point_storage_at(nullptr);
-  if (kept_ == Kept::whole || !whole_.defined()) return;
+  if (!whole_.defined()) return;
   bool failed = false;
   try {
     gather_.wait();
@@ -199,18 +246,18 @@ void FlatShard::release(WholeMemory& memory) noexcept {
   }
   const auto started = std::exchange(started_, std::nullopt);
   if (started && !failed) waited_for_ = started;
-  point_storage_at(nullptr);
+  point_storage_at(memory_between_steps());
   auto whole = std::exchange(whole_, torch::Tensor());
   if (!failed) memory.give_back(std::move(whole));
 }
 
 void FlatShard::publish(const std::string& label) {
-  if (kept_ == Kept::part || group_.size() == 1) return;
+  if (is_divided() || group_.size() == 1) return;
   gather_ = group_.all_gather(buffer_of(values_), comm::Cut{part_sizes_}, label, memory_);
 }
 
 void FlatShard::keep_changes() {
-  if (kept_ == Kept::whole) return;
+  if (!is_divided()) return;
   const torch::NoGradGuard no_grad;
   const auto flat = torch::from_blob(whole_.data_ptr(), {flat_.elements}, mine_.options());
   mine_.copy_(mine_in(flat));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/parallel/sharded/gradient_shards.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -11,15 +13,15 @@
 
 namespace ddp {
 
-GradientShards::GradientShards(comm::Group& group, std::vector<const FlatShard*> flats)
-    : group_(group), flats_(std::move(flats)), sums_(flats_.size()), has_sum_(flats_.size()) {
+GradientShards::GradientShards(const ShardGroups& groups, std::vector<const FlatShard*> flats)
+    : groups_(groups), flats_(std::move(flats)), sums_(flats_.size()), has_sum_(flats_.size()) {
   std::size_t most = 0;
   for (const auto* flat : flats_) {
     const auto bytes =
         static_cast<std::size_t>(flat->elements()) * flat->options().dtype().itemsize();
     most = std::max(most, bytes);
   }
-  for (auto& buffer : buffers_) buffer.memory = group_.allocate(most);
+  for (auto& buffer : buffers_) buffer.memory = groups_.sharing.allocate(most);
 }
 
 void GradientShards::begin_step() {
@@ -29,6 +31,7 @@ void GradientShards::begin_step() {
     if (!std::exchange(buffer.flat, std::nullopt)) continue;
     std::exchange(buffer.work, comm::Work()).wait();
   }
+  for (const auto& reduction : std::exchange(across_, {})) reduction.work.wait();
 }
 
 torch::Tensor GradientShards::tensor_in(const Buffer& buffer, std::size_t flat) const {
@@ -36,7 +39,7 @@ torch::Tensor GradientShards::tensor_in(const Buffer& buffer, std::size_t flat) 
 }
 
 void GradientShards::reduce(std::size_t flat, const std::vector<torch::Tensor>& gradients,
-                            const std::string& label) {
+                            const std::string& label, bool last) {
   Buffer& buffer = buffers_[std::exchange(next_, (next_ + 1) % buffers_.size())];
   collect(buffer);
   const auto& shard = *flats_[flat];
@@ -56,9 +59,10 @@ void GradientShards::reduce(std::size_t flat, const std::vector<torch::Tensor>& 
   if (!to.empty()) torch_compat::copy_each(to, from);
   buffer.flat = flat;
   buffer.label = label;
-  if (group_.size() == 1) return;
-  buffer.work = group_.reduce_scatter(buffer_of(all), comm::Cut{shard.sizes()}, comm::ReduceOp::sum,
-                                      label, buffer.memory);
+  buffer.last = last;
+  if (groups_.sharing.size() == 1) return;
+  buffer.work = groups_.sharing.reduce_scatter(buffer_of(all), comm::Cut{shard.sizes()},
+                                               comm::ReduceOp::sum, label, buffer.memory);
 }
 
 // Waits for the reduction in the buffer, if there is one, and takes this rank's part out of it.
@@ -74,16 +78,28 @@ void GradientShards::collect(Buffer& buffer) {
   if (!sums_[flat].defined()) sums_[flat] = torch::empty_like(mine);
   has_sum_[flat] ? sums_[flat].add_(mine) : sums_[flat].copy_(mine);
   has_sum_[flat] = true;
-  if (group_.size() == 1) return;
-  if (marks_ != nullptr) return marks_->add(buffer.label, all.nbytes(), work);
+  if (groups_.sharing.size() > 1) record(buffer.label, all.nbytes(), work);
+  if (groups_.across == nullptr || !buffer.last) return;
+  const auto label = fmt::format("{} of other nodes", buffer.label);
+  across_.push_back({flat, label,
+                     groups_.across->all_reduce(buffer_of(sums_[flat]), comm::ReduceOp::sum, label,
+                                                std::make_shared<torch::Tensor>(sums_[flat]))});
+}
+
+void GradientShards::record(const std::string& label, std::size_t bytes, const comm::Work& work) {
+  if (marks_ != nullptr) return marks_->add(label, bytes, work);
   if (!work.done()) return;
   const auto times = work.times();
-  spans_.push_back({buffer.label, all.nbytes(), {times.started, times.finished}});
+  spans_.push_back({label, bytes, {times.started, times.finished}});
 }
 
 void GradientShards::finish() {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     collect(buffers_[(next_ + i) % buffers_.size()]);
+  }
+  for (const auto& [flat, label, work] : std::exchange(across_, {})) {
+    work.wait();
+    record(label, sums_[flat].nbytes(), work);
   }
 }
 

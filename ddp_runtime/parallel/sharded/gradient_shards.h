@@ -6,6 +6,9 @@
 // rank's part is kept. Several micro-batches add up in that part. The buffers are memory of the
 // group, so ranks of one machine add up their parts straight from each other's buffers. All ranks
 // use them in turn, in the order of the reductions.
+//
+// If several ranks have the same part, they add up their parts of all micro-batches once per step
+// (hybrid sharding; HYBRID_SHARD of Zhao et al., 2023).
 #pragma once
 
 #include <torch/torch.h>
@@ -19,6 +22,7 @@
 
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/parallel/sharded/flat_shard.h"
+#include "ddp_runtime/parallel/sharded/shard_groups.h"
 #include "ddp_runtime/profile/step_recorder.h"
 
 namespace ddp {
@@ -27,15 +31,16 @@ class StepMarks;
 
 class GradientShards {
  public:
-  // Collective. The flats have parameters that require gradients, and must outlive this object.
-  GradientShards(comm::Group& group, std::vector<const FlatShard*> flats);
+  // Collective. The flats have parameters that require gradients, are divided by `groups.sharing`,
+  // and must outlive this object.
+  GradientShards(const ShardGroups& groups, std::vector<const FlatShard*> flats);
 
   // Forgets the gradients of the previous step, and those that an error has left on their way.
   void begin_step();
   // Collective, in the same order on all ranks. `gradients` are those of the flat's arrays;
-  // undefined ones count as zeros.
+  // undefined ones count as zeros. `last` is the step's last micro-batch.
   void reduce(std::size_t flat, const std::vector<torch::Tensor>& gradients,
-              const std::string& label);
+              const std::string& label, bool last);
   // Waits for all reductions. Then every flat that was reduced has its sum.
   void finish();
   // This rank's part, a vector; undefined if nothing was reduced in this step.
@@ -50,15 +55,23 @@ class GradientShards {
     std::shared_ptr<std::byte> memory;
     std::optional<std::size_t> flat;  // whose gradients are being reduced
     std::string label;
+    bool last = false;
+    comm::Work work;
+  };
+  struct Across {  // a reduction of parts
+    std::size_t flat = 0;
+    std::string label;
     comm::Work work;
   };
   torch::Tensor tensor_in(const Buffer& buffer, std::size_t flat) const;
   void collect(Buffer& buffer);
+  void record(const std::string& label, std::size_t bytes, const comm::Work& work);
 
-  comm::Group& group_;
+  ShardGroups groups_;
   std::vector<const FlatShard*> flats_;
   std::array<Buffer, 2> buffers_;
   std::size_t next_ = 0;  // buffer
+  std::vector<Across> across_;
   std::vector<torch::Tensor> sums_;
   std::vector<bool> has_sum_;
   StepMarks* marks_ = nullptr;

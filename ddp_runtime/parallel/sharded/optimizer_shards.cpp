@@ -63,7 +63,7 @@ bool same_places(const torch::Tensor& a, const torch::Tensor& b) {
 }  // namespace
 
 OptimizerShards::OptimizerShards(comm::Group& group, const torch::optim::Optimizer& optimizer)
-    : group_(group) {
+    : groups_(ShardGroups::of_all(group)) {
   const auto parameters = parameters_of(optimizer);
   require_divisible_parameters(parameters);
   require_same_list(group, parameters);

@@ -18,7 +18,7 @@ class OptimizerShards final : public ParameterShards {
   // does. `group` must outlive this object.
   OptimizerShards(comm::Group& group, const torch::optim::Optimizer& optimizer);
 
-  comm::Group& group() const noexcept override { return group_; }
+  const ShardGroups& groups() const noexcept override { return groups_; }
   const std::vector<std::unique_ptr<FlatShard>>& flats() const noexcept override { return flats_; }
   torch::Tensor gradient_of(std::size_t flat, const FlatShard::Part& part) const override;
   bool has_gradient(PlaceInFlat place) const override;
@@ -26,7 +26,7 @@ class OptimizerShards final : public ParameterShards {
   void publish() override;
 
  private:
-  comm::Group& group_;
+  ShardGroups groups_;
   std::vector<std::unique_ptr<FlatShard>> flats_;
 };
 

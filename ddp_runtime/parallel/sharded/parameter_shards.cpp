@@ -2,6 +2,8 @@
 #include "ddp_runtime/parallel/sharded/parameter_shards.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 namespace ddp {
 
@@ -15,6 +17,19 @@ std::optional<PlaceInFlat> find_place(const std::vector<std::unique_ptr<FlatShar
     return PlaceInFlat{flat, static_cast<std::size_t>(found - arrays.begin())};
   }
   return std::nullopt;
+}
+
+ArrayDivision division_of(const ParameterShards& shards, PlaceInFlat place) {
+  const auto& groups = shards.groups();
+  auto sizes = shards.flats()[place.flat]->sizes_by_rank(place.array);
+  const auto first =
+      std::accumulate(sizes.begin(), sizes.begin() + groups.sharing.rank(), std::size_t{0});
+  if (sizes.size() == 1) return {std::move(sizes), 0};
+  std::vector<std::size_t> saved(static_cast<std::size_t>(groups.all.size()));
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    saved[static_cast<std::size_t>(groups.savers[i])] = sizes[i];
+  }
+  return {std::move(saved), first};
 }
 
 }  // namespace ddp

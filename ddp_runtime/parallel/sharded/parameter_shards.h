@@ -9,8 +9,8 @@
 #include <optional>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/parallel/sharded/flat_shard.h"
+#include "ddp_runtime/parallel/sharded/shard_groups.h"
 
 namespace ddp {
 
@@ -27,7 +27,7 @@ class ParameterShards {
   ParameterShards(const ParameterShards&) = delete;
   ParameterShards& operator=(const ParameterShards&) = delete;
 
-  virtual comm::Group& group() const noexcept = 0;
+  virtual const ShardGroups& groups() const noexcept = 0;
   // In which all divided parameters are, whether an optimizer has them or not.
   virtual const std::vector<std::unique_ptr<FlatShard>>& flats() const noexcept = 0;
   // The averaged gradient of a part, a vector; undefined if no rank has used its parameter.
@@ -38,6 +38,15 @@ class ParameterShards {
   virtual void begin_update() = 0;
   virtual void publish() = 0;
 };
+
+// How an array is divided, for checkpoints.
+struct ArrayDivision {
+  // How many elements each rank saves, in the order of its memory. Of the ranks that have the same
+  // part, one does. A single number if each rank has the whole array.
+  std::vector<std::size_t> saved;
+  std::size_t first = 0;  // element of this rank's part
+};
+ArrayDivision division_of(const ParameterShards& shards, PlaceInFlat place);
 
 // Nullopt if the parameter is not divided.
 std::optional<PlaceInFlat> find_place(const std::vector<std::unique_ptr<FlatShard>>& flats,

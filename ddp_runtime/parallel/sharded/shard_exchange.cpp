@@ -31,8 +31,13 @@ std::string label_of(const std::vector<NamedTensor>& parameters,
 
 ShardExchange::ShardExchange(comm::Group& group, const torch::nn::Module& module,
                              std::vector<NamedTensor> parameters, const ShardOptions& options)
-    : group_(group), gathers_(group.channel("gathered parameters")), options_(options) {
+    : options_(options),
+      groups_(options.shard == Shard::hybrid ? groups_by_machine(group, options.hybrid_ranks)
+                                             : ShardGroups::of_all(group)),
+      gathers_(groups_.sharing.channel("gathered parameters")),
+      kept_(kept_with(options, module)) {
   require_shardable(module, parameters, options_);
+  if (kept_ == FlatShard::Kept::common) require_one_machine(groups_.sharing);
   // All are on one device.
   for (const auto& parameter : parameters) {
     if (!parameter.tensor.is_cpu()) device_ = parameter.tensor.device();
@@ -41,7 +46,7 @@ ShardExchange::ShardExchange(comm::Group& group, const torch::nn::Module& module
   make_units(module, parameters);
   plan_sums();
   UnitOrder::Units registered;
-  if (options_.shard == Shard::parameters) {
+  if (kept_ == FlatShard::Kept::part) {
     for (std::size_t unit = kRoot + 1; unit < units_.size(); ++unit) registered.push_back(unit);
   }
   order_ = UnitOrder(registered);
@@ -55,7 +60,7 @@ ShardExchange::~ShardExchange() {
 
 void ShardExchange::make_units(const torch::nn::Module& module,
                                const std::vector<NamedTensor>& parameters) {
-  for (const auto& [unit, of_unit] : units_of(module, parameters, options_)) {
+  for (const auto& [unit, of_unit] : units_of(module, parameters, options_, kept_)) {
     auto& added = units_.emplace_back();
     added.name = unit.name;
     added.module = of_unit;
@@ -72,14 +77,12 @@ void ShardExchange::add_flats(ShardedUnit& unit, const std::vector<NamedTensor>&
     const auto& tensor = parameters[i].tensor;
     kinds[{tensor.scalar_type(), tensor.requires_grad()}].push_back(i);
   }
-  const auto kept =
-      options_.shard == Shard::parameters ? FlatShard::Kept::part : FlatShard::Kept::whole;
   const std::size_t number = units_.size() - 1;
   for (const auto& [kind, of_kind] : kinds) {
     std::vector<torch::Tensor> arrays;
     for (const std::size_t i : of_kind) arrays.push_back(parameters[i].tensor);
     // The values move, but gradient accumulators and their hooks stay with the tensors.
-    flats_.push_back(std::make_unique<FlatShard>(gathers_, std::move(arrays), kept, this));
+    flats_.push_back(std::make_unique<FlatShard>(gathers_, std::move(arrays), kept_, this));
     first_trained_of_.push_back(trained_.size());
     unit.flats.push_back(flats_.size() - 1);
     if (unit.name.empty()) unit.name = label_of(parameters, of_kind);
@@ -106,7 +109,7 @@ void ShardExchange::plan_sums() {
     sum_of_[flat] = reduced.size();
     reduced.push_back(flats_[flat].get());
   }
-  sums_.emplace(group_, std::move(reduced));
+  sums_.emplace(groups_, std::move(reduced));
 }
 
 // Units are reduced in the opposite order of that in which they are called, the root last.
@@ -195,7 +198,7 @@ bool ShardExchange::has_all_gradients(std::size_t unit) const {
 }
 
 std::optional<std::size_t> ShardExchange::find_unit(const torch::nn::Module& module) const {
-  if (options_.shard != Shard::parameters) return std::nullopt;
+  if (kept_ != FlatShard::Kept::part) return std::nullopt;
   const auto found = std::ranges::find(units_, &module, &ShardedUnit::module);
   if (found == units_.end()) return std::nullopt;
   return static_cast<std::size_t>(found - units_.begin());
@@ -246,12 +249,12 @@ void ShardExchange::require_no_misuse() {
 }
 
 void ShardExchange::watch_reads() {
-  if (!has_learned_ && options_.shard == Shard::parameters && group_.size() > 1) reads_.emplace();
+  if (!has_learned_ && kept_ == FlatShard::Kept::part && gathers_.size() > 1) reads_.emplace();
 }
 
 // Outside of steps, the ranks do not compare what they have gathered.
 UnitOrder::Units ShardExchange::call(std::size_t unit) {
-  if (in_passes_ && group_.size() > 1 && !order_.is_ahead(unit)) {
+  if (in_passes_ && gathers_.size() > 1 && !order_.is_ahead(unit)) {
     throw UsageError(fmt::format(
         "the unit '{}' is called out of turn in a pass of ForwardPasses: call begin() before each "
         "forward, and register units in the order of their calls, or make a training step first, "
@@ -323,27 +326,50 @@ void ShardExchange::end_passes() noexcept {
 void ShardExchange::gather_all() {
   for (std::size_t unit = 0; unit < units_.size(); ++unit) start_gather(unit);
   for (std::size_t unit = 0; unit < units_.size(); ++unit) wait_for(unit);
+  if (kept_ == FlatShard::Kept::common) {
+    for (const auto& flat : flats_) flat->copy_common(memory_);
+    groups_.sharing.barrier("copies of common parameters").wait();
+  }
   ++whole_by_request_;
 }
 
 void ShardExchange::keep_changes() {
   for (const auto& flat : flats_) flat->keep_changes();
+  if (kept_ == FlatShard::Kept::common) groups_.sharing.barrier("changed parameters").wait();
 }
 
 void ShardExchange::release_all() noexcept {
-  --whole_by_request_;
+  if (--whole_by_request_ > 0) return;
   for (std::size_t unit = 0; unit < units_.size(); ++unit) release(unit);
+  for (const auto& flat : flats_) flat->note_versions();
 }
 
 // --- A step
 
 // A whole copy would not have the values of the next update.
 void ShardExchange::require_not_requested(const char* what) const {
-  if (whole_by_request_ == 0 || options_.shard != Shard::parameters) return;
+  if (whole_by_request_ == 0 || kept_ == FlatShard::Kept::whole) return;
   throw UsageError(fmt::format(
       "{} while WholeParameters of the replica exist: their values would be those from before the "
       "update; destroy them first",
       what));
+}
+
+// See Note [Common memory].
+void ShardExchange::require_unchanged() const {
+  for (const auto& flat : flats_) {
+    const auto changed = flat->changed_array();
+    if (!changed) continue;
+    const auto& array = flat->arrays()[*changed];
+    const auto named = std::ranges::find_if(
+        trained_, [&](const Trained& trained) { return trained.parameter.tensor.is_same(array); });
+    throw UsageError(fmt::format(
+        "{} was changed outside of the optimizer, but the ranks of a node have it in common, so "
+        "each of them has changed it; change parameters while WholeParameters exist, and call "
+        "their keep_changes()",
+        named == trained_.end() ? std::string("a frozen parameter")
+                                : fmt::format("parameter '{}'", named->parameter.name)));
+  }
 }
 
 // See Note [Gradients on a device] in reducer.h.
@@ -365,6 +391,7 @@ void ShardExchange::find_frozen() {
 
 void ShardExchange::begin_step() {
   require_not_requested("begin_step() was called");
+  require_unchanged();
   require_stream();
   find_frozen();
   for (std::size_t unit = 0; unit < units_.size(); ++unit) release(unit);
@@ -385,9 +412,10 @@ void ShardExchange::begin_step() {
   wait_for(kRoot);
 }
 
-void ShardExchange::begin_backward(const torch::Tensor& loss, bool /*last*/) {
+void ShardExchange::begin_backward(const torch::Tensor& loss, bool last) {
   require_stream();
   const std::lock_guard lock(mutex_);
+  in_last_ = last;
   begin_backward_pass();
   if (!options_.data_parallel.allow_unused) return;
   const auto graph = graph_of(loss);
@@ -454,7 +482,7 @@ void ShardExchange::launch(std::size_t place) {
   // A rank that waits for another one's reduction must not keep that one waiting for a gather.
   gather_each(order_.back_to(trained_[first].unit), std::nullopt);
   sums_->reduce(sum_of_[flat_of_[first]].value(), gradients,
-                fmt::format("gradients of {}", units_[trained_[first].unit].name));
+                fmt::format("gradients of {}", units_[trained_[first].unit].name), in_last_);
 }
 
 std::vector<std::string> ShardExchange::missing_names() const {
@@ -468,7 +496,7 @@ std::vector<std::string> ShardExchange::missing_names() const {
 void ShardExchange::end_backward(bool last) {
   require_no_misuse();
   const auto missing = missing_names();
-  if (!missing.empty() && !options_.data_parallel.allow_unused && group_.size() > 1) {
+  if (!missing.empty() && !options_.data_parallel.allow_unused && groups_.all.size() > 1) {
     throw RuntimeError(describe_missing(missing, trained_.size(), false));
   }
   end_backward_pass(last);
@@ -491,6 +519,7 @@ void ShardExchange::end_backward_pass(bool last) {
 }
 
 void ShardExchange::pass_without_data(bool last) {
+  in_last_ = last;
   begin_backward_pass();
   // In the order of a backward through all units, which GPUs must follow on all ranks.
   for (const std::size_t unit : order_.backward()) {
@@ -507,11 +536,11 @@ void ShardExchange::finish() {
   sums_->finish();
   for (auto& span : sums_->take_spans()) spans_.push_back(std::move(span));
   if (options_.data_parallel.allow_unused) {
-    group_
+    groups_.all
         .all_reduce(comm::buffer_of(std::span(used_)), comm::ReduceOp::max,
                     "map of used parameters")
         .wait();
-  } else if (group_.size() > 1) {
+  } else if (groups_.all.size() > 1) {
     std::fill(used_.begin(), used_.end(), std::uint8_t{1});
   }
   learn_order();
@@ -519,16 +548,17 @@ void ShardExchange::finish() {
 
 // All ranks adopt the order of one rank, the first that has data.
 void ShardExchange::learn_order() {
-  if (has_learned_ || options_.shard != Shard::parameters) return;
-  const int mine = calls_.empty() ? group_.size() : group_.rank();
-  const int leader = -group_.all_reduce_value<std::int32_t>(-mine, comm::ReduceOp::max);
-  if (leader == group_.size()) return;
+  if (has_learned_ || kept_ != FlatShard::Kept::part) return;
+  comm::Group& group = groups_.all;
+  const int mine = calls_.empty() ? group.size() : group.rank();
+  const int leader = -group.all_reduce_value<std::int32_t>(-mine, comm::ReduceOp::max);
+  if (leader == group.size()) return;
   has_learned_ = true;
   std::vector<std::int64_t> calls(calls_.begin(), calls_.end());
   auto count = static_cast<std::int64_t>(calls.size());
-  group_.broadcast(comm::buffer_of(count), leader, "number of units' calls").wait();
+  group.broadcast(comm::buffer_of(count), leader, "number of units' calls").wait();
   calls.resize(static_cast<std::size_t>(count));
-  group_.broadcast(comm::buffer_of(std::span(calls)), leader, "order of units").wait();
+  group.broadcast(comm::buffer_of(std::span(calls)), leader, "order of units").wait();
   const auto learned = order_.learned_from({calls.begin(), calls.end()});
   if (learned != order_.expected()) learned_ = learned;
 }
@@ -565,9 +595,16 @@ bool ShardExchange::has_gradient(PlaceInFlat place) const {
 void ShardExchange::begin_update() {
   require_not_requested("an optimizer makes a step");
   for (std::size_t unit = 0; unit < units_.size(); ++unit) release(unit);
+  if (kept_ != FlatShard::Kept::common) return;
+  require_unchanged();
+  groups_.sharing.barrier("end of all reads of common parameters").wait();
 }
 
 void ShardExchange::publish() {
+  if (kept_ == FlatShard::Kept::common) {
+    for (const auto& flat : flats_) flat->note_versions();
+    return groups_.sharing.barrier("updated common parameters").wait();
+  }
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     for (const std::size_t flat : units_[unit].flats) {
       flats_[flat]->publish(fmt::format("updated parameters of {}", units_[unit].name));

@@ -28,6 +28,7 @@
 #include "ddp_runtime/parallel/sharded/gradient_shards.h"
 #include "ddp_runtime/parallel/sharded/parameter_shards.h"
 #include "ddp_runtime/parallel/sharded/read_check.h"
+#include "ddp_runtime/parallel/sharded/shard_groups.h"
 #include "ddp_runtime/parallel/sharded/shard_options.h"
 #include "ddp_runtime/parallel/sharded/unit_calls.h"
 #include "ddp_runtime/parallel/sharded/unit_order.h"
@@ -80,16 +81,17 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   void end_pass() override;
   void end_passes() noexcept override;
 
-  comm::Group& group() const noexcept override { return group_; }
+  const ShardGroups& groups() const noexcept override { return groups_; }
   const std::vector<std::unique_ptr<FlatShard>>& flats() const noexcept override { return flats_; }
   torch::Tensor gradient_of(std::size_t flat, const FlatShard::Part& part) const override;
   bool has_gradient(PlaceInFlat place) const override;
   void begin_update() override;
   void publish() override;
 
-  // Collective. Makes all parameters whole until release_all().
+  // Collective. Makes all parameters whole until release_all(), as copies that the caller may
+  // change.
   void gather_all();
-  // Takes this rank's part of what was changed in them.
+  // Collective. Takes this rank's part of what was changed in them.
   void keep_changes();
   void release_all() noexcept;
 
@@ -127,6 +129,7 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   void require_no_misuse();
   void watch_reads();
   void require_not_requested(const char* what) const;
+  void require_unchanged() const;
   void find_frozen();
   bool keeps_after_forward(std::size_t unit) const;
   bool has_all_gradients(std::size_t unit) const;
@@ -139,9 +142,10 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   std::vector<std::string> missing_names() const;
   void learn_order();
 
-  comm::Group& group_;
-  comm::Group& gathers_;  // of the same ranks: gathers have an order of their own
   ShardOptions options_;
+  ShardGroups groups_;
+  comm::Group& gathers_;  // of the ranks that divide: gathers have an order of their own
+  FlatShard::Kept kept_;
   WholeMemory memory_;
   std::vector<std::unique_ptr<FlatShard>> flats_;
   std::vector<ShardedUnit> units_;
@@ -165,6 +169,7 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   std::mutex mutex_;                     // hooks may run on a device's backward thread
   bool in_step_ = false;
   bool in_backward_ = false;
+  bool in_last_ = false;               // backward of the step
   bool in_passes_ = false;             // outside of steps
   int whole_by_request_ = 0;           // how many times
   std::optional<ReadCheck> reads_;     // in the first step

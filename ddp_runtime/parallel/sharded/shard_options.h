@@ -16,19 +16,26 @@ enum class Shard : std::uint8_t {
   optimizer,   // stage 1: the optimizer's state
   gradients,   // stage 2
   parameters,  // stage 3: a unit's parameters are whole only while it computes
+  // All of it among the ranks of each node, so that nodes exchange gradients only. On CPUs, the
+  // ranks of a node have the parameters in common, in shared memory, and always whole.
+  hybrid,
 };
 
 struct ShardOptions {
-  Shard shard = Shard::parameters;  // or gradients
+  Shard shard = Shard::parameters;  // or gradients, hybrid
 
-  // Which modules are units, for Shard::parameters: names in which '*' stands for any characters
-  // but a dot, such as "blocks.*". The model calls them through ddp::unit(). The parameters that
-  // are in no unit are whole during the entire step, so units should have most of the parameters.
+  // Which modules are units, for Shard::parameters, and on GPUs for Shard::hybrid: names in which
+  // '*' stands for any characters but a dot, such as "blocks.*". The model calls them through
+  // ddp::unit(). The parameters that are in no unit are whole during the entire step, so units
+  // should have most of the parameters.
   std::vector<std::string> units = {};
 
   // Gives a unit's memory back between its forward and its backward. Without it, each unit is
   // gathered once per step instead of twice, and all of them are whole when forward ends.
   bool reshard_after_forward = true;
+
+  // With Shard::hybrid, how many ranks in a row divide the model; 0: those of each node.
+  int hybrid_ranks = 0;
 
   // Without communication hooks, static_graph and checks of parameters, which no two ranks share.
   DataParallelOptions data_parallel = {};

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/errors.h"
 #include "ddp_runtime/optim/plain_memory.h"
 #include "ddp_runtime/parallel/sharded/flat_shard.h"
@@ -11,7 +13,7 @@
 namespace ddp {
 namespace {
 
-void require_compatible(const ShardOptions& options) {
+void require_compatible(const ShardOptions& options, bool has_units) {
   const char* const hindrance = options.data_parallel.hook           ? "a communication hook"
                                 : options.data_parallel.static_graph ? "static_graph"
                                                                      : nullptr;
@@ -19,10 +21,10 @@ void require_compatible(const ShardOptions& options) {
     throw UsageError(fmt::format(
         "ShardedDataParallel does not go together with {}; leave out one of them", hindrance));
   }
-  if (options.shard == Shard::parameters && options.units.empty()) {
+  if (has_units && options.units.empty()) {
     throw UsageError(
-        "Shard::parameters needs units, whose parameters are whole only while they compute; list "
-        "their names in ShardOptions::units, such as \"blocks.*\"");
+        "Shard::parameters, and Shard::hybrid on GPUs, need units, whose parameters are whole only "
+        "while they compute; list their names in ShardOptions::units, such as \"blocks.*\"");
   }
   if (options.shard == Shard::gradients && !options.units.empty()) {
     throw UsageError(
@@ -40,10 +42,11 @@ void require_compatible(const ShardOptions& options) {
 // unit reduces its gradients at another time.
 void require_possible_on_device(const ShardOptions& options,
                                 const std::vector<NamedTensor>& parameters) {
-  if (options.shard != Shard::parameters || !options.data_parallel.allow_unused) return;
+  const bool has_units = options.shard == Shard::parameters || options.shard == Shard::hybrid;
+  if (!has_units || !options.data_parallel.allow_unused) return;
   if (parameters.empty() || parameters.front().tensor.is_cpu()) return;
   throw UsageError(
-      "on GPUs, Shard::parameters does not go together with allow_unused yet; use Shard::gradients "
+      "on GPUs, units do not go together with allow_unused yet; use Shard::gradients "
       "or leave out one of them");
 }
 
@@ -82,9 +85,25 @@ void require_divisible(const torch::nn::Module& module,
 
 }  // namespace
 
+FlatShard::Kept kept_with(const ShardOptions& options, const torch::nn::Module& module) {
+  if (options.shard == Shard::parameters) return FlatShard::Kept::part;
+  if (options.shard != Shard::hybrid) return FlatShard::Kept::whole;
+  const auto parameters = module.parameters();
+  const bool on_cpu = parameters.empty() || parameters.front().is_cpu();
+  return on_cpu ? FlatShard::Kept::common : FlatShard::Kept::part;
+}
+
+void require_one_machine(comm::Group& group) {
+  const auto keys = group.all_gather_text(group.machine_key());
+  if (std::ranges::all_of(keys, [&](const auto& key) { return key == keys.front(); })) return;
+  throw UsageError(
+      "ShardOptions::hybrid_ranks makes ranks of several nodes have parameters in common, which "
+      "CPUs can only within one; leave it out, or use Shard::parameters");
+}
+
 void require_shardable(const torch::nn::Module& module, const std::vector<NamedTensor>& parameters,
                        const ShardOptions& options) {
-  require_compatible(options);
+  require_compatible(options, kept_with(options, module) == FlatShard::Kept::part);
   require_divisible(module, parameters);
   require_separate(parameters);
   require_possible_on_device(options, parameters);

@@ -6,10 +6,18 @@
 
 #include <vector>
 
+#include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/sharded/flat_shard.h"
 #include "ddp_runtime/parallel/sharded/shard_options.h"
 
 namespace ddp {
+
+// How ranks keep the parameters of the module.
+FlatShard::Kept kept_with(const ShardOptions& options, const torch::nn::Module& module);
+
+// Collective. Throws UsageError, on all ranks, if they cannot have memory in common.
+void require_one_machine(comm::Group& group);
 
 // Throws UsageError for options that do not go together, and for parameters of the module that
 // cannot be divided.

@@ -2,15 +2,17 @@
 #include "ddp_runtime/parallel/sharded/sharded_data_parallel.h"
 
 #include "ddp_runtime/parallel/sharded/shard_exchange.h"
+#include "ddp_runtime/parallel/sharded/shard_requirements.h"
 #include "ddp_runtime/parallel/wrapped_parameters.h"
 
 namespace ddp {
 namespace {
 
 // No two ranks have the same parameters.
-DataParallelOptions without_comparison(const ShardOptions& options) {
+DataParallelOptions without_comparison(const ShardOptions& options,
+                                       const torch::nn::Module& module) {
   auto result = options.data_parallel;
-  if (options.shard == Shard::parameters) result.check_parameters_every = 0;
+  if (kept_with(options, module) == FlatShard::Kept::part) result.check_parameters_every = 0;
   return result;
 }
 
@@ -18,7 +20,7 @@ DataParallelOptions without_comparison(const ShardOptions& options) {
 
 ShardedDataParallel::ShardedDataParallel(torch::nn::Module& module, comm::Group& group,
                                          const ShardOptions& options)
-    : DistributedDataParallel(module, group, without_comparison(options),
+    : DistributedDataParallel(module, group, without_comparison(options, module),
                               [&](const WrappedParameters& parameters) {
                                 const auto all = parameters.all();
                                 return std::make_unique<ShardExchange>(

@@ -20,7 +20,8 @@
 //
 //   for (const auto& block : blocks_) x = ddp::unit(*block)(x);
 //
-// With Shard::gradients, parameters are always whole, and the model needs no change.
+// With Shard::gradients, and on CPUs with Shard::hybrid, parameters are always whole, and the model
+// needs no change.
 //
 // The updates are bitwise those of DistributedDataParallel where ranks add up in the same order:
 // with any number of ranks of one machine, and with two ranks; elsewhere they differ by rounding,

@@ -142,10 +142,10 @@ torch::Tensor ShardedOptimizer::part_of(const torch::Tensor& parameter) const {
   return array == nullptr || array->part == nullptr ? torch::Tensor() : array->part->values;
 }
 
-std::vector<std::size_t> ShardedOptimizer::elements_by_rank(const torch::Tensor& parameter) const {
+ArrayDivision ShardedOptimizer::division_of(const torch::Tensor& parameter) const {
   const auto* const array = find_array(parameter);
-  if (array == nullptr) return std::vector<std::size_t>(static_cast<std::size_t>(group().size()));
-  return shards_->flats()[array->place.flat]->sizes_by_rank(array->place.array);
+  if (array != nullptr) return ddp::division_of(*shards_, array->place);
+  return {std::vector<std::size_t>(static_cast<std::size_t>(group().size())), 0};
 }
 
 torch::Tensor ShardedOptimizer::step(LossClosure closure) {
@@ -163,11 +163,11 @@ torch::Tensor ShardedOptimizer::step(LossClosure closure) {
     const LentGradients lent(*this);
     optimizer_->step();
   }
-  shards_->publish();
   // Autograd knows by this number that a value which backward needs has changed.
   for (const auto& array : arrays_) {
     if (shards_->has_gradient(array.place)) array.parameter.unsafeGetTensorImpl()->bump_version();
   }
+  shards_->publish();
   return loss;
 }
 
@@ -185,7 +185,8 @@ void ShardedOptimizer::clip_gradients(double max_norm) {
       squares += norm * norm;
     }
   }
-  const double norm = std::sqrt(group().all_reduce_value(squares, comm::ReduceOp::sum));
+  const double norm =
+      std::sqrt(shards_->groups().sharing.all_reduce_value(squares, comm::ReduceOp::sum));
   // As in clip_grad_norm_.
   const double factor = std::isfinite(norm) ? std::min(max_norm / (norm + 1e-6), 1.0)
                                             : std::numeric_limits<double>::quiet_NaN();

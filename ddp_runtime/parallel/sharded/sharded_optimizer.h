@@ -61,7 +61,7 @@ class ShardedOptimizer final : public torch::optim::Optimizer {
   // What updates this rank's rows: its parameters are parts of the real ones, as vectors, and its
   // state is all that this rank has.
   torch::optim::Optimizer& shard() const noexcept { return *optimizer_; }
-  comm::Group& group() const noexcept { return shards_->group(); }
+  comm::Group& group() const noexcept { return shards_->groups().all; }
   // Whether this is an optimizer of these parameters.
   bool is_of(const ParameterShards& shards) const noexcept { return shards_ == &shards; }
   // Reduces the gradients in proportion, so that their 2-norm over all ranks and parameters that
@@ -74,9 +74,8 @@ class ShardedOptimizer final : public torch::optim::Optimizer {
   // This rank's part of a parameter, as shard() has it; undefined if it has no rows of it, or if
   // the parameter is not one of this optimizer.
   torch::Tensor part_of(const torch::Tensor& parameter) const;
-  // How many elements of a parameter each rank has, in the order of its memory; all zero if the
-  // parameter is not one of this optimizer.
-  std::vector<std::size_t> elements_by_rank(const torch::Tensor& parameter) const;
+  // Nobody saves a parameter that is not one of this optimizer.
+  ArrayDivision division_of(const torch::Tensor& parameter) const;
 
  private:
   struct Array {

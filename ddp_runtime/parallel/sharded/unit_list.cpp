@@ -32,8 +32,8 @@ std::vector<ParameterUse> uses_of(const torch::nn::Module& module,
   return uses;
 }
 
-// Of Shard::gradients: parameters that are reduced together, those first that have their gradients
-// first.
+// Of parameters that are always whole: those that are reduced together, those first that have their
+// gradients first.
 std::vector<Unit> units_by_size(const std::vector<NamedTensor>& parameters,
                                 const BucketLimits& limits) {
   std::vector<GradientSize> sizes;
@@ -53,9 +53,9 @@ std::vector<Unit> units_by_size(const std::vector<NamedTensor>& parameters,
 
 std::vector<UnitOfModule> units_of(const torch::nn::Module& module,
                                    const std::vector<NamedTensor>& parameters,
-                                   const ShardOptions& options) {
+                                   const ShardOptions& options, FlatShard::Kept kept) {
   std::vector<UnitOfModule> units;
-  if (options.shard == Shard::gradients) {
+  if (kept != FlatShard::Kept::part) {
     for (auto& unit : units_by_size(parameters, options.data_parallel.buckets)) {
       units.push_back({std::move(unit), nullptr});
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/sharded/flat_shard.h"
 #include "ddp_runtime/parallel/sharded/shard_options.h"
 #include "ddp_runtime/parallel/sharded/unit_plan.h"
 
@@ -14,13 +15,13 @@ namespace ddp {
 
 struct UnitOfModule {
   Unit unit;                                  // `parameters` are indices of those given
-  const torch::nn::Module* module = nullptr;  // null with Shard::gradients
+  const torch::nn::Module* module = nullptr;  // null if parameters are always whole
 };
 
-// The root is first. With Shard::gradients, units are parameters that are reduced together, and
-// have no module and no name. Throws UsageError as plan_units() does.
+// The root is first. If parameters are always whole, units are parameters that are reduced
+// together, and have no module and no name. Throws UsageError as plan_units() does.
 std::vector<UnitOfModule> units_of(const torch::nn::Module& module,
                                    const std::vector<NamedTensor>& parameters,
-                                   const ShardOptions& options);
+                                   const ShardOptions& options, FlatShard::Kept kept);
 
 }  // namespace ddp

@@ -306,6 +306,20 @@ TEST(P2pGroup, ChannelHasItsOwnSharedMemory) {
   });
 }
 
+TEST(P2pGroup, CommonMemoryIsTheSameForAllRanks) {
+  for (const int ranks : {1, 3}) {
+    run_ranks(ranks, [](Group& group) {
+      const auto memory = group.allocate_common(1024);
+      auto* values = reinterpret_cast<std::int32_t*>(memory.get());
+      EXPECT_EQ(values[0], 0);
+      group.barrier().wait();
+      values[group.rank()] = 10 + group.rank();
+      group.barrier().wait();
+      for (int r = 0; r < group.size(); ++r) EXPECT_EQ(values[r], 10 + r);
+    });
+  }
+}
+
 TEST(P2pGroup, FailureEndsWaitsInAChannelToo) {
   const auto text = error_of([] {
     run_ranks(3, [](Group& group) {

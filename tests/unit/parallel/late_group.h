@@ -36,6 +36,10 @@ class LateGroup final : public comm::Group {
   }
   std::uint64_t call_history() const override { return group_.call_history(); }
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override { return group_.allocate(bytes); }
+  std::shared_ptr<std::byte> allocate_common(std::size_t bytes) override {
+    return group_.allocate_common(bytes);
+  }
+  std::string machine_key() const override { return group_.machine_key(); }
 
   comm::Work all_reduce(comm::Buffer data, comm::ReduceOp op, std::string label,
                         std::shared_ptr<const void> keep) override {

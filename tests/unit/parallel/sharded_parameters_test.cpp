@@ -176,7 +176,7 @@ std::string error_with(
 }
 
 TEST(ShardedMisuse, OptionsThatDoNotGoTogether) {
-  EXPECT_THAT(error_with(parameters_in({})), HasSubstr("needs units"));
+  EXPECT_THAT(error_with(parameters_in({})), HasSubstr("need units"));
   EXPECT_THAT(error_with(parameters_in({"layers.*"})),
               HasSubstr("'layers.*' names no module with parameters"));
   auto options = in_units();
