@@ -78,8 +78,8 @@ struct Sizes {
 
 class Gpt final : public Model {
  public:
-  Gpt(const Sizes& sizes, bool checkpoint_activations)
-      : checkpoint_activations_(checkpoint_activations),
+  Gpt(const Sizes& sizes, const ModelOptions& options)
+      : checkpoint_activations_(options.checkpoint_activations),
         tokens_(register_module("tokens", torch::nn::Embedding(sizes.vocabulary, sizes.width))),
         positions_(register_module("positions", torch::nn::Embedding(sizes.context, sizes.width))) {
     torch::nn::init::normal_(tokens_->weight, 0, kInitialSpread);
@@ -90,6 +90,7 @@ class Gpt final : public Model {
     for (std::int64_t i = 0; i < sizes.layers; ++i) {
       blocks_.push_back(std::make_shared<Block>(sizes.width, sizes.heads, branch_spread));
       list->push_back(blocks_.back());
+      options.built(*blocks_.back());
     }
     register_module("blocks", list);
     norm_ = register_module("norm", norm(sizes.width));
@@ -133,7 +134,7 @@ std::shared_ptr<Model> make_gpt(const ModelOptions& options) {
                     "multiple of --heads",
                     sizes.width, sizes.heads));
   }
-  return std::make_shared<Gpt>(sizes, options.checkpoint_activations);
+  return std::make_shared<Gpt>(sizes, options);
 }
 
 }  // namespace ddp::models

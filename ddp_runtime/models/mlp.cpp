@@ -10,12 +10,14 @@ namespace {
 
 class Mlp final : public Model {
  public:
-  Mlp(std::int64_t inputs, std::int64_t width, std::int64_t layers, std::int64_t classes) {
+  Mlp(std::int64_t inputs, std::int64_t width, std::int64_t layers, const ModelOptions& options) {
     for (std::int64_t i = 0; i < layers; ++i) {
       layers_->push_back(torch::nn::Linear(i == 0 ? inputs : width, width));
+      options.built(*layers_->children().back());
     }
     register_module("hidden", layers_);
-    output_ = register_module("output", torch::nn::Linear(layers == 0 ? inputs : width, classes));
+    output_ =
+        register_module("output", torch::nn::Linear(layers == 0 ? inputs : width, options.classes));
   }
 
   torch::Tensor forward(const torch::Tensor& inputs) override {
@@ -39,7 +41,7 @@ std::shared_ptr<Model> make_mlp(const ModelOptions& options) {
   const auto inputs = std::accumulate(options.input.begin(), options.input.end(), std::int64_t{1},
                                       std::multiplies<>());
   return std::make_shared<Mlp>(inputs, options.width > 0 ? options.width : 128,
-                               options.layers > 0 ? options.layers : 2, options.classes);
+                               options.layers > 0 ? options.layers : 2, options);
 }
 
 }  // namespace ddp::models

@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,6 +33,8 @@ struct ModelOptions {
   std::int64_t heads = 0;               // gpt
   bool tokens = false;                  // a sample is a sequence of token ids
   bool checkpoint_activations = false;  // gpt: backward recomputes each block
+  // Called for each of units(), when it has its initial values and before the next one is built.
+  std::function<void(torch::nn::Module& unit)> built = [](torch::nn::Module&) {};
 };
 
 // Throws UsageError for an unknown name, options the model does not support, or data it cannot use.

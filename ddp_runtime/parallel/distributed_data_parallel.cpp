@@ -14,6 +14,7 @@
 #include "ddp_runtime/parallel/loss_check.h"
 #include "ddp_runtime/parallel/reducer.h"
 #include "ddp_runtime/parallel/same_parameters.h"
+#include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
 #include "ddp_runtime/parallel/sparse_gradients.h"
 #include "ddp_runtime/parallel/step_agreement.h"
@@ -35,8 +36,20 @@ std::vector<NamedTensor> agreed_parameters(const torch::nn::Module& module,
     state.push_back(std::move(buffer));
   }
   require_same_model(group, state);
+  // A ShardedBuild has distributed the values of what it has divided.
+  std::erase_if(state, [](const auto& part) { return is_without_memory(part.tensor); });
   broadcast_from_leader(group, state);
   return parameters;
+}
+
+void require_values(const WrappedParameters& parameters) {
+  for (const auto& [name, tensor] : parameters.all()) {
+    if (!is_without_memory(tensor)) continue;
+    throw UsageError(fmt::format(
+        "parameter '{}' has no values, because ranks have divided it; a model that was built by "
+        "ShardedBuild needs a ShardedDataParallel",
+        name));
+  }
 }
 
 // Those whose gradients are sparse, or the others.
@@ -125,6 +138,7 @@ class WaitsAndUpdates {
 DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, comm::Group& group,
                                                  const DataParallelOptions& options)
     : DistributedDataParallel(module, group, options, [&](const WrappedParameters& parameters) {
+        require_values(parameters);
         return std::make_unique<Reducer>(group, with_gradients(module, parameters, false),
                                          with_gradients(module, parameters, true), options);
       }) {}

@@ -15,6 +15,7 @@
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/parallel/cuda.h"
 #include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/tools/train_command_line.h"
 #include "ddp_runtime/tools/train_result.h"
 #include "ddp_runtime/train/freeze.h"
@@ -79,6 +80,16 @@ std::vector<std::string> units_of(const ddp::models::Model& model, const std::st
                   name));
 }
 
+bool divides_weights(const CommandLine& c) {
+  return c.train.shard == ddp::Shard::parameters || c.train.shard == ddp::Shard::hybrid;
+}
+
+std::shared_ptr<ddp::ShardedBuild> make_build(ddp::comm::World& world) {
+  std::optional<torch::Device> device;
+  if (const auto gpu = world.device()) device = ddp::cuda_device(*gpu);
+  return std::make_shared<ddp::ShardedBuild>(world.group(), device);
+}
+
 // Returns the exit code.
 int train(const CommandLine& c, ddp::comm::World& world) {
   if (c.threads > 0) torch::set_num_threads(c.threads);
@@ -88,10 +99,14 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   model_options.input = shape.input;
   model_options.classes = shape.classes;
   model_options.tokens = shape.tokens;
+  auto options = c.train;
+  if (divides_weights(c) && !c.train.channels_last) {
+    options.build = make_build(world);
+    model_options.built = [&](torch::nn::Module& unit) { options.build->add(unit); };
+  }
   torch::manual_seed(c.train.seed);
   const auto model = ddp::models::make_model(model_options);
   const auto initial_weights = ddp::tools::initial_weights_of(c);
-  auto options = c.train;
   const bool gathers = options.shard == ddp::Shard::parameters ||
                        (options.shard == ddp::Shard::hybrid && world.device());
   if (gathers) options.units = units_of(*model, c.model.name);

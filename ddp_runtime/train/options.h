@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -94,7 +95,8 @@ struct TrainOptions {
   Shard shard = Shard::none;
   std::vector<std::string> units;
   bool reshard_after_forward = true;
-  bool scale_learning_rate = false;  // by ranks x micro-batches
+  std::shared_ptr<ShardedBuild> build;  // null: the model was built whole
+  bool scale_learning_rate = false;     // by ranks x micro-batches
   std::int64_t warmup_steps = 0;
   Schedule schedule = Schedule::constant;
   std::int64_t decay_epochs = 30;  // schedule step: epochs between decays

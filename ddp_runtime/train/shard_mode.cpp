@@ -70,6 +70,7 @@ std::unique_ptr<DistributedDataParallel> make_replica(comm::Group& group, torch:
           .shard = options.shard,
           .units = options.shard == Shard::gradients ? std::vector<std::string>() : options.units,
           .reshard_after_forward = options.reshard_after_forward,
+          .build = options.build.get(),
           .data_parallel = parallel});
 }
 

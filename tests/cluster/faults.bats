@@ -92,6 +92,22 @@ assert max(abs(a - b) / max(1, abs(b)) for a, b in zip(three, one)) < 1e-5
 PY
 }
 
+# Each part is saved by one node, and read by both.
+@test "two nodes that each divide the model have the bits of a training without shards" {
+  local train=(--model gpt --width 32 --layers 3 --data "text:$project_root/README.md" --batch 8 --optimizer adamw)
+  local in_pairs=(srun --ddp -N2 --ntasks-per-node=2 ddp-train "${train[@]}" --checkpoint-dir)
+  run -0 "${in_pairs[@]}" whole --steps 9
+  for mode in hybrid none hybrid; do
+    steps=$((${steps:-0} + 3))
+    run -0 "${in_pairs[@]}" shards --steps $steps --shard $mode
+  done
+  run "$build_dir/bin/ddp-ckpt" diff whole shards
+  [[ $output == *" 0 different, "* ]]
+  [[ $(ls shards/step-00000009) == *rank-00000-of-00002.h5*rank-00001-of-00002.h5* ]]
+  run -2 srun --ddp -N2 -n3 -m arbitrary -w node1,node1,node2 ddp-train "${train[@]}" --steps 1 --shard hybrid
+  [[ $output == *"the node of rank 0 has "*" ranks and that of rank "*"srun --ntasks-per-node"* ]]
+}
+
 @test "a node whose link is cut is named within seconds by default" {
   timeout -k 5 90 "${step[@]}" --kill-on-bad-exit=0 "$build_dir/tests/comm_ranks" barriers 60 "$work" > out 2>&1 3>&- &
   local job=$!

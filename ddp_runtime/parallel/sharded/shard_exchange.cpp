@@ -11,6 +11,7 @@
 #include "ddp_runtime/parallel/flat_memory.h"
 #include "ddp_runtime/parallel/missing_gradients.h"
 #include "ddp_runtime/parallel/sharded/shard_requirements.h"
+#include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
 #include "ddp_runtime/parallel/sharded/unit_list.h"
 #include "ddp_runtime/parallel/used_parameters.h"
@@ -81,8 +82,12 @@ void ShardExchange::add_flats(ShardedUnit& unit, const std::vector<NamedTensor>&
   for (const auto& [kind, of_kind] : kinds) {
     std::vector<torch::Tensor> arrays;
     for (const std::size_t i : of_kind) arrays.push_back(parameters[i].tensor);
+    if (options_.build != nullptr) {
+      for (const auto& array : arrays) options_.build->make_whole(array);
+    }
     // The values move, but gradient accumulators and their hooks stay with the tensors.
     flats_.push_back(std::make_unique<FlatShard>(gathers_, std::move(arrays), kept_, this));
+    if (options_.build != nullptr) options_.build->forget_moved();
     first_trained_of_.push_back(trained_.size());
     unit.flats.push_back(flats_.size() - 1);
     if (unit.name.empty()) unit.name = label_of(parameters, of_kind);

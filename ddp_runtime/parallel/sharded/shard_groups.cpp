@@ -54,7 +54,8 @@ std::vector<int> machines_of(std::span<const std::string> keys) {
   if (other == counts.end()) return machines;
   throw UsageError(fmt::format(
       "Shard::hybrid divides the model among the ranks of a node, but the node of rank 0 has {} "
-      "ranks and that of rank {} has {}; start the same number of ranks on each node, or use "
+      "ranks and that of rank {} has {}; start the same number of ranks on each node (srun "
+      "--ntasks-per-node), or use "
       "Shard::parameters",
       counts.front(), first[static_cast<std::size_t>(other - counts.begin())], *other));
 }

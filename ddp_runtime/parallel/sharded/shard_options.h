@@ -10,6 +10,8 @@
 
 namespace ddp {
 
+class ShardedBuild;
+
 // The stages of ZeRO (Rajbhandari et al., 2020); each includes those before it.
 enum class Shard : std::uint8_t {
   none,
@@ -36,6 +38,10 @@ struct ShardOptions {
 
   // With Shard::hybrid, how many ranks in a row divide the model; 0: those of each node.
   int hybrid_ranks = 0;
+
+  // What has divided units of the module already, when they were built. It may be destroyed after
+  // the ShardedDataParallel was constructed.
+  ShardedBuild* build = nullptr;
 
   // Without communication hooks, static_graph and checks of parameters, which no two ranks share.
   DataParallelOptions data_parallel = {};

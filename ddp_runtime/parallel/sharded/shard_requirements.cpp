@@ -8,6 +8,7 @@
 #include "base/errors.h"
 #include "ddp_runtime/optim/plain_memory.h"
 #include "ddp_runtime/parallel/sharded/flat_shard.h"
+#include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/parallel/sparse_gradients.h"
 
 namespace ddp {
@@ -54,7 +55,7 @@ void require_possible_on_device(const ShardOptions& options,
 void require_separate(const std::vector<NamedTensor>& parameters) {
   optim::MemoryRanges memory;
   for (const auto& [name, tensor] : parameters) {
-    memory.add_written(tensor);
+    if (!is_without_memory(tensor)) memory.add_written(tensor);
     if (tensor.device() == parameters.front().tensor.device()) continue;
     throw UsageError(fmt::format(
         "parameter '{}' is on {}, but '{}' is on {}; a model that is trained data-parallel must be "
@@ -66,6 +67,17 @@ void require_separate(const std::vector<NamedTensor>& parameters) {
     throw UsageError(
         "parameters share memory, which ShardedDataParallel would divide; use one tensor in all "
         "places");
+  }
+}
+
+void require_values(const ShardOptions& options, const std::vector<NamedTensor>& parameters) {
+  for (const auto& [name, tensor] : parameters) {
+    if (!is_without_memory(tensor)) continue;
+    if (options.build != nullptr && options.build->has(tensor)) continue;
+    throw UsageError(fmt::format(
+        "parameter '{}' has no values, because it was divided when it was built, or is one of "
+        "another ShardedDataParallel; set ShardOptions::build to the ShardedBuild that has it",
+        name));
   }
 }
 
@@ -104,6 +116,7 @@ void require_one_machine(comm::Group& group) {
 void require_shardable(const torch::nn::Module& module, const std::vector<NamedTensor>& parameters,
                        const ShardOptions& options) {
   require_compatible(options, kept_with(options, module) == FlatShard::Kept::part);
+  require_values(options, parameters);
   require_divisible(module, parameters);
   require_separate(parameters);
   require_possible_on_device(options, parameters);

@@ -109,15 +109,17 @@ TEST(CommonParameters, AreNotUpdatedWhileARankReadsThem) {
   with_hybrid_tower(2, hybrid(), [](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
     ShardedOptimizer optimizer(std::make_unique<torch::optim::SGD>(net->parameters(), 0.1),
                                replica);
-    auto step = replica.begin_step();
-    backward_of_tower(net, step, group.rank());
-    if (group.rank() == 1) {
-      const auto before = values_of(*net);
-      std::this_thread::sleep_for(kWhile);
-      const auto after = values_of(*net);
-      for (const auto& [name, value] : before) EXPECT_TRUE(torch::equal(value, after.at(name)));
+    for (int i = 0; i < 2; ++i) {  // in the first step, the optimizer compares the ranks
+      auto step = replica.begin_step();
+      backward_of_tower(net, step, group.rank());
+      if (group.rank() == 1) {
+        const auto before = values_of(*net);
+        std::this_thread::sleep_for(kWhile);
+        const auto after = values_of(*net);
+        for (const auto& [name, value] : before) EXPECT_TRUE(torch::equal(value, after.at(name)));
+      }
+      step.apply(optimizer);
     }
-    step.apply(optimizer);
   });
 }
 
@@ -149,8 +151,12 @@ TEST(CommonParameters, AreChangedInCopies) {
     }
     EXPECT_TRUE(torch::equal(net->tokens->weight, expected.at("tokens.weight")));
     group.barrier().wait();
+    if (group.rank() == 1) std::this_thread::sleep_for(kWhile);
     {
       WholeParameters whole(replica);
+      for (const auto& [name, value] : values_of(*net)) {
+        EXPECT_TRUE(torch::equal(value, expected.at(name))) << name;
+      }
       net->tokens->weight.mul_(2);
       whole.keep_changes();
     }
