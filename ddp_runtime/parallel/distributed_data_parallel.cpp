@@ -218,9 +218,11 @@ void DistributedDataParallel::require_whole_step() const {
 
 void DistributedDataParallel::require_same_parameters() {
   require_whole_step();
+  const auto when = fmt::format("after step {}", steps_);
+  gradients_->require_unchanged(when);
   if (options_.check_parameters_every == 0) return;
   parameters_->require_same_list();
-  ddp::require_same_parameters(group_, parameters_->all(), fmt::format("after step {}", steps_));
+  ddp::require_same_parameters(group_, parameters_->all(), when);
 }
 
 void DistributedDataParallel::require_finite_loss() {

@@ -32,6 +32,9 @@ class GradientExchange {
   GradientExchange(const GradientExchange&) = delete;
   GradientExchange& operator=(const GradientExchange&) = delete;
 
+  // Collective. Throws if parameters were changed otherwise than by an update, as far as this
+  // object can tell. `when` is as in require_same_parameters().
+  virtual void require_unchanged(const std::string& when) = 0;
   // Discards the gradients of the previous step, and prepares forward.
   virtual void begin_step() = 0;
   // Throws UsageError for an optimizer that cannot update what this exchange averages.

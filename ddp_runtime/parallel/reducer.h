@@ -68,6 +68,7 @@ class Reducer final : public GradientExchange {
   ~Reducer() override;
 
   // Collective only once: when the buckets are rebuilt, in the step after the first reduction.
+  void require_unchanged(const std::string& /*when*/) override {}
   void begin_step() override;
   void require_optimizer(const torch::optim::Optimizer& /*optimizer*/) const override {}
   void end_forward(Forward /*forward*/) override {}

@@ -42,7 +42,7 @@ std::vector<std::vector<DividedState::Entry>> DividedState::all_entries(
     }
   }
   std::vector<std::vector<Entry>> all(parameters.size());
-  for (const auto& text : sharded_.group().all_gather_text(mine.dump())) {
+  for (const auto& text : sharded_.sharing().all_gather_text(mine.dump())) {
     for (const auto& entry : nlohmann::json::parse(text)) {
       auto& known = all.at(entry.at(0).get<std::size_t>());
       const auto field = entry.at(1).get<std::string>();

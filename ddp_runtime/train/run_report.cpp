@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -52,15 +53,20 @@ std::uint32_t parameters_crc32c(comm::Group& group, const std::vector<NamedTenso
                                 const DividedParameters& divided) {
   const auto sorted = sorted_by_name(parameters);
   if (!divided.any()) return parameters_crc32c(sorted);
-  std::vector<std::int64_t> mine;  // checksum and bytes of the rows of each parameter
+  constexpr std::size_t kNumbers = 3;
+  std::vector<std::int64_t>
+      mine;  // of each parameter, the first row, and the rows' checksum and bytes
   for (const auto& [name, tensor] : sorted) {
     const bool is_divided = divided.has(tensor);
     Checksum rows;
+    std::int64_t first = 0;
     if (is_divided) {
       const auto array = divided.array_of(name, tensor);
       if (saves(array, group.rank())) rows = checksum_of(array.tensor);
+      if (array.division) first = array.division->first;
     }
     if (!is_divided && group.rank() == 0) rows = checksum_of(tensor);
+    mine.push_back(first);
     mine.push_back(static_cast<std::int64_t>(rows.crc32c));
     mine.push_back(static_cast<std::int64_t>(rows.bytes));
   }
@@ -70,11 +76,14 @@ std::uint32_t parameters_crc32c(comm::Group& group, const std::vector<NamedTenso
                   "checksums of parameters")
       .wait();
   Checksum sum;
-  for (std::size_t i = 0; i < mine.size(); i += 2) {
+  for (std::size_t i = 0; i < mine.size(); i += kNumbers) {
+    std::map<std::int64_t, Checksum> by_row;
     for (std::size_t of_rank = i; of_rank < all.size(); of_rank += mine.size()) {
-      sum.append(
-          {static_cast<std::uint32_t>(all[of_rank]), static_cast<std::uint64_t>(all[of_rank + 1])});
+      const auto bytes = static_cast<std::uint64_t>(all[of_rank + 2]);
+      if (bytes == 0) continue;
+      by_row[all[of_rank]] = {static_cast<std::uint32_t>(all[of_rank + 1]), bytes};
     }
+    for (const auto& [row, rows] : by_row) sum.append(rows);
   }
   return sum.crc32c;
 }

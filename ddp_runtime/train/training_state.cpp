@@ -524,6 +524,8 @@ void TrainingState::distribute(std::uint64_t seed) {
     group_.broadcast(comm::buffer_of(std::span(order)), 0, "order of gradients").wait();
     if (i < replicas_.size()) replicas_[i]->expect_gradient_order(order);
   }
+  // Ranks may have loaded rows of arrays that others have in common with them.
+  group_.barrier("end of loading").wait();
 }
 
 }  // namespace ddp::train

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "ddp_runtime/comm/group.h"
@@ -21,6 +22,27 @@ constexpr std::size_t kAlignment = 4096;
 std::size_t in_whole_pages(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
+
+// Whole pages, of about the same number for each of `count` ranks.
+SharedMemory::Slice slice_of(std::size_t bytes, std::size_t place, std::size_t count) {
+  const std::size_t pages = bytes / kAlignment;
+  const std::size_t first = pages * place / count;
+  return {first * kAlignment, (pages * (place + 1) / count - first) * kAlignment};
+}
+
+// Removes the name of a block when all have opened it, or after an error.
+class RemovedName {
+ public:
+  explicit RemovedName(std::string name) : name_(std::move(name)) {}
+  RemovedName(const RemovedName&) = delete;
+  RemovedName& operator=(const RemovedName&) = delete;
+  ~RemovedName() {
+    if (!name_.empty()) SharedMemory::remove_name(name_);
+  }
+
+ private:
+  std::string name_;
+};
 
 bool all_agree(Group& group, bool mine) {
   return group.all_reduce_value<std::int64_t>(mine ? 1 : 0, ReduceOp::min) == 1;
@@ -59,16 +81,15 @@ std::shared_ptr<std::byte> NodeMemory::allocate_common(Group& group, std::size_t
     auto region = allocate_in_process(group, map_.place == 0 ? rounded : 0);
     return region->heap.front();
   }
-  const std::size_t number = allocations_++;
-  const std::string name = name_of(map_.local().front(), number);
+  const auto name = name_of(map_.local().front(), allocations_++);
+  const auto mine = slice_of(rounded, map_.place, map_.local().size());
   std::optional<SharedMemory> memory;
-  if (map_.place == 0) memory = SharedMemory::create(name, rounded);
+  const RemovedName removed(map_.place == 0 ? name : std::string());
+  if (map_.place == 0) memory = SharedMemory::create_slice(name, rounded, mine);
   bool mapped = all_agree(group, map_.place > 0 || memory.has_value());
-  if (mapped) {
-    if (map_.place > 0) memory = SharedMemory::open(name, rounded);
-    mapped = all_agree(group, memory.has_value());  // now all have opened it
-  }
-  if (map_.place == 0 && memory) SharedMemory::remove_name(name);
+  if (!mapped) return nullptr;
+  if (map_.place > 0) memory = SharedMemory::open_slice(name, rounded, mine);
+  mapped = all_agree(group, memory.has_value());  // now all have opened it
   if (!mapped) return nullptr;
   auto owner = std::make_shared<SharedMemory>(std::move(*memory));
   return {owner, owner->span().data()};

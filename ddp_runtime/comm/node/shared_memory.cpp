@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <utility>
 
@@ -11,8 +12,8 @@
 
 namespace ddp::comm {
 
-std::optional<SharedMemory> SharedMemory::map(int fd, std::size_t bytes) {
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+std::optional<SharedMemory> SharedMemory::map(int fd, std::size_t bytes, int flags) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | flags, fd, 0);
   if (memory == MAP_FAILED) return std::nullopt;
   return SharedMemory({static_cast<std::byte*>(memory), bytes});
 }
@@ -21,7 +22,8 @@ std::optional<SharedMemory> SharedMemory::create(const std::string& name, std::s
   const FileDescriptor fd(shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
   if (!fd) return std::nullopt;
   std::optional<SharedMemory> memory;
-  if (posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)) == 0) memory = map(fd.get(), bytes);
+  if (posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)) == 0)
+    memory = map(fd.get(), bytes, MAP_POPULATE);
   if (!memory) remove_name(name);
   return memory;
 }
@@ -32,7 +34,35 @@ std::optional<SharedMemory> SharedMemory::open(const std::string& name, std::siz
   if (!fd || fstat(fd.get(), &status) != 0 || status.st_size != static_cast<off_t>(bytes)) {
     return std::nullopt;
   }
-  return map(fd.get(), bytes);
+  return map(fd.get(), bytes, MAP_POPULATE);
+}
+
+std::optional<SharedMemory> SharedMemory::create_slice(const std::string& name, std::size_t bytes,
+                                                       Slice slice) {
+  const FileDescriptor fd(shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
+  if (!fd) return std::nullopt;
+  std::optional<SharedMemory> memory;
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0) memory = reserve(fd.get(), bytes, slice);
+  if (!memory) remove_name(name);
+  return memory;
+}
+
+std::optional<SharedMemory> SharedMemory::open_slice(const std::string& name, std::size_t bytes,
+                                                     Slice slice) {
+  const FileDescriptor fd(shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0));
+  struct stat status {};
+  if (!fd || fstat(fd.get(), &status) != 0 || status.st_size != static_cast<off_t>(bytes)) {
+    return std::nullopt;
+  }
+  return reserve(fd.get(), bytes, slice);
+}
+
+// Without MAP_POPULATE, which would take the memory of the other slices.
+std::optional<SharedMemory> SharedMemory::reserve(int fd, std::size_t bytes, Slice slice) {
+  const auto offset = static_cast<off_t>(slice.offset);
+  const auto length = static_cast<off_t>(slice.bytes);
+  if (length > 0 && posix_fallocate(fd, offset, length) != 0) return std::nullopt;
+  return map(fd, bytes, 0);
 }
 
 void SharedMemory::remove_name(const std::string& name) noexcept {

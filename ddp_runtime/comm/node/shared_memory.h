@@ -18,6 +18,17 @@ class SharedMemory {
   // Maps a block created by another process; returns nullopt if it does not exist (another machine,
   // or another container with its own /dev/shm) or has a different size.
   static std::optional<SharedMemory> open(const std::string& name, std::size_t bytes);
+  // For a block whose memory several processes reserve, each a slice of it, which the system then
+  // takes from near that process. One of them creates it before the others call this. Returns
+  // nullopt as create() and open() do.
+  struct Slice {
+    std::size_t offset = 0;
+    std::size_t bytes = 0;
+  };
+  static std::optional<SharedMemory> create_slice(const std::string& name, std::size_t bytes,
+                                                  Slice slice);
+  static std::optional<SharedMemory> open_slice(const std::string& name, std::size_t bytes,
+                                                Slice slice);
   // Unlinks the name; the memory lives on until the last process unmaps it.
   static void remove_name(const std::string& name) noexcept;
 
@@ -31,7 +42,8 @@ class SharedMemory {
 
  private:
   explicit SharedMemory(std::span<std::byte> memory) : memory_(memory) {}
-  static std::optional<SharedMemory> map(int fd, std::size_t bytes);
+  static std::optional<SharedMemory> map(int fd, std::size_t bytes, int flags);
+  static std::optional<SharedMemory> reserve(int fd, std::size_t bytes, Slice slice);
 
   std::span<std::byte> memory_;
 };

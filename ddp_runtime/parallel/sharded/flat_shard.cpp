@@ -136,7 +136,7 @@ void* FlatShard::memory_between_steps() const {
 }
 
 FlatShard::~FlatShard() {
-  if (kept_ != Kept::part) {
+  if (kept_ == Kept::whole) {
     // The parameters keep the memory that they are in.
     const auto owner = tensor_on(memory_, flat_.elements, values_.options());
     storage_.unsafeGetStorageImpl()->set_data_ptr_noswap(

@@ -11,7 +11,9 @@
 // Note [Common memory]
 // The ranks of a machine can have one copy of the parameters, in shared memory, of which each
 // updates its part. All of them read it in forward and backward, so there is a barrier before the
-// updates and one after them. What else writes to the parameters would do so once for each rank.
+// updates and one after them. What else writes to the parameters would do so once for each rank. It
+// is found by the version numbers of the parameters, unless it writes through data(), a tensor with
+// a number of its own, or through a pointer.
 #pragma once
 
 #include <torch/torch.h>
@@ -45,9 +47,9 @@ class FlatShard {
 
   // Collective. The parameters must have the same values on all ranks, one type and device, and be
   // dense: see require_dense(). Their values move to memory of the group. `calls` is what
-  // unit_calls_of() returns for them. All arguments must outlive this object, after which
-  // parameters that are not whole have no values. Throws RuntimeError, on all ranks, if there is no
-  // room for common memory.
+  // unit_calls_of() returns for them. All arguments must outlive this object, after which divided
+  // parameters have no values. Throws RuntimeError, on all ranks of the group, if
+  // there is no room for common memory.
   FlatShard(comm::Group& group, std::vector<torch::Tensor> arrays, Kept kept,
             UnitCalls* calls = nullptr);
   FlatShard(const FlatShard&) = delete;

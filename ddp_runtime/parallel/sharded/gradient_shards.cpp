@@ -80,10 +80,14 @@ void GradientShards::collect(Buffer& buffer) {
   has_sum_[flat] = true;
   if (groups_.sharing.size() > 1) record(buffer.label, all.nbytes(), work);
   if (groups_.across == nullptr || !buffer.last) return;
-  const auto label = fmt::format("{} of other nodes", buffer.label);
-  across_.push_back({flat, label,
-                     groups_.across->all_reduce(buffer_of(sums_[flat]), comm::ReduceOp::sum, label,
-                                                std::make_shared<torch::Tensor>(sums_[flat]))});
+  across_.push_back({flat, fmt::format("{} of other nodes", buffer.label), {}});
+  if (sums_[flat].is_cpu()) start(across_.back());
+}
+
+void GradientShards::start(Across& reduction) {
+  const auto& sum = sums_[reduction.flat];
+  reduction.work = groups_.across->all_reduce(buffer_of(sum), comm::ReduceOp::sum, reduction.label,
+                                              std::make_shared<torch::Tensor>(sum));
 }
 
 void GradientShards::record(const std::string& label, std::size_t bytes, const comm::Work& work) {
@@ -96,6 +100,9 @@ void GradientShards::record(const std::string& label, std::size_t bytes, const c
 void GradientShards::finish() {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     collect(buffers_[(next_ + i) % buffers_.size()]);
+  }
+  for (auto& reduction : across_) {
+    if (!sums_[reduction.flat].is_cpu()) start(reduction);
   }
   for (const auto& [flat, label, work] : std::exchange(across_, {})) {
     work.wait();

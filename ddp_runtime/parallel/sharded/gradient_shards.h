@@ -8,7 +8,9 @@
 // use them in turn, in the order of the reductions.
 //
 // If several ranks have the same part, they add up their parts of all micro-batches once per step
-// (hybrid sharding; HYBRID_SHARD of Zhao et al., 2023).
+// (hybrid sharding; HYBRID_SHARD of Zhao et al., 2023). On CPUs, they do so during backward; on
+// GPUs, after it, because collectives of two groups at the same time, each of which needs the whole
+// GPU, could wait for each other: see Note [One order per device].
 #pragma once
 
 #include <torch/torch.h>
@@ -65,6 +67,7 @@ class GradientShards {
   };
   torch::Tensor tensor_in(const Buffer& buffer, std::size_t flat) const;
   void collect(Buffer& buffer);
+  void start(Across& reduction);
   void record(const std::string& label, std::size_t bytes, const comm::Work& work);
 
   ShardGroups groups_;

@@ -27,7 +27,9 @@ ArrayDivision division_of(const ParameterShards& shards, PlaceInFlat place) {
   if (sizes.size() == 1) return {std::move(sizes), 0};
   std::vector<std::size_t> saved(static_cast<std::size_t>(groups.all.size()));
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    saved[static_cast<std::size_t>(groups.savers[i])] = sizes[i];
+    // All nodes save about as much.
+    const auto& node = groups.nodes[(place.flat + i) % groups.nodes.size()];
+    saved[static_cast<std::size_t>(node[i])] = sizes[i];
   }
   return {std::move(saved), first};
 }

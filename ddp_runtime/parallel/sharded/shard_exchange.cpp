@@ -10,6 +10,7 @@
 #include "base/errors.h"
 #include "ddp_runtime/parallel/flat_memory.h"
 #include "ddp_runtime/parallel/missing_gradients.h"
+#include "ddp_runtime/parallel/same_parameters.h"
 #include "ddp_runtime/parallel/sharded/shard_requirements.h"
 #include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
@@ -329,6 +330,7 @@ void ShardExchange::end_passes() noexcept {
 }
 
 void ShardExchange::gather_all() {
+  if (whole_by_request_ == 0) require_common_unchanged();
   for (std::size_t unit = 0; unit < units_.size(); ++unit) start_gather(unit);
   for (std::size_t unit = 0; unit < units_.size(); ++unit) wait_for(unit);
   if (kept_ == FlatShard::Kept::common) {
@@ -360,20 +362,41 @@ void ShardExchange::require_not_requested(const char* what) const {
       what));
 }
 
+void ShardExchange::require_unchanged(const std::string& when) {
+  require_common_unchanged();
+  if (options_.data_parallel.check_parameters_every > 0) compare_parts(when);
+}
+
+// What several ranks have a part of, they must have alike: see Note [Replicas that drift apart].
+void ShardExchange::compare_parts(const std::string& when) const {
+  if (groups_.across == nullptr || kept_ != FlatShard::Kept::part) return;
+  std::vector<NamedTensor> parts;
+  for (const auto& flat : flats_) {
+    for (const auto& part : flat->parts()) {
+      parts.push_back({name_of(flat->arrays()[part.rows.array]), part.values.detach()});
+    }
+  }
+  ddp::require_same_parameters(*groups_.across, parts, when);
+}
+
+std::string ShardExchange::name_of(const torch::Tensor& parameter) const {
+  const auto named = std::ranges::find_if(trained_, [&](const Trained& trained) {
+    return trained.parameter.tensor.is_same(parameter);
+  });
+  return named == trained_.end() ? "a frozen parameter"
+                                 : fmt::format("parameter '{}'", named->parameter.name);
+}
+
 // See Note [Common memory].
-void ShardExchange::require_unchanged() const {
+void ShardExchange::require_common_unchanged() const {
   for (const auto& flat : flats_) {
     const auto changed = flat->changed_array();
     if (!changed) continue;
-    const auto& array = flat->arrays()[*changed];
-    const auto named = std::ranges::find_if(
-        trained_, [&](const Trained& trained) { return trained.parameter.tensor.is_same(array); });
     throw UsageError(fmt::format(
         "{} was changed outside of the optimizer, but the ranks of a node have it in common, so "
         "each of them has changed it; change parameters while WholeParameters exist, and call "
         "their keep_changes()",
-        named == trained_.end() ? std::string("a frozen parameter")
-                                : fmt::format("parameter '{}'", named->parameter.name)));
+        name_of(flat->arrays()[*changed])));
   }
 }
 
@@ -396,7 +419,11 @@ void ShardExchange::find_frozen() {
 
 void ShardExchange::begin_step() {
   require_not_requested("begin_step() was called");
-  require_unchanged();
+  require_common_unchanged();
+  const auto every = options_.data_parallel.check_parameters_every;
+  if (++steps_; every > 0 && steps_ % every == 0) {
+    compare_parts(fmt::format("before step {}", steps_));
+  }
   require_stream();
   find_frozen();
   for (std::size_t unit = 0; unit < units_.size(); ++unit) release(unit);
@@ -601,7 +628,7 @@ void ShardExchange::begin_update() {
   require_not_requested("an optimizer makes a step");
   for (std::size_t unit = 0; unit < units_.size(); ++unit) release(unit);
   if (kept_ != FlatShard::Kept::common) return;
-  require_unchanged();
+  require_common_unchanged();
   groups_.sharing.barrier("end of all reads of common parameters").wait();
 }
 

@@ -45,6 +45,7 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
                 std::vector<NamedTensor> parameters, const ShardOptions& options);
   ~ShardExchange() override;
 
+  void require_unchanged(const std::string& when) override;
   void begin_step() override;
   void begin_backward(const torch::Tensor& loss, bool last) override;
   void end_backward(bool last) override;
@@ -129,7 +130,9 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   void require_no_misuse();
   void watch_reads();
   void require_not_requested(const char* what) const;
-  void require_unchanged() const;
+  void require_common_unchanged() const;
+  void compare_parts(const std::string& when) const;
+  std::string name_of(const torch::Tensor& parameter) const;
   void find_frozen();
   bool keeps_after_forward(std::size_t unit) const;
   bool has_all_gradients(std::size_t unit) const;
@@ -167,6 +170,7 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   std::optional<torch::Device> device_;  // nullopt: the CPU
   void* stream_ = nullptr;               // of the device, in every step
   std::mutex mutex_;                     // hooks may run on a device's backward thread
+  std::int64_t steps_ = 0;
   bool in_step_ = false;
   bool in_backward_ = false;
   bool in_last_ = false;               // backward of the step

@@ -32,7 +32,16 @@ std::vector<int> in_rows(int ranks, int per_row) {
 }  // namespace
 
 ShardGroups ShardGroups::of_all(comm::Group& group) {
-  return {group, group, nullptr, all_ranks(group.size())};
+  return {group, group, nullptr, {all_ranks(group.size())}};
+}
+
+// Ranks that cannot share memory are each on a machine of their own.
+void require_several_ranks(std::span<const int> ranks_of_machine) {
+  if (ranks_of_machine.size() > 1) return;
+  throw UsageError(
+      "Shard::hybrid divides the model among the ranks of a node, but each node has one rank, or "
+      "its ranks do not share a /dev/shm, as in containers of their own; use Shard::parameters, "
+      "which divides it among all ranks");
 }
 
 std::vector<int> machines_of(std::span<const std::string> keys) {
@@ -64,17 +73,18 @@ ShardGroups groups_by_machine(comm::Group& group, int ranks) {
   const auto machines = ranks != 0 ? in_rows(group.size(), ranks)
                                    : machines_of(group.all_gather_text(group.machine_key()));
   const int mine = machines[static_cast<std::size_t>(group.rank())];
-  std::vector<int> savers;
-  int place = 0;
+  std::vector<std::vector<int>> nodes(
+      static_cast<std::size_t>(*std::ranges::max_element(machines)) + 1);
   for (int rank = 0; rank < group.size(); ++rank) {
-    const int machine = machines[static_cast<std::size_t>(rank)];
-    if (machine == 0) savers.push_back(rank);
-    if (machine == mine && rank < group.rank()) ++place;
+    nodes[static_cast<std::size_t>(machines[static_cast<std::size_t>(rank)])].push_back(rank);
   }
-  if (std::ssize(savers) == group.size()) return ShardGroups::of_all(group);
+  if (nodes.size() == 1) return ShardGroups::of_all(group);
+  if (ranks == 0) require_several_ranks(nodes.front());
+  const auto& mates = nodes[static_cast<std::size_t>(mine)];
+  const auto place = static_cast<int>(std::ranges::find(mates, group.rank()) - mates.begin());
   auto* const sharing = group.split(mine, 0, fmt::format("node {}", mine));
   auto* const across = group.split(place, 0, fmt::format("part {} of each node", place));
-  return {group, *sharing, across, std::move(savers)};
+  return {group, *sharing, across, std::move(nodes)};
 }
 
 }  // namespace ddp

@@ -15,7 +15,8 @@ struct ShardGroups {
   comm::Group& all;               // the ranks that train together
   comm::Group& sharing;           // the ranks that divide
   comm::Group* across = nullptr;  // the ranks with the same part; null if each part is there once
-  std::vector<int> savers = {};   // the first ranks that divide, by rank in `all`
+  // Ranks in `all`: those of each node that divide, in the order of their parts.
+  std::vector<std::vector<int>> nodes = {};
 
   static ShardGroups of_all(comm::Group& group);
 };
@@ -24,6 +25,10 @@ struct ShardGroups {
 // `ranks` > 0, each `ranks` ranks in a row divide, as if they were a machine. Throws UsageError, on
 // all ranks, if machines have different numbers of ranks.
 ShardGroups groups_by_machine(comm::Group& group, int ranks);
+
+// Throws UsageError if a machine with these ranks, one of several, has nothing to divide among
+// them.
+void require_several_ranks(std::span<const int> ranks_of_machine);
 
 // The number of each rank's machine, counted in the order of ranks. Throws UsageError if machines
 // have different numbers of ranks. Pure.

@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/optim/plain_memory.h"
+#include "ddp_runtime/parallel/each_module.h"
 #include "ddp_runtime/parallel/sharded/flat_shard.h"
 #include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/parallel/sparse_gradients.h"
@@ -70,6 +71,21 @@ void require_separate(const std::vector<NamedTensor>& parameters) {
   }
 }
 
+// It would be done by each rank of a node, during forward.
+void require_no_writes_in_forward(const torch::nn::Module& module) {
+  const auto refuse_if = [](const std::string& name, const auto* layer) {
+    if (layer == nullptr || !layer->options.max_norm()) return;
+    throw UsageError(fmt::format(
+        "{} has a max_norm, so its forward writes to weights that the ranks of a node have in "
+        "common; use Shard::gradients, or leave out max_norm",
+        name));
+  };
+  for_each_module(module, [&](const std::string& name, const torch::nn::Module& layer) {
+    refuse_if(name, dynamic_cast<const torch::nn::EmbeddingImpl*>(&layer));
+    refuse_if(name, dynamic_cast<const torch::nn::EmbeddingBagImpl*>(&layer));
+  });
+}
+
 void require_values(const ShardOptions& options, const std::vector<NamedTensor>& parameters) {
   for (const auto& [name, tensor] : parameters) {
     if (!is_without_memory(tensor)) continue;
@@ -100,8 +116,8 @@ void require_divisible(const torch::nn::Module& module,
 FlatShard::Kept kept_with(const ShardOptions& options, const torch::nn::Module& module) {
   if (options.shard == Shard::parameters) return FlatShard::Kept::part;
   if (options.shard != Shard::hybrid) return FlatShard::Kept::whole;
-  const auto parameters = module.parameters();
-  const bool on_cpu = parameters.empty() || parameters.front().is_cpu();
+  const bool on_cpu = std::ranges::all_of(
+      module.parameters(), [](const torch::Tensor& parameter) { return parameter.is_cpu(); });
   return on_cpu ? FlatShard::Kept::common : FlatShard::Kept::part;
 }
 
@@ -116,6 +132,7 @@ void require_one_machine(comm::Group& group) {
 void require_shardable(const torch::nn::Module& module, const std::vector<NamedTensor>& parameters,
                        const ShardOptions& options) {
   require_compatible(options, kept_with(options, module) == FlatShard::Kept::part);
+  if (kept_with(options, module) == FlatShard::Kept::common) require_no_writes_in_forward(module);
   require_values(options, parameters);
   require_divisible(module, parameters);
   require_separate(parameters);

@@ -45,7 +45,9 @@ class ShardedDataParallel final : public DistributedDataParallel {
   // Collective. Like DistributedDataParallel's, with its errors; the module takes rank 0's values.
   // Throws UsageError for options that do not go together, units that the model does not have, and
   // parameters that cannot be divided. With Shard::parameters, parameters have no values outside of
-  // steps, except as WholeParameters, nor when this object is destroyed.
+  // steps, except as WholeParameters. With Shard::hybrid, replicas of several nodes use three of
+  // the parts that a rank can be in (see Group::split). In both cases, parameters have no values
+  // any more when this object is destroyed.
   ShardedDataParallel(torch::nn::Module& module, comm::Group& group, const ShardOptions& options);
   ~ShardedDataParallel() override;
 

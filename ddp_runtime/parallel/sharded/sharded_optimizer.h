@@ -62,6 +62,8 @@ class ShardedOptimizer final : public torch::optim::Optimizer {
   // state is all that this rank has.
   torch::optim::Optimizer& shard() const noexcept { return *optimizer_; }
   comm::Group& group() const noexcept { return shards_->groups().all; }
+  // The ranks that divide.
+  comm::Group& sharing() const noexcept { return shards_->groups().sharing; }
   // Whether this is an optimizer of these parameters.
   bool is_of(const ParameterShards& shards) const noexcept { return shards_ == &shards; }
   // Reduces the gradients in proportion, so that their 2-norm over all ranks and parameters that

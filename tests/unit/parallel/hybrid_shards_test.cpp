@@ -69,7 +69,7 @@ TEST(HybridGroups, OfRanksInARow) {
     const auto groups = groups_by_machine(group, 2);
     EXPECT_EQ(groups.sharing.world_rank(0), group.rank() / 2 * 2);
     EXPECT_EQ(groups.across->world_rank(0), group.rank() % 2);
-    EXPECT_THAT(groups.savers, ElementsAre(0, 1));
+    EXPECT_THAT(groups.nodes, ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
     EXPECT_EQ(groups_by_machine(group, 4).across, nullptr);
     EXPECT_THAT(error_of([&] { groups_by_machine(group, 3); }),
                 HasSubstr("hybrid_ranks is 3, which does not divide the number of ranks, 4"));
@@ -77,20 +77,53 @@ TEST(HybridGroups, OfRanksInARow) {
 }
 
 TEST(HybridGroups, SaveEachPartOnce) {
-  with_hybrid_tower(4, hybrid(2), [](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
+  auto options = hybrid(2);
+  options.data_parallel.buckets = {40, 300};
+  with_hybrid_tower(4, options, [](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
     const auto& shards = replica.shards();
-    std::size_t saved[2] = {0, 0};
+    std::vector<std::size_t> saved(4);
     for (const auto& parameter : net->parameters()) {
       const auto division = division_of(shards, find_place(shards.flats(), parameter).value());
       ASSERT_EQ(division.saved.size(), 4U);
-      EXPECT_EQ(division.saved[0] + division.saved[1], static_cast<std::size_t>(parameter.numel()));
-      EXPECT_EQ(division.saved[2] + division.saved[3], 0U);
-      EXPECT_EQ(division.first, group.rank() % 2 == 0 ? 0 : division.saved[0]);
-      for (const int rank : {0, 1}) saved[rank] += division.saved[static_cast<std::size_t>(rank)];
+      std::size_t all = 0;
+      for (std::size_t rank = 0; rank < 4; ++rank) {
+        saved[rank] += division.saved[rank];
+        all += division.saved[rank];
+      }
+      EXPECT_EQ(all, static_cast<std::size_t>(parameter.numel()));
+      const auto of_first_part = division.saved[0] + division.saved[2];
+      EXPECT_EQ(division.first, group.rank() % 2 == 0 ? 0 : of_first_part);
     }
-    EXPECT_GT(saved[0], 0U);
-    EXPECT_GT(saved[1], 0U);
+    for (const auto elements : saved) EXPECT_GT(elements, 0U);
   });
+}
+
+TEST(HybridGroups, ThatDriftApartAreNamed) {
+  auto options = hybrid(2);
+  options.data_parallel.check_parameters_every = 2;
+  const auto text = error_of([&] {
+    with_hybrid_tower(4, options, [](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
+      ShardedOptimizer optimizer(std::make_unique<torch::optim::SGD>(net->parameters(), 0.1),
+                                 replica);
+      {
+        WholeParameters whole(replica);
+        const torch::NoGradGuard no_grad;
+        if (group.rank() >= 2) net->spare->weight.add_(1);
+        whole.keep_changes();
+      }
+      for (int i = 0; i < 3; ++i) {
+        auto step = replica.begin_step();
+        backward_of_tower(net, step, group.rank());
+        step.apply(optimizer);
+      }
+    });
+  });
+  EXPECT_THAT(text, HasSubstr("the parameters are no longer the same on all ranks"));
+}
+
+TEST(HybridGroups, OfSingleRanksDivideNothing) {
+  EXPECT_THAT(error_of([] { require_several_ranks(std::vector<int>{0}); }),
+              HasSubstr("each node has one rank"));
 }
 
 TEST(CommonParameters, ExistOncePerNode) {
@@ -165,9 +198,28 @@ TEST(CommonParameters, AreChangedInCopies) {
   });
 }
 
+TEST(CommonParameters, HaveNoValuesAfterTheirReplica) {
+  if (on_device()) GTEST_SKIP() << "GPUs have no memory in common";
+  test::run_ranks(2, [](comm::Group& group) {
+    auto net = seeded([] { return Tower(); });
+    { const ShardedDataParallel replica(*net, group, hybrid()); }
+    EXPECT_EQ(net->spare->weight.storage().data_ptr().get(), nullptr);
+  });
+}
+
+TEST(CommonParameters, AreNotWrittenInForward) {
+  if (on_device()) GTEST_SKIP() << "GPUs have no memory in common";
+  test::run_ranks(2, [](comm::Group& group) {
+    torch::nn::Embedding table(torch::nn::EmbeddingOptions(4, 2).max_norm(1.0));
+    EXPECT_THAT(error_of([&] { const ShardedDataParallel replica(*table, group, hybrid()); }),
+                HasSubstr("has a max_norm"));
+  });
+}
+
 TEST(CommonParameters, ThatAreChangedInPlaceAreNamed) {
   if (on_device()) GTEST_SKIP() << "GPUs have no memory in common";
-  for (const bool before_step : {true, false}) {
+  enum class When { before_step, before_update, before_look };
+  for (const auto when : {When::before_step, When::before_update, When::before_look}) {
     const auto text = error_of([&] {
       with_hybrid_tower(2, hybrid(),
                         [&](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
@@ -180,9 +232,10 @@ TEST(CommonParameters, ThatAreChangedInPlaceAreNamed) {
                           for (int i = 0; i < 2; ++i) {
                             auto step = replica.begin_step();
                             backward_of_tower(net, step, group.rank());
-                            if (i == 1 && !before_step) clamp();
+                            if (i == 1 && when == When::before_update) clamp();
                             step.apply(optimizer);
-                            if (before_step) clamp();
+                            if (when != When::before_update) clamp();
+                            if (when == When::before_look) const WholeParameters whole(replica);
                           }
                         });
     });
