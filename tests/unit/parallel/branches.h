@@ -39,12 +39,16 @@ struct BranchesImpl : torch::nn::Module {
 };
 TORCH_MODULE(Branches);
 
+inline std::mutex& mutex_of_seeds() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 // Seeds under a lock, because all threads share the random number generator. Moves a module to the
 // device of this test.
 template <class Make>
 auto seeded(const Make& make) {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(mutex_of_seeds());
   torch::manual_seed(5);
   auto made = make();
   if constexpr (requires { made->parameters(); }) move_to_test_device(*made);
