@@ -15,9 +15,9 @@
 
 #include "base/errors.h"
 #include "bench/child_process.h"
-#include "bench/process_memory.h"
 #include "bench/raw_disk.h"
 #include "bench/statistics.h"
+#include "ddp_runtime/profile/process_memory.h"
 #include "hdf5_ckpt/async_saver.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
 
@@ -253,12 +253,12 @@ class Bench {
   // Memory growth since just before the first save, including the pool.
   void measure_memory() {
     place_.clear();
-    const auto before = process_memory();
-    reset_peak_memory();
+    const auto before = profile::process_memory();
+    profile::reset_peak_memory();
     ckpt::AsyncSaver fresh;
     fresh.start(state_.arrays(), [this](auto arrays) { save(arrays); });
     fresh.wait();
-    const auto after = process_memory();
+    const auto after = profile::process_memory();
     extra_bytes_ = after.peak - before.anonymous - before.shared - before.file;
   }
 

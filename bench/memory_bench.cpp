@@ -7,9 +7,9 @@
 #include <functional>
 
 #include "bench/child_process.h"
-#include "bench/process_memory.h"
 #include "bench/training_loop.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
+#include "ddp_runtime/profile/process_memory.h"
 
 namespace ddp::bench {
 namespace {
@@ -29,20 +29,20 @@ void count_only_what_is_held() {
 // buckets and optimizer state all exist from the second step on.
 json growth(const std::function<void()>& prepare, const std::function<void()>& step) {
   count_only_what_is_held();
-  reset_peak_memory();
-  const auto before = process_memory();
+  profile::reset_peak_memory();
+  const auto before = profile::process_memory();
   const auto grown = [&](std::int64_t bytes) { return bytes - before.anonymous - before.shared; };
   // Does not count library pages, which depend on the code that happens to run.
   const auto peak = [&] {
-    const auto now = process_memory();
+    const auto now = profile::process_memory();
     return grown(now.peak - now.file);
   };
   constexpr int kSteps = 3;
   prepare();
   for (int i = 0; i < kSteps; ++i) step();
-  const auto after = process_memory();
+  const auto after = profile::process_memory();
   const auto overall = peak();
-  reset_peak_memory();
+  profile::reset_peak_memory();
   for (int i = 0; i < kSteps; ++i) step();
   return {{"after_step_3", grown(after.anonymous + after.shared)},
           {"peak_of_a_step", peak()},

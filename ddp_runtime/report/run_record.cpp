@@ -294,6 +294,20 @@ Coverage read_coverage(const json& run, Problems& problems) {
   return covers;
 }
 
+ShardingRecord read_sharding(const json& run, Problems& problems) {
+  ShardingRecord sharding;
+  const auto found = run.find("sharding");
+  if (found == run.end() || !found->is_object()) return sharding;
+  Reader reader(*found, "sharding.", problems);
+  sharding.strategy = reader.text_if_there("strategy");
+  sharding.divided_by = reader.amount_if_there("divided_by");
+  sharding.bytes_between_steps = reader.amount_if_there("predicted_bytes_between_steps");
+  sharding.bytes_in_step = reader.amount_if_there("predicted_bytes_in_step");
+  sharding.bytes_sent_per_step = reader.amount_if_there("predicted_bytes_sent_per_step");
+  sharding.measured_peak_bytes = reader.amount_if_there("measured_peak_bytes");
+  return sharding;
+}
+
 // The values of an object as text. Leaves out nested values.
 std::map<std::string, std::string> read_texts(const json& object) {
   std::map<std::string, std::string> texts;
@@ -345,6 +359,7 @@ RunRecord read_fields(Reader& reader, Problems& problems) {
   run.outcome_reason = reader.text_if_there("outcome_reason");
   run.wall = read_wall(reader.raw(), problems);
   run.covers = read_coverage(reader.raw(), problems);
+  run.sharding = read_sharding(reader.raw(), problems);
   run.settings = read_settings(reader.raw());
   run.environment = read_texts(reader.object("environment").raw());
   return run;

@@ -61,6 +61,16 @@ struct Coverage {
   double rows_missing = 0;  // rows missing in steps.csv
 };
 
+// What the ranks divide, and its memory per rank.
+struct ShardingRecord {
+  std::string strategy;  // "none", "optimizer", ...; empty: unknown
+  std::optional<double> divided_by;
+  std::optional<double> bytes_between_steps;  // predicted, as are the next two
+  std::optional<double> bytes_in_step;        // in addition
+  std::optional<double> bytes_sent_per_step;
+  std::optional<double> measured_peak_bytes;
+};
+
 struct RunRecord {
   std::string source;  // the directory or file it was read from, as given
   std::string program;
@@ -87,6 +97,7 @@ struct RunRecord {
   std::string outcome_reason;
   WallSeconds wall;
   Coverage covers;
+  ShardingRecord sharding;
   std::optional<double> bytes_per_step;
   std::optional<double> busbw_GBps;
   std::optional<double> overlap_ratio;  // fraction of the communication that backward hides, 0 to 1

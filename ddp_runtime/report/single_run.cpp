@@ -167,6 +167,28 @@ std::vector<std::string> cautions(const RunRecord& run) {
   return texts;
 }
 
+std::string mebibytes(std::optional<double> bytes) {
+  constexpr double kMiB = 1048576;
+  return bytes ? fmt::format("{:.1f} MiB", *bytes / kMiB) : std::string("unknown");
+}
+
+std::string sharding_text(const ShardingRecord& sharding) {
+  std::string text = sharding.strategy;
+  if (sharding.divided_by.value_or(1) > 1) {
+    text += fmt::format(" among {} ranks", number(sharding.divided_by, Show::count));
+  }
+  std::optional<double> in_step;
+  if (sharding.bytes_between_steps && sharding.bytes_in_step) {
+    in_step = *sharding.bytes_between_steps + *sharding.bytes_in_step;
+  }
+  return text + fmt::format(
+                    "; memory per rank: {} predicted between steps and {} in a step, without "
+                    "activations, {} measured; {} sent per step",
+                    mebibytes(sharding.bytes_between_steps), mebibytes(in_step),
+                    mebibytes(sharding.measured_peak_bytes),
+                    mebibytes(sharding.bytes_sent_per_step));
+}
+
 std::vector<std::pair<std::string, std::string>> facts(const RunRecord& run) {
   std::vector<std::pair<std::string, std::string>> facts{
       {"run", run.source},
@@ -181,6 +203,9 @@ std::vector<std::pair<std::string, std::string>> facts(const RunRecord& run) {
       {"evaluation loss", number(run.eval_loss, Show::significant)},
       {"accuracy", number(run.eval_accuracy, Show::percent)},
       {"parameters' CRC-32C", run.parameters_crc32c}};
+  if (!run.sharding.strategy.empty()) {
+    facts.emplace_back("sharding", sharding_text(run.sharding));
+  }
   for (auto& fact : coverage_facts(run)) facts.push_back(std::move(fact));
   for (const auto& [name, value] : run.environment) facts.emplace_back(name, value);
   return facts;

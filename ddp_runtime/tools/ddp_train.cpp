@@ -109,7 +109,8 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   const auto initial_weights = ddp::tools::initial_weights_of(c);
   const bool gathers = options.shard == ddp::Shard::parameters ||
                        (options.shard == ddp::Shard::hybrid && world.device());
-  if (gathers) options.units = units_of(*model, c.model.name);
+  // A dry run predicts what they would cost.
+  options.units = gathers ? units_of(*model, c.model.name) : model->units();
   const auto frozen = c.freeze.empty() ? 0 : ddp::train::freeze(*model, c.freeze);
   if (const auto gpu = world.device()) model->to(ddp::cuda_device(*gpu));
 

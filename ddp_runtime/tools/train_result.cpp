@@ -14,6 +14,7 @@ double peak_memory_mib(const train::RunResult& result) {
 
 void print_dry_run(const train::RunResult& result) {
   const double seconds = result.median_step_seconds;
+  fmt::print("{}", result.strategies);
   fmt::print(
       "dry run: one step took {:.3g} s, memory {:.0f} MiB per rank; the run would have {} steps "
       "and take about {}; the first step is slower than the others\n",

@@ -29,6 +29,8 @@ struct RunFacts {
   // What the run was asked to do, by name: strings, numbers and booleans. Null: unknown.
   nlohmann::json settings = nullptr;
   std::string device = "cpu";  // or "cuda": where the model is
+  // What the ranks divide, and what that should cost: see shard_prediction.h. Null: unknown.
+  nlohmann::json sharding = nullptr;
 };
 
 struct StepLoss {

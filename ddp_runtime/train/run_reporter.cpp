@@ -2,7 +2,6 @@
 #include "ddp_runtime/train/run_reporter.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <map>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -18,6 +18,7 @@
 #include "base/deadline.h"
 #include "base/errors.h"
 #include "ddp_runtime/profile/chrome_trace.h"
+#include "ddp_runtime/profile/process_memory.h"
 #include "ddp_runtime/train/processors.h"
 #include "ddp_runtime/train/run_history.h"
 
@@ -47,13 +48,6 @@ std::string host_name() {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
   return name.data();
-}
-
-// The largest resident set size so far.
-std::int64_t peak_memory_bytes() {
-  struct rusage usage {};
-  getrusage(RUSAGE_SELF, &usage);
-  return std::int64_t{usage.ru_maxrss} * 1024;
 }
 
 // An allow-list: the whole environment would leak users' secrets into a file that users mail
@@ -101,7 +95,7 @@ json rank_entry(const comm::Group& group, const RunFacts& facts,
           {"cpus", processors.size()},
           {"cpu_list", processor_list(processors)},
           {"threads", facts.threads > 0 ? json(facts.threads) : json()},
-          {"peak_memory_bytes", peak_memory_bytes()},
+          {"peak_memory_bytes", profile::largest_memory()},
           {"compared_steps", waits.steps},
           {"late_share", mean_or_null(static_cast<double>(waits.late_steps), waits.steps)},
           {"step_seconds", std::move(seconds)}};
@@ -192,6 +186,7 @@ json report_of(const comm::Group& group, const RunFacts& facts, const RunOutcome
                  {"ranks", std::move(ranks)},
                  {"environment", environment()}};
   if (facts.settings.is_object()) report["settings"] = facts.settings;
+  if (facts.sharding.is_object()) report["sharding"] = facts.sharding;
   if (evaluation && !evaluation->metrics.empty()) {
     report["final"]["eval_metrics"] = evaluation->metrics;
   }
@@ -242,6 +237,11 @@ void write_run_files(const std::filesystem::path& directory, const json& report,
   replace_file(directory / "steps.csv", rows);
   replace_file(directory / "trace.json", trace);
   replace_file(directory / "run.json", text_of(report));
+}
+
+int count_nodes(comm::Group& group) {
+  const auto names = group.all_gather_text(host_name());
+  return static_cast<int>(std::set(names.begin(), names.end()).size());
 }
 
 RunReporter::WallSpan::~WallSpan() {

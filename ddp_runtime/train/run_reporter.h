@@ -34,6 +34,9 @@ struct ReportTarget {
   double interval_seconds = 30;
 };
 
+// Collective. The number of machines on which the ranks are, as in run.json.
+int count_nodes(comm::Group& group);
+
 // Keeps the report of a run up to date. Every rank has one; rank 0 writes.
 class RunReporter {
  public:

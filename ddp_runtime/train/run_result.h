@@ -30,8 +30,10 @@ struct RunResult {
   std::filesystem::path best_checkpoint;  // with keep_best, if this process found a better one
   std::filesystem::path report_file;      // run.json; empty if this process did not write one
   std::string report;                     // its contents, JSON; empty if no step was taken
-  double median_step_seconds = 0;         // 0 if no step was taken
-  std::int64_t peak_memory_bytes = 0;     // of the rank that used the most; 0 if no step was taken
+  // In a dry run: a table of what each strategy of --shard should cost; empty if that is unknown.
+  std::string strategies;
+  double median_step_seconds = 0;      // 0 if no step was taken
+  std::int64_t peak_memory_bytes = 0;  // of the rank that used the most; 0 if no step was taken
 };
 
 }  // namespace ddp::train

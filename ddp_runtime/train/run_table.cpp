@@ -84,18 +84,22 @@ std::string precision(const TrainOptions& o) {
 }
 
 std::string shards(const TrainOptions& o) {
-  std::string text = "each rank has its part of the optimizer's state";
-  if (o.shard == Shard::gradients) text += " and of the gradients";
-  if (o.shard == Shard::hybrid && o.units.empty()) {
-    return "within each node: the optimizer's state and the gradients; a node has the parameters "
-           "once, in shared memory";
+  switch (o.shard) {
+    case Shard::none:
+    case Shard::optimizer:
+      break;
+    case Shard::gradients:
+      return "each rank has its part of the optimizer's state and of the gradients";
+    case Shard::parameters:
+      return fmt::format(
+          "each rank has its part of the optimizer's state, the gradients and the parameters; {} "
+          "are whole while they compute",
+          fmt::join(o.units, ", "));
+    case Shard::hybrid:
+      return "each rank of a node has its part of the optimizer's state, the gradients and the "
+             "parameters, which CPUs have once per node, in shared memory";
   }
-  if (o.shard == Shard::hybrid) text = "within each node: " + text;
-  if (!o.units.empty()) {
-    text += fmt::format(", the gradients and the parameters; {} are whole while they compute",
-                        fmt::join(o.units, ", "));
-  }
-  return text;
+  return "each rank has its part of the optimizer's state";
 }
 
 std::string graph_text(const GraphOptions& o) {

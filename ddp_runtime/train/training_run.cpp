@@ -22,6 +22,7 @@
 #include "ddp_runtime/train/run_log.h"
 #include "ddp_runtime/train/run_start.h"
 #include "ddp_runtime/train/starting_point.h"
+#include "ddp_runtime/train/training_sizes.h"
 
 namespace ddp::train {
 namespace {
@@ -39,6 +40,14 @@ double unix_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+std::int64_t bytes_on_host(const torch::nn::Module& module) {
+  std::int64_t bytes = 0;
+  for (const auto& [name, tensor] : named_parameters(module)) {
+    if (tensor.is_cpu()) bytes += static_cast<std::int64_t>(tensor.nbytes());
+  }
+  return bytes;
+}
+
 std::unique_ptr<TrainingStream> stream_for(const GraphPlan& plan, torch::Device device) {
   return plan.graph ? std::make_unique<TrainingStream>(device) : nullptr;
 }
@@ -48,6 +57,7 @@ std::unique_ptr<TrainingStream> stream_for(const GraphPlan& plan, torch::Device 
 TrainingRun::TrainingRun(comm::Group& group, TrainTask task, TrainOptions options)
     : group_(group),
       task_(std::move(task)),
+      memory_(bytes_on_host(task_.module)),
       subject_(describe_subject(task_)),
       options_(same_on_all_ranks(group, subject_, std::move(options))),
       metric_(parse_best_metric(options_.checkpoint.best_metric)),
@@ -169,10 +179,13 @@ RunResult TrainingRun::fit() {
   first_step_ = position_.step;
   learning_rate_.total_steps = planned_steps();
   progress_ = std::make_unique<Progress>(group_.rank() == 0, first_step_, task_.log);
+  prediction_ = predict_shards(task_.module, step_->optimizer(), options_, group_.size(),
+                               count_nodes(group_));
   reporter_ = make_reporter();
   if (!graph_.hindrance.empty()) {
     progress_->log(fmt::format("graph: steps run eagerly, because {}", graph_.hindrance));
   }
+  if (device_of(task_.module).is_cpu()) memory_.begin();
   try {
     return run_epochs();
   } catch (const std::exception& error) {
@@ -209,7 +222,8 @@ std::unique_ptr<RunReporter> TrainingRun::make_reporter() {
                  started_unix_,
                  torch::get_num_threads(),
                  describe_settings(task_, options_),
-                 c10::DeviceTypeName(device_of(task_.module).type(), /*lower_case=*/true)};
+                 c10::DeviceTypeName(device_of(task_.module).type(), /*lower_case=*/true),
+                 prediction_ ? sharding_of_report(*prediction_, std::nullopt) : nullptr};
   ReportTarget target{options_.dry_run ? std::filesystem::path() : options_.report_directory,
                       first_step_};
   return std::make_unique<RunReporter>(group_, std::move(facts), std::move(target), recorder_,
@@ -434,10 +448,22 @@ void TrainingRun::add_report(RunResult& result, const nlohmann::json& report) co
   }
 }
 
-// Null without a graph.
-nlohmann::json TrainingRun::more_of_report() const {
-  if (options_.graph.mode == GraphMode::off) return nullptr;
-  return {{"graph", step_->replays() > 0}, {"graph_steps", step_->replays()}};
+// Collective, unless there is nothing to compare it with. Of the rank with the most.
+std::optional<std::int64_t> TrainingRun::measured_peak() {
+  if (!prediction_) return std::nullopt;
+  constexpr std::int64_t kUnknown = -1;
+  const auto peak = group_.all_reduce_value(memory_.peak().value_or(kUnknown), comm::ReduceOp::max);
+  return peak == kUnknown ? std::nullopt : std::optional(peak);
+}
+
+// Null if there is nothing to add.
+nlohmann::json TrainingRun::more_of_report(std::optional<std::int64_t> measured_peak) const {
+  nlohmann::json more;
+  if (prediction_) more["sharding"] = sharding_of_report(*prediction_, measured_peak);
+  if (options_.graph.mode == GraphMode::off) return more;
+  more["graph"] = step_->replays() > 0;
+  more["graph_steps"] = step_->replays();
+  return more;
 }
 
 std::uint32_t TrainingRun::parameters_crc32c_now() {
@@ -457,8 +483,9 @@ RunResult TrainingRun::finish_interrupted() {
   auto interrupted = result_so_far();
   interrupted.interrupted = interrupted_;
   interrupted.evaluation = {};  // could be from an earlier step
+  const auto more = more_of_report(measured_peak());
   add_report(interrupted, reporter_->finish(outcome_so_far(), RunReporter::Ending::interrupted,
-                                            interrupted_, more_of_report()));
+                                            interrupted_, more));
   return interrupted;
 }
 
@@ -502,7 +529,9 @@ RunResult TrainingRun::finish() {
   auto outcome = outcome_so_far();
   if (evaluates()) outcome.evaluation = evaluation_;
   outcome.parameters_crc32c = ended.parameters_crc32c;
-  auto more = more_of_report();
+  const auto measured = measured_peak();
+  auto more = more_of_report(measured);
+  if (options_.dry_run && prediction_) ended.strategies = strategy_table(*prediction_, measured);
   const auto asynchronous = step_->finish();
   if (!asynchronous.is_null()) more["asynchronous"] = asynchronous;
   reporter_->add_rows(losses_.take_averaged());

@@ -23,7 +23,9 @@
 #include "ddp_runtime/train/run_length.h"
 #include "ddp_runtime/train/run_report.h"
 #include "ddp_runtime/train/run_reporter.h"
+#include "ddp_runtime/train/shard_prediction.h"
 #include "ddp_runtime/train/step_boundary.h"
+#include "ddp_runtime/train/step_memory.h"
 #include "ddp_runtime/train/trainer.h"
 #include "ddp_runtime/train/training_state.h"
 #include "ddp_runtime/train/training_step.h"
@@ -49,7 +51,8 @@ class TrainingRun {
   double next_learning_rate() const;
   void run_step(data::Prefetcher& batches, double learning_rate);
   void note_skipped_updates();
-  nlohmann::json more_of_report() const;
+  std::optional<std::int64_t> measured_peak();
+  nlohmann::json more_of_report(std::optional<std::int64_t> measured_peak) const;
   void settle();
   void finish_step();
   void average_losses();
@@ -85,6 +88,7 @@ class TrainingRun {
 
   comm::Group& group_;
   TrainTask task_;
+  StepMemory memory_;       // before the parts of the training are made
   nlohmann::json subject_;  // model and data, by name
   TrainOptions options_;
   BestMetric metric_;
@@ -108,6 +112,7 @@ class TrainingRun {
   std::string interrupted_;  // see RunResult
   double longest_step_ = 0;
   std::unique_ptr<Progress> progress_;
+  std::optional<ShardPrediction> prediction_;  // nullopt: unknown
   std::unique_ptr<RunReporter> reporter_;
 
   Position position_;

@@ -101,7 +101,7 @@ ShardCosts memory_of(ShardStrategy strategy, const TrainingSizes& sizes, const R
 
 // The root is gathered once per step, units in every micro-batch: in forward and again in backward,
 // which finds the last one still whole.
-double gathered_by_units(const TrainingSizes& sizes, int micro_batches, bool keeps_all) {
+double gathered_by_units(const TrainingSizes& sizes, double micro_batches, bool keeps_all) {
   const auto root = static_cast<double>(sizes.units.root);
   const auto of_units = static_cast<double>(parameters_of(sizes)) - root;
   const auto last = static_cast<double>(sizes.units.last);
@@ -111,7 +111,7 @@ double gathered_by_units(const TrainingSizes& sizes, int micro_batches, bool kee
 double sent_by(ShardStrategy strategy, const TrainingSizes& sizes, const RankLayout& layout) {
   const Wire wire(layout);
   const auto trained = static_cast<double>(sizes.trained);
-  const int passes = layout.micro_batches;
+  const auto passes = static_cast<double>(layout.micro_batches);
   // Gradients that are divided are reduced in every micro-batch.
   const double scattered = passes * wire.reduce_scatter(trained);
   switch (strategy) {

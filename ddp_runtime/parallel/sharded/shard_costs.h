@@ -59,7 +59,7 @@ struct TrainingSizes {
 struct RankLayout {
   int ranks = 1;
   int nodes = 1;  // with the same number of ranks each
-  int micro_batches = 1;
+  std::int64_t micro_batches = 1;
 };
 
 struct ShardCosts {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -22,6 +23,7 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
+using testing::Pair;
 
 const std::vector<double> kOneRank{0, 0.25, 0.625, 0, 0.125, 0, 0};
 const std::vector<double> kFourRanks{0, 0.0625, 0.15625, 0.125, 0.125, 0, 0.03125};
@@ -192,6 +194,32 @@ TEST(RunDocument, UnfinishedAndResumedRunsAreReported) {
   few["ranks"].erase(1);
   EXPECT_THAT(run_document(run_of(few), "p").cautions,
               Contains("run.json describes 1 of 2 ranks."));
+}
+
+TEST(RunDocument, ShardingIsAFactIfItIsKnown) {
+  auto run = run_json(4, 64, kFourRanks);
+  const auto has_fact = [&] {
+    const auto facts = run_document(run_of(run), "p").facts;
+    return std::ranges::any_of(facts, [](const auto& fact) { return fact.first == "sharding"; });
+  };
+  EXPECT_FALSE(has_fact()) << "of an older version";
+  run["sharding"] = {{"strategy", "gradients"},
+                     {"divided_by", 4},
+                     {"predicted_bytes_between_steps", 2 << 20},
+                     {"predicted_bytes_in_step", 1 << 20},
+                     {"predicted_bytes_sent_per_step", 5 << 20},
+                     {"measured_peak_bytes", 4 << 20}};
+  EXPECT_THAT(run_document(run_of(run), "p").facts,
+              Contains(Pair("sharding",
+                            "gradients among 4 ranks; memory per rank: 2.0 MiB predicted between "
+                            "steps and 3.0 MiB in a step, without activations, 4.0 MiB measured; "
+                            "5.0 MiB sent per step")));
+  run["sharding"] = {{"strategy", "none"}, {"divided_by", 1}, {"measured_peak_bytes", nullptr}};
+  EXPECT_THAT(run_document(run_of(run), "p").facts,
+              Contains(Pair("sharding",
+                            "none; memory per rank: unknown predicted between steps and unknown "
+                            "in a step, without activations, unknown measured; unknown sent per "
+                            "step")));
 }
 
 TEST(RunDocument, LongNamesAreShortInTheTitle) {

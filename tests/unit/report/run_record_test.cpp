@@ -185,6 +185,12 @@ TEST(RunRecord, NewerKeysAreRead) {
                          {"evaluation", 1}, {"checkpoint", 0.5}, {"rest", 0.5}};
   run["covers"] = {
       {"first_step", 21}, {"last_step", 48}, {"earlier", json::array({1, 2})}, {"rows_missing", 3}};
+  run["sharding"] = {{"strategy", "parameters"},
+                     {"divided_by", 4},
+                     {"predicted_bytes_between_steps", 100},
+                     {"predicted_bytes_in_step", 20},
+                     {"predicted_bytes_sent_per_step", 30},
+                     {"measured_peak_bytes", nullptr}};
   run["ranks"][1].update({{"cpu_list", "0-2,8"},
                           {"threads", 2},
                           {"late_share", 0.25},
@@ -201,6 +207,12 @@ TEST(RunRecord, NewerKeysAreRead) {
   EXPECT_EQ(record.covers.first_step, 21);
   EXPECT_EQ(record.covers.earlier_processes, 2U);
   EXPECT_EQ(record.covers.rows_missing, 3);
+  EXPECT_EQ(record.sharding.strategy, "parameters");
+  EXPECT_EQ(record.sharding.divided_by, 4);
+  EXPECT_EQ(record.sharding.bytes_between_steps, 100);
+  EXPECT_EQ(record.sharding.bytes_in_step, 20);
+  EXPECT_EQ(record.sharding.bytes_sent_per_step, 30);
+  EXPECT_EQ(record.sharding.measured_peak_bytes, std::nullopt);
   EXPECT_EQ(record.ranks[1].processors, (std::vector<int>{0, 1, 2, 8}));
   EXPECT_EQ(record.ranks[1].threads, 2);
   EXPECT_EQ(record.ranks[1].late_share, 0.25);

@@ -22,6 +22,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/train/shard_prediction.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace ddp::train {
@@ -83,6 +84,10 @@ TEST(RunReport, RunWithoutStepsHasNoRates) {
   });
 }
 
+TEST(RunReport, NodesAreCountedByTheirNames) {
+  comm::run_ranks(3, [](comm::Group& group) { EXPECT_EQ(count_nodes(group), 1); });
+}
+
 TEST(RunReport, FilesAreWrittenIntoANewDirectory) {
   const ddp::test::TemporaryDirectory temporary;
   const auto directory = temporary.path() / "a" / "b";
@@ -123,10 +128,11 @@ class KeptReport : public testing::Test {
   void run(const Process& process) {
     comm::run_ranks(2, [&](comm::Group& group) {
       profile::StepRecorder recorder;
-      RunReporter reporter(
-          group,
-          {"ddp-train x", "ddp-train", "mlp", "digits", 10, 64, 2, 0, 3, {{"precision", "fp32"}}},
-          {directory_, process.first_step, process.interval}, recorder, true);
+      RunFacts facts{"ddp-train x",          "ddp-train", "mlp", "digits", 10, 64, 2, 0, 3,
+                     {{"precision", "fp32"}}};
+      facts.sharding = sharding_of_report({}, std::nullopt);
+      RunReporter reporter(group, std::move(facts),
+                           {directory_, process.first_step, process.interval}, recorder, true);
       RunOutcome outcome;
       for (outcome.steps = 1; outcome.steps <= process.steps; ++outcome.steps) {
         step(recorder, group.rank() == 1);
@@ -431,6 +437,7 @@ TEST_F(KeptReport, TableListsExactlyTheKeys) {
   // Only with --staleness, with --graph, and with metrics of the program.
   std::set<std::string> keys{"staleness", "largest_lead", "mean_lead",
                              "graph",     "graph_steps",  "final.eval_metrics"};
+  ASSERT_TRUE(report().contains("sharding"));
   add_keys(report(), "", documented, keys);
   EXPECT_EQ(keys, documented);
 }

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace ddp::bench {
+namespace ddp::profile {
 
 // All values are in bytes.
 struct ProcessMemory {
@@ -17,7 +17,15 @@ struct ProcessMemory {
 // Throws RuntimeError if the kernel does not report it.
 ProcessMemory process_memory();
 
+// Shared memory that this process has touched, each page divided by the number of processes that
+// have. Takes time for each page of the process: about 1 s for 100 GB. Throws RuntimeError if the
+// kernel does not report it.
+std::int64_t share_of_shared_memory();
+
 // Restarts the measurement of `peak`. Throws RuntimeError if that is not permitted.
 void reset_peak_memory();
 
-}  // namespace ddp::bench
+// The peak since the process began, however often its measurement was restarted.
+std::int64_t largest_memory() noexcept;
+
+}  // namespace ddp::profile
