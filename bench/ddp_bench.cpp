@@ -186,6 +186,11 @@ CLI::App* add_trainer(CLI::App& app, Options& options) {
 CLI::App* add_memory(CLI::App& app, Options& options) {
   auto* command = app.add_subcommand("memory", "Measure the memory of training");
   add_model(*command, options);
+  command
+      ->add_option("--shard", options.step.shard,
+                   "Divide the optimizer's state, the gradients or the parameters among the ranks, "
+                   "as with ddp-train --shard")
+      ->check(CLI::IsMember({"optimizer", "gradients", "parameters"}));
   command->add_flag("--plain", options.plain, "Measure only the plain loop, in this process");
   return command;
 }
@@ -328,7 +333,7 @@ bench::MemoryBenchOptions memory_options(const Options& options) {
                                       fmt::format("--context={}", options.context),
                                       fmt::format("--batch={}", options.step.batch),
                                       fmt::format("--threads={}", torch::get_num_threads())};
-  return {model, options.step.batch, options.step.buckets, std::move(command)};
+  return {model, options.step.batch, options.step.buckets, std::move(command), options.step.shard};
 }
 
 bench::TrainerBenchOptions trainer_options(const bench::StepBenchOptions& step) {

@@ -10,6 +10,9 @@
 #include "bench/training_loop.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/profile/process_memory.h"
+#include "ddp_runtime/train/run_reporter.h"
+#include "ddp_runtime/train/shard_mode.h"
+#include "ddp_runtime/train/training_sizes.h"
 
 namespace ddp::bench {
 namespace {
@@ -46,7 +49,8 @@ json growth(const std::function<void()>& prepare, const std::function<void()>& s
   for (int i = 0; i < kSteps; ++i) step();
   return {{"after_step_3", grown(after.anonymous + after.shared)},
           {"peak_of_a_step", peak()},
-          {"peak", std::max(overall, peak())}};
+          {"peak", std::max(overall, peak())},
+          {"of_others", profile::process_memory().shared - profile::share_of_shared_memory()}};
 }
 
 json largest_over_ranks(comm::Group& group, json use) {
@@ -54,6 +58,26 @@ json largest_over_ranks(comm::Group& group, json use) {
     value = group.all_reduce_value<std::int64_t>(value.get<std::int64_t>(), comm::ReduceOp::max);
   }
   return use;
+}
+
+std::unique_ptr<DistributedDataParallel> replica_of(TrainingLoop& loop, comm::Group& group,
+                                                    const MemoryBenchOptions& options) {
+  if (!options.shard.empty()) return loop.shard(group, options.shard, options.buckets);
+  return std::make_unique<DistributedDataParallel>(loop.model(), group,
+                                                   DataParallelOptions{.buckets = options.buckets});
+}
+
+// Collective.
+json predicted(TrainingLoop& loop, comm::Group& group, const MemoryBenchOptions& options) {
+  train::TrainOptions training;
+  training.shard = options.shard.empty() ? Shard::none : train::parse_shard(options.shard);
+  training.units = loop.model().units();
+  training.parallel.buckets = options.buckets;
+  const auto prediction = train::predict_shards(loop.model(), loop.optimizer(), training,
+                                                group.size(), train::count_nodes(group));
+  auto result = train::sharding_of_report(*prediction, std::nullopt);
+  result.erase("measured_peak_bytes");
+  return result;
 }
 
 std::int64_t largest_bucket(const DistributedDataParallel& replica) {
@@ -76,8 +100,7 @@ json run_memory_bench(comm::World& world, const MemoryBenchOptions& options) {
   const auto use = growth(
       [&] {
         loop = std::make_unique<TrainingLoop>(options.model, options.batch);
-        replica = std::make_unique<DistributedDataParallel>(
-            loop->model(), world.group(), DataParallelOptions{.buckets = options.buckets});
+        replica = replica_of(*loop, world.group(), options);
       },
       [&] { loop->step(*replica); });
   const auto parameters = models::parameter_count(loop->model());
@@ -89,7 +112,8 @@ json run_memory_bench(comm::World& world, const MemoryBenchOptions& options) {
                  {"bytes", largest_over_ranks(world.group(), use)},
                  // One float each for the parameter, its gradient and the optimizer's momentum.
                  {"parameters_gradients_optimizer_bytes", 3 * 4 * parameters},
-                 {"largest_bucket_bytes", largest_bucket(*replica)}};
+                 {"largest_bucket_bytes", largest_bucket(*replica)},
+                 {"sharding", predicted(*loop, world.group(), options)}};
   if (!world.is_leader()) return result;
   ChildProcess plain(options.plain_command);
   result["compared"]["plain_loop"]["bytes"] = json::parse(plain.read_line());

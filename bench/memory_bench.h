@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory that training takes, compared with the same loop without this runtime in a separate
-// process.
+// process, and with what dividing it among the ranks should cost.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,12 @@ struct MemoryBenchOptions {
   BucketLimits buckets;
   // Command that prints measure_plain_memory() for the same model on one line.
   std::vector<std::string> plain_command;
+  std::string shard;  // see TrainingLoop::shard(); empty: nothing is divided
 };
 
 // Bytes that the plain loop allocates in this process: "after_step_3", the "peak_of_a_step" after
-// that, and the "peak" from the start.
+// that, and the "peak" from the start. Shared memory counts in full; "of_others" is the part of
+// other processes, which have touched the same pages.
 nlohmann::json measure_plain_memory(const models::ModelOptions& model, std::int64_t batch);
 
 // Collective. Measures this runtime's loop in this process, which must not have trained before.

@@ -97,6 +97,23 @@ void print_step(const json& result) {
   }
 }
 
+// Beside each other, so memory that ranks of one machine share is divided among them.
+void print_shards(const json& result) {
+  constexpr double kMiB = 1048576;
+  const auto mib = [](const json& bytes) { return bytes.get<double>() / kMiB; };
+  const auto& measured = result.at("bytes");
+  const auto& sharding = result.at("sharding");
+  const double of_others = mib(measured.at("of_others"));
+  const double between = mib(sharding.at("predicted_bytes_between_steps"));
+  fmt::print("--shard {}: memory of a rank, without the other ranks' shares of shared memory\n",
+             sharding.at("strategy").get<std::string>());
+  fmt::print("measured    after step 3 {:8.1f}   peak of a step {:8.1f} MiB\n",
+             mib(measured.at("after_step_3")) - of_others,
+             mib(measured.at("peak_of_a_step")) - of_others);
+  fmt::print("predicted   between steps {:7.1f}   in a step {:13.1f} MiB, without activations\n",
+             between, between + mib(sharding.at("predicted_bytes_in_step")));
+}
+
 void print_memory(const json& result) {
   const auto& plain = result.at("compared").at("plain_loop").at("bytes");
   constexpr double kMiB = 1048576;
@@ -108,6 +125,7 @@ void print_memory(const json& result) {
       "parameters, gradients and momentum are {:.1f} MiB, the largest bucket is {:.1f} MiB\n",
       result.at("parameters_gradients_optimizer_bytes").get<double>() / kMiB,
       result.at("largest_bucket_bytes").get<double>() / kMiB);
+  print_shards(result);
 }
 
 void print_allreduce(const json& result) {

@@ -39,6 +39,7 @@ class TrainingLoop {
                const Computation& how = {});
 
   models::Model& model() noexcept { return *model_; }
+  const torch::optim::Optimizer& optimizer() const noexcept { return *optimizer_; }
   const Computation& computation() const noexcept { return how_; }
   // On the device of the computation.
   data::Batch batch() const { return {inputs_, targets_}; }

@@ -254,8 +254,10 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
                "Resume in the middle of an epoch even if the seed or the data changed");
   app.add_option("--report-dir", t.report_directory,
                  "Directory for run.json, steps.csv and trace.json");
-  app.add_flag("--dry-run", t.dry_run,
-               "Build everything and run one step and a short evaluation; write nothing");
+  app.add_flag(
+      "--dry-run", t.dry_run,
+      "Build everything and run one step and a short evaluation; write nothing. Prints what "
+      "each strategy of --shard costs");
   app.add_option("--log-every", t.log_every_steps,
                  "Also log every N steps; 0 means only once per epoch")
       ->check(not_negative())

@@ -55,11 +55,21 @@ TEST(ShardPrediction, UnknownPeakIsAQuestionMark) {
 
 // ---- StepMemory
 
+// A sanitizer keeps freed memory, and has its own beside it.
+bool counts_sanitizer() {
+#ifdef SLURM_DDP_SANITIZED
+  return true;
+#else
+  return false;
+#endif
+}
+
 std::vector<char> touched(std::int64_t bytes) {
   return std::vector<char>(static_cast<std::size_t>(bytes), 'x');
 }
 
 TEST(StepMemory, MeasuresThePeakAndNotWhatWasThereBefore) {
+  if (counts_sanitizer()) GTEST_SKIP();
   const auto there = touched(64 * kMiB);
   // A model of half of that.
   StepMemory memory(32 * kMiB);
@@ -71,12 +81,13 @@ TEST(StepMemory, MeasuresThePeakAndNotWhatWasThereBefore) {
   const auto peak = memory.peak();
   ASSERT_TRUE(peak);
   // The model, what is kept and what was freed.
-  EXPECT_GT(*peak, (32 + 48 + 64 - 8) * kMiB);
-  EXPECT_LT(*peak, (32 + 48 + 64 + 8) * kMiB);
+  EXPECT_GT(*peak, (32 + 48 + 64 - 2) * kMiB);
+  EXPECT_LT(*peak, (32 + 48 + 64 + 2) * kMiB);
   EXPECT_EQ(there.back(), kept.back());
 }
 
 TEST(ProcessMemory, LargestOutlivesAReset) {
+  if (counts_sanitizer()) GTEST_SKIP();
   { const auto large = touched(256 * kMiB); }
   const auto largest = profile::largest_memory();
   EXPECT_GT(largest, 256 * kMiB);
