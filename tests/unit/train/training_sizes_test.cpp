@@ -32,7 +32,7 @@ TrainOptions options_with(Shard shard) {
   return options;
 }
 
-std::optional<ShardPrediction> predict(const models::Model& model, const TrainOptions& options,
+std::optional<ShardPrediction> predict(const torch::nn::Module& model, const TrainOptions& options,
                                        int ranks = 2, int nodes = 1) {
   const torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(1e-3));
   return predict_shards(model, optimizer, options, ranks, nodes);
@@ -54,22 +54,32 @@ TEST(TrainingSizes, SizesOfAModelWithUnits) {
   EXPECT_EQ(sizes.units.largest_of_gradients, kLayer);
 }
 
-TEST(TrainingSizes, BucketsAndFrozenParameters) {
+TEST(TrainingSizes, FrozenParametersHaveNoGradients) {
   const auto model = mlp();
   for (auto& item : model->named_parameters()) {
-    if (item.key() == "hidden.0.weight") item.value().requires_grad_(false);
+    if (item.key() == "hidden.0.weight" || item.key() == "hidden.1.weight") {
+      item.value().requires_grad_(false);
+    }
   }
   auto options = options_with(Shard::none);
-  options.parallel.buckets = {.first_bytes = 64, .bytes = 256};
+  // Each weight ends a bucket.
+  options.parallel.buckets = {.first_bytes = 128, .bytes = 128};
   const auto sizes = predict(*model, options)->sizes;
-  constexpr std::int64_t kFrozen = 16 * 16 * 4;
+  constexpr std::int64_t kFrozen = 2 * 16 * 16 * 4;
   EXPECT_EQ(sizes.trained, kAll - kFrozen);
   EXPECT_EQ(sizes.frozen, kFrozen);
-  // Buckets close when they have 256 bytes: that of a weight begins with the bias after it. The
-  // gradients of the other layer are those of its bias alone.
-  EXPECT_EQ(sizes.largest_bucket, kLayer);
+  EXPECT_EQ(sizes.fresh_gradients, 16 * 10 * 4);
+  EXPECT_EQ(sizes.largest_bucket, kOutput);
   EXPECT_EQ(sizes.units.largest, kLayer);
-  EXPECT_EQ(sizes.units.partly_frozen, kLayer);
+  EXPECT_EQ(sizes.units.partly_frozen, 2 * kLayer);
+  EXPECT_EQ(sizes.units.largest_of_gradients, kOutput);
+}
+
+TEST(TrainingSizes, FreshGradientsOnADeviceAreThoseOfABucket) {
+  torch::nn::Module module;
+  module.register_parameter("weight", torch::empty({64}, torch::kMeta));
+  module.register_parameter("bias", torch::empty({32}, torch::kMeta));
+  EXPECT_EQ(predict(module, options_with(Shard::none))->sizes.fresh_gradients, (64 + 32) * 4);
 }
 
 TEST(TrainingSizes, StateOfOptimizers) {
