@@ -15,9 +15,9 @@ namespace ddp::train {
 
 struct ShardPrediction {
   ShardStrategy chosen = ShardStrategy::none;
-  std::vector<ShardStrategy> possible;  // with this model, `chosen` among them
-  TrainingSizes sizes;
-  RankLayout layout;
+  std::vector<ShardStrategy> possible = {};  // with this model, `chosen` among them
+  TrainingSizes sizes = {};
+  RankLayout layout = {};
 };
 
 // The object `sharding` of run.json. `measured_peak`: see StepMemory; the largest of all ranks.

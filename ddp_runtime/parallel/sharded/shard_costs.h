@@ -53,7 +53,7 @@ struct TrainingSizes {
   std::int64_t fresh_gradients = 0;
   // The largest that Shard::gradients reduces together.
   std::int64_t largest_bucket = 0;
-  UnitSizes units;
+  UnitSizes units = {};
 };
 
 struct RankLayout {
