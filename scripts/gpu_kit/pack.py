@@ -19,6 +19,7 @@ PROGRAMS = ["ddp-train", "ddp-check", "ddp-report", "ddp-bench", "ddp-ckpt"]
 GPU_TESTS = ["nccl_gpu_test", "nccl_launch_cost", "kernels_gpu_test", "kernels_speed"]
 MODULES = ["ceilings.py", "kernel_peers.py", "libraries.py", "machine.py", "parts.py", "runner.py", "step_cases.py",
            "step_parts.py", "thin_nccl.py", "usage_error.py"]
+PYTHON_PEER = ["python_ddp_peer.py", "python_models.py"]  # of ddp-bench
 ROOT = "gpu-kit"
 
 # Plugins of Open MPI for networks, other launchers and OpenSHMEM, which one machine does not need
@@ -226,7 +227,8 @@ def pack(source, options):
             nccl = write_nccl(options, file)
             kit.copy(file, "nccl/libnccl.so.2", strip=True)
         kit.copy(source / "datasets/digits/digits.csv.gz", "datasets/digits/digits.csv.gz")
-        kit.copy(source / "bench/python_ddp_peer.py", "share/slurm-ddp/bench/python_ddp_peer.py")
+        for script in PYTHON_PEER:
+            kit.copy(source / "bench" / script, f"share/slurm-ddp/bench/{script}")
         kit.copy(source / "scripts/gpu_day", "gpu_day")
         for module in MODULES:
             kit.copy(source / "scripts/gpu_kit" / module, f"gpu_kit/{module}")
