@@ -39,10 +39,15 @@ void take_turns(comm::Group& group, std::vector<Contender>& contenders, std::int
   }
 }
 
-nlohmann::json comparison(const Contender& ours, const Contender& theirs, std::int64_t block) {
-  return {{"step_seconds", percentiles(theirs.seconds)},
-          {"our_p50_over_its_p50", median(ours.seconds) / median(theirs.seconds)},
+nlohmann::json ratios(const Contender& ours, const Contender& theirs, std::int64_t block) {
+  return {{"our_p50_over_its_p50", median(ours.seconds) / median(theirs.seconds)},
           {"ratio_per_round", percentiles(block_ratios(ours.seconds, theirs.seconds, block))}};
+}
+
+nlohmann::json comparison(const Contender& ours, const Contender& theirs, std::int64_t block) {
+  auto result = ratios(ours, theirs, block);
+  result["step_seconds"] = percentiles(theirs.seconds);
+  return result;
 }
 
 }  // namespace ddp::bench

@@ -28,7 +28,9 @@ std::vector<double> time_steps(std::int64_t steps, const std::function<void()>& 
 void take_turns(comm::Group& group, std::vector<Contender>& contenders, std::int64_t steps,
                 std::int64_t block);
 
-// {"step_seconds": .., "our_p50_over_its_p50": .., "ratio_per_round": ..}
+// {"our_p50_over_its_p50": .., "ratio_per_round": ..}
+nlohmann::json ratios(const Contender& ours, const Contender& theirs, std::int64_t block);
+// The same, and {"step_seconds": ..} of theirs.
 nlohmann::json comparison(const Contender& ours, const Contender& theirs, std::int64_t block);
 
 }  // namespace ddp::bench

@@ -38,6 +38,8 @@ constexpr const char* kExamples = R"(Examples:
   ddp-bench step --device cuda --precision bf16 --model gpt --width 768 --layers 12 --heads 12 --context 1024 \
     --classes 50257 --batch 16 --optimizer adamw --python-step graph
       A step of GPT-2 on a GPU, compared with Python's as a CUDA graph.
+  mpirun -n 2 ddp-bench step --optimizer adamw --shard parameters --python ~/torch/bin/python
+      A step that divides the parameters, compared with Python's FSDP2.
   ddp-bench trainer
       What the trainer and callbacks of yours add to a step.
   srun --ddp -N2 -n2 ddp-bench memory
@@ -151,14 +153,16 @@ CLI::App* add_step(CLI::App& app, Options& options) {
                    "[libtorch's SGD in all]")
       ->check(CLI::IsMember({"sgd", "adam", "adamw"}));
   command
-      ->add_option("--shard", step.shard,
-                   "Compare also a step whose ranks divide the optimizer, the gradients, the "
-                   "parameters, or these within nodes (hybrid), as with ddp-train --shard")
+      ->add_option(
+          "--shard", step.shard,
+          "Also measure a step whose ranks divide the optimizer, the gradients, the parameters, or "
+          "these within nodes (hybrid), as with ddp-train --shard, and the same in Python: with "
+          "ZeroRedundancyOptimizer, with FSDP2 that keeps weights after forward, or with FSDP2")
       ->check(CLI::IsMember({"optimizer", "gradients", "parameters", "hybrid"}));
   command->add_flag("--graph", step.graph,
                     "Our step is the trainer's as a CUDA graph; our eager step is compared, too");
   command->add_flag("!--no-python", step.with_python,
-                    "Skip the comparison with Python's DDP over Gloo or NCCL");
+                    "Skip the comparisons with Python over Gloo or NCCL");
   command->add_option("--python", step.python.interpreter, "Python interpreter with PyTorch")
       ->capture_default_str();
   command

@@ -16,11 +16,17 @@ std::string milliseconds(const json& seconds) {
                      1e3 * seconds.at("p90").get<double>());
 }
 
-void print_ratio(const std::string& name, const json& peer) {
-  const auto& rounds = peer.at("ratio_per_round");
-  fmt::print("ours / {:<33} {:6.3f} of medians; per round p10 {:.3f}, p50 {:.3f}, p90 {:.3f}\n",
-             name, peer.at("our_p50_over_its_p50").get<double>(), rounds.at("p10").get<double>(),
+void print_ratio(const std::string& what, const json& ratios) {
+  const auto& rounds = ratios.at("ratio_per_round");
+  fmt::print("{:<41} {:6.3f} of medians; per round p10 {:.3f}, p50 {:.3f}, p90 {:.3f}\n", what,
+             ratios.at("our_p50_over_its_p50").get<double>(), rounds.at("p10").get<double>(),
              rounds.at("p50").get<double>(), rounds.at("p90").get<double>());
+}
+
+void print_ratios(const std::string& name, const json& peer) {
+  print_ratio("ours / " + name, peer);
+  const std::string with_shards = "ours_with_shards";
+  if (peer.contains(with_shards)) print_ratio(with_shards + " / " + name, peer.at(with_shards));
 }
 
 void print_limit(const json& limit) {
@@ -84,12 +90,12 @@ void print_step(const json& result) {
              result.at("parameters").get<std::int64_t>(), result.at("world_size").get<int>(),
              result.at("batch").get<std::int64_t>(), result.at("steps").get<std::int64_t>(),
              result.at("block").get<std::int64_t>(), result.at("buckets").get<std::int64_t>());
-  fmt::print("{:<40} {}\n", "ours", milliseconds(result.at("step_seconds")));
+  fmt::print("{:<41} {}\n", "ours", milliseconds(result.at("step_seconds")));
   const auto& compared = result.at("compared");
   for (const auto& [name, peer] : compared.items()) {
-    fmt::print("{:<40} {}\n", name, milliseconds(peer.at("step_seconds")));
+    fmt::print("{:<41} {}\n", name, milliseconds(peer.at("step_seconds")));
   }
-  for (const auto& [name, peer] : compared.items()) print_ratio(name, peer);
+  for (const auto& [name, peer] : compared.items()) print_ratios(name, peer);
   if (result.contains("limit")) print_limit(result["limit"]);
   if (!result.contains("not_compared")) return;
   for (const auto& [name, reason] : result["not_compared"].items()) {

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """One rank of PyTorch's DistributedDataParallel over Gloo, or over NCCL on GPUs, started by ddp-bench for comparison.
+With "shard", it divides the training among the ranks (python_shards.py).
 
 Reads requests as lines of JSON from standard input and answers on standard output: first the
 training configuration, then the address of rank 0, then {"run": K} any number of times. The
@@ -16,6 +17,7 @@ import sys
 import time
 
 import python_models
+import python_shards
 
 
 def end_with_parent():
@@ -41,20 +43,23 @@ def why_not(torch, spec):
         return "this PyTorch has no NCCL"
     if not on_gpu and not torch.distributed.is_gloo_available():
         return "this PyTorch has no Gloo"
-    if kind != "eager" and tuple(map(int, torch.__version__.split(".")[:2])) < (2, 4):
+    if kind != "eager" and python_shards.release(torch) < (2, 4):
         return f"PyTorch {torch.__version__} is too old for --python-step {kind}, which needs 2.4"
     if kind == "graph" and not on_gpu:
         return "--python-step graph needs --device cuda"
-    return ""
+    if spec["shard"] and kind in ("graph", "compile"):
+        return f"--shard is compared with --python-step eager or fused, not with {kind}"
+    return python_shards.why_not(torch, spec["shard"])
 
 
-def make_optimizer(optim, parameters, spec):
+def optimizer_of(optim, spec):
+    """Returns the class of the optimizer and its options."""
     options = {} if spec["step"] == "eager" else {"fused": True}
     if spec["optimizer"] == "sgd":
-        return optim.SGD(parameters, lr=0.01, momentum=0.9, **options)
+        return optim.SGD, {"lr": 0.01, "momentum": 0.9, **options}
     if spec["step"] == "graph":
         options["capturable"] = True
-    return {"adam": optim.Adam, "adamw": optim.AdamW}[spec["optimizer"]](parameters, lr=1e-4, **options)
+    return {"adam": optim.Adam, "adamw": optim.AdamW}[spec["optimizer"]], {"lr": 1e-4, **options}
 
 
 class Replica:
@@ -94,8 +99,9 @@ class Replica:
                 self.model = torch.compile(self.model)
 
     def wrap(self, model, spec):
-        self.model = self.torch.nn.parallel.DistributedDataParallel(model, **spec["ddp_arguments"])
-        self.optimizer = make_optimizer(self.torch.optim, self.model.parameters(), spec)
+        kind, options = optimizer_of(self.torch.optim, spec)
+        self.model = python_shards.wrap(self.torch, model, spec["shard"], spec["ddp_arguments"])
+        self.optimizer = python_shards.make_optimizer(self.model.parameters(), spec["shard"], kind, options)
 
     def capture(self, model, spec):
         """Captures the whole step, by the rules in PyTorch's notes on CUDA graphs with DistributedDataParallel."""

@@ -124,3 +124,10 @@ def gpt(nn, spec):
             return nn.functional.linear(self.norm(x), self.tokens.weight)
 
     return Gpt()
+
+
+def units(model):
+    """The modules that FSDP2 gathers one by one, as in Model::units(): blocks, or all layers but the last."""
+    if hasattr(model, "blocks"):
+        return list(model.blocks)
+    return [layer for layer in model if any(True for _ in layer.parameters())][:-1]

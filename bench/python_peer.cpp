@@ -85,6 +85,14 @@ Prepared prepare(const json& configuration, const std::string& interpreter) {
 
 }  // namespace
 
+std::string python_peer_name(const std::string& shard, const torch::Device& device) {
+  const char* const what = shard == "optimizer"    ? "zero1"
+                           : shard == "gradients"  ? "fsdp2_keep"
+                           : shard == "parameters" ? "fsdp2"
+                                                   : "ddp";
+  return fmt::format("python_{}_{}", what, device.is_cpu() ? "gloo" : "nccl");
+}
+
 std::vector<double> PythonPeer::run(std::int64_t steps) {
   return ask_or_throw(*child_, {{"run", steps}}).at("seconds").get<std::vector<double>>();
 }
@@ -105,6 +113,7 @@ StartedPythonPeer start_python_peer(comm::Group& group, const models::ModelOptio
                               {"batch", batch},
                               {"optimizer", options.optimizer},
                               {"step", options.step},
+                              {"shard", options.shard},
                               {"device", how.device.str()},
                               {"precision", precision_of(how)},
                               {"channels_last", how.channels_last},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's own DistributedDataParallel over Gloo, on GPUs over NCCL, in one Python process per
-// rank, for comparison.
+// PyTorch's own DistributedDataParallel, ZeroRedundancyOptimizer or FSDP2 over Gloo, on GPUs over
+// NCCL, in one Python process per rank, for comparison.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,14 @@ struct PythonPeerOptions {
   // eager: PyTorch's defaults; fused: its fused optimizer; graph: that, and the whole step as a
   // CUDA graph; compile: the fused optimizer, and the model by torch.compile().
   std::string step = "eager";
+  // What the ranks divide among themselves: the "optimizer", with ZeroRedundancyOptimizer; the
+  // "parameters", with FSDP2; or the "gradients", with FSDP2 that keeps the parameters whole from
+  // forward to backward. Empty: DistributedDataParallel alone.
+  std::string shard = {};
 };
+
+// Of the result, such as python_fsdp2_gloo.
+std::string python_peer_name(const std::string& shard, const torch::Device& device);
 
 class PythonPeer {
  public:
@@ -47,8 +54,8 @@ struct StartedPythonPeer {
 
 // Collective. Starts a process on each rank with the same model, batch and number of compute
 // threads. The process exits when the peer is destroyed or this process exits. If PyTorch with Gloo
-// (on GPUs, with NCCL) is missing on the node of any rank, or cannot run that step, there is no
-// peer. Throws UsageError if the arguments are not a JSON object.
+// (on GPUs, with NCCL) is missing on the node of any rank, or cannot run or divide that step, there
+// is no peer. Throws UsageError if the arguments are not a JSON object.
 StartedPythonPeer start_python_peer(comm::Group& group, const models::ModelOptions& model,
                                     std::int64_t batch, const PythonPeerOptions& options,
                                     const Computation& how);

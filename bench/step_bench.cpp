@@ -28,6 +28,7 @@ using nlohmann::json;
 using profile::Clock;
 
 constexpr const char* kPlainLoop = "plain_loop_without_communication";
+constexpr const char* kWithShards = "ours_with_shards";
 
 std::vector<double> time_block(std::int64_t steps, TrainingLoop& loop,
                                const std::function<void()>& step) {
@@ -55,27 +56,72 @@ double bytes_reduced(const DistributedDataParallel& replica) {
   return bytes;
 }
 
-void require_same_size(const StartedPythonPeer& python, TrainingLoop& ours) {
+struct PythonContender {
+  std::string name;
+  StartedPythonPeer started;
+  bool has_shards = false;
+};
+
+// Collective. Starts Python's DistributedDataParallel and, if our ranks divide something among
+// themselves, Python's way to divide it.
+std::vector<PythonContender> start_python(comm::Group& group, const StepBenchOptions& options,
+                                          const std::string& optimizer) {
+  std::vector<PythonContender> all;
+  if (!options.with_python) return all;
+  std::vector<std::string> shards = {""};
+  if (!options.shard.empty()) shards.push_back(options.shard);
+  for (const auto& shard : shards) {
+    auto peer = options.python;
+    peer.optimizer = optimizer;
+    peer.shard = shard;
+    all.push_back({python_peer_name(shard, options.how.device),
+                   start_python_peer(group, options.model, options.batch, peer, options.how),
+                   !shard.empty()});
+  }
+  return all;
+}
+
+void require_same_size(const std::vector<PythonContender>& pythons, TrainingLoop& ours) {
   const auto parameters = models::parameter_count(ours.model());
-  if (!python.peer || python.parameters == parameters) return;
-  throw RuntimeError(fmt::format("Python's model has {} parameters, ours {}: not the same model",
-                                 python.parameters, parameters));
+  for (const auto& python : pythons) {
+    const auto theirs = python.started.parameters;
+    if (!python.started.peer || theirs == parameters) continue;
+    throw RuntimeError(fmt::format("Python's model has {} parameters, ours {}: not the same model",
+                                   theirs, parameters));
+  }
+}
+
+const Contender& contender_named(const std::vector<Contender>& contenders,
+                                 const std::string& name) {
+  return *std::find_if(contenders.begin(), contenders.end(),
+                       [&](const auto& c) { return c.name == name; });
+}
+
+// Adds what is known of each Python peer. One that divides something is also compared with our step
+// that does.
+void add_python(json& result, const std::vector<PythonContender>& pythons,
+                const std::vector<Contender>& contenders, const StepBenchOptions& options) {
+  for (const auto& [name, python, has_shards] : pythons) {
+    if (!python.missing.empty()) result["not_compared"][name] = python.missing;
+    if (!python.peer) continue;
+    auto& peer = result["compared"][name];
+    peer["torch"] = python.version;
+    peer["step"] = options.python.step;
+    if (!has_shards) continue;
+    peer[kWithShards] = ratios(contender_named(contenders, kWithShards),
+                               contender_named(contenders, name), options.block);
+  }
 }
 
 }  // namespace
 
 json run_step_bench(comm::World& world, const StepBenchOptions& options) {
   comm::Group& group = world.group();
-  StartedPythonPeer python;
   const std::string optimizer = options.optimizer.empty() ? "sgd" : options.optimizer;
   const bool on_cpus = options.how.device.is_cpu();
   if (options.graph && on_cpus) throw UsageError("--graph needs --device cuda");
   if (!on_cpus) at::globalContext().setBenchmarkCuDNN(true);  // as Python's
-  if (options.with_python) {
-    auto peer = options.python;
-    peer.optimizer = optimizer;
-    python = start_python_peer(group, options.model, options.batch, peer, options.how);
-  }
+  const auto pythons = start_python(group, options, optimizer);
   using Library = TrainingLoop::Library;
   const auto make_loop = [&](Library library) {
     return TrainingLoop(options.model, options.batch, optimizer, library, options.how);
@@ -83,7 +129,7 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
   TrainingLoop plain = make_loop(Library::torch);
   const auto library = options.optimizer.empty() ? Library::torch : Library::ours;
   TrainingLoop ours = make_loop(library);
-  require_same_size(python, ours);
+  require_same_size(pythons, ours);
   DistributedDataParallel replica(ours.model(), group, {.buckets = options.buckets});
 
   std::vector<Contender> contenders;
@@ -116,7 +162,7 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
   if (!options.shard.empty()) {
     divided_replica =
         divided.emplace(make_loop(library)).shard(group, options.shard, options.buckets);
-    add_loop("ours_with_shards", *divided, [&] { divided->step(*divided_replica); });
+    add_loop(kWithShards, *divided, [&] { divided->step(*divided_replica); });
   }
   TrainingLoop hooked = make_loop(library);
   DistributedDataParallel hooked_replica(
@@ -127,8 +173,11 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
   TrainingLoop theirs = make_loop(Library::torch);
   const auto reducer = on_cpus ? make_reducer_peer(group, theirs.model().parameters()) : nullptr;
   if (reducer) add_loop("c10d_reducer_gloo", theirs, [&] { theirs.step(*reducer); });
-  const std::string peer = on_cpus ? "python_ddp_gloo" : "python_ddp_nccl";
-  if (python.peer) add(peer, [&](std::int64_t n) { return python.peer->run(n); });
+  for (const auto& [name, python, has_shards] : pythons) {
+    if (auto* const peer = python.peer.get()) {
+      add(name, [peer](std::int64_t n) { return peer->run(n); });
+    }
+  }
   take_turns(group, contenders, options.steps, options.block);
 
   const auto& our_seconds = contenders.front().seconds;
@@ -156,16 +205,9 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
     with_hook["hook"] = options.hook;
     with_hook["bytes_over_ours"] = bytes_reduced(hooked_replica) / bytes_reduced(replica);
   }
-  if (!python.version.empty()) {
-    result["compared"][peer]["torch"] = python.version;
-    result["compared"][peer]["step"] = options.python.step;
-  }
-  if (!python.missing.empty()) result["not_compared"][peer] = python.missing;
+  add_python(result, pythons, contenders, options);
   if (options.link_gbit > 0) {
-    const auto plain_seconds =
-        std::find_if(contenders.begin(), contenders.end(), [](const auto& c) {
-          return c.name == kPlainLoop;
-        })->seconds;
+    const auto& plain_seconds = contender_named(contenders, kPlainLoop).seconds;
     auto bound =
         limit(median(plain_seconds), bytes_reduced(replica), world.size(), options.link_gbit);
     bound["our_p50_over_it"] = median(our_seconds) / bound["seconds"].get<double>();

@@ -28,8 +28,9 @@ struct StepBenchOptions {
   // Measures this optimizer, as ddp::optim's in our loop and libtorch's in the others, and our loop
   // also with the update after all gradients. Empty: all loops use libtorch's SGD with momentum.
   std::string optimizer = {};
-  // Whether to compare with our loop whose optimizer is divided among the ranks, too.
-  std::string shard;  // empty: no such step
+  // Compares also our step and Python's whose ranks divide this among themselves: the "optimizer",
+  // the "gradients" or the "parameters". Empty: no such steps.
+  std::string shard;
   // Whether our step is the trainer's as a graph, compared with our eager one, too. For a device.
   bool graph = false;
 };

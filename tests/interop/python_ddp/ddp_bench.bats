@@ -81,6 +81,43 @@ peers_of() {
   [[ $output == *"not a JSON object"* ]]
 }
 
+# with_shards STRATEGY NAME: NAME is how Python divides a step in that way.
+with_shards() {
+  ranks 2 step --optimizer adamw --shard "$1" --python "$python" "${@:3}"
+  [ "$(json "d['compared']['$2']['ours_with_shards']['our_p50_over_its_p50'] > 0")" = True ]
+  [ "$(json "d['compared']['$2']['our_p50_over_its_p50'] > 0, 'python_ddp_gloo' in d['compared']")" = "True True" ]
+  [ "$(json "'not_compared' in d")" = False ]
+}
+
+@test "a step with shards is compared with Python's ZeroRedundancyOptimizer" {
+  has_torch || skip "python3-torch with Gloo is not installed"
+  python=/usr/bin/python3
+  with_shards optimizer python_zero1_gloo "${small[@]}" > out
+  grep -qE '^ours_with_shards / python_zero1_gloo +[0-9.]+ of medians; per round p10' out
+  run -0 ranks 2 step "${small[@]}" --shard optimizer --python-step compile
+  [[ $output == *"python_zero1_gloo not compared: "* ]]
+}
+
+@test "a step with shards is compared with Python's FSDP2, or the reason why not is printed" {
+  has_torch || skip "python3-torch with Gloo is not installed"
+  for shard in gradients parameters; do
+    run -0 ranks 2 step "${small[@]}" --shard "$shard"
+    name=python_fsdp2_gloo
+    [ "$shard" != gradients ] || name=python_fsdp2_keep_gloo
+    [[ $output =~ $name" not compared: PyTorch 1."[^\ ]*" is too old for FSDP2, which needs 2.6" || \
+       $output == *"ours_with_shards / $name "* ]]
+  done
+}
+
+@test "a step with shards is compared with the FSDP2 of another Python" {
+  python=${SLURM_DDP_TEST_PYTHON:-/usr/bin/python3}
+  "$python" -c 'from torch.distributed.fsdp import fully_shard' 2> /dev/null ||
+    skip "no FSDP2 in $python; SLURM_DDP_TEST_PYTHON names a Python with PyTorch 2.6 or newer"
+  with_shards parameters python_fsdp2_gloo "${small[@]}"
+  with_shards parameters python_fsdp2_gloo "${small[@]}" --model gpt
+  with_shards gradients python_fsdp2_keep_gloo "${few[@]}" --model resnet18
+}
+
 @test "without PyTorch the rest is measured and the reason is printed" {
   run -0 ranks 2 step "${small[@]}" --python "$PWD/no-such-python"
   [[ $output == *"python_ddp_gloo not compared: cannot start $PWD/no-such-python"* ]]
