@@ -58,3 +58,24 @@ def four_ranks():
     return [{"name": f"four ranks, {micro_batches} micro-batches", "ranks": 4, "micro_batches": micro_batches,
              "optimizer": optimizer, "options": options, "like_ddp_train": False, "type": "fp32"}
             for micro_batches in (1, 2)]
+
+
+MODELS = {  # with sizes that two ranks cannot divide evenly
+    "mlp": {"model": "mlp", "input": [13], "width": 31, "layers": 3, "heads": 0, "classes": 5, "tokens": False},
+    "gpt": {"model": "gpt", "input": [9], "width": 20, "layers": 2, "heads": 4, "classes": 37, "tokens": True},
+}
+SHARDS = ["optimizer", "gradients", "parameters"]  # of ddp-train --shard
+
+
+def sharded():
+    """Returns the runs of sharded_ours.cpp and sharded_theirs.py, each of which is made with every way to divide it.
+
+    The bias of a transformer's keys changes no output, so its gradient is rounding alone. With the default eps of 1e-8,
+    AdamW makes whole steps of that in fp32, and no two programs that round differently agree. In fp64, the gradient is
+    far below eps. SGD shows a gradient that is a sum instead of a mean, which AdamW would hide.
+    """
+    return [{"name": f"{model}, {name}, {type_}", "model": options_of_model, "optimizer": optimizer, "options": options,
+             "like_ddp_train": False, "type": type_}
+            for model, options_of_model in MODELS.items()
+            for name, type_ in (("adamw", "fp64"), ("adamw betas eps", "fp32"), ("sgd momentum", "fp32"))
+            for optimizer, options in [OWN_OPTIMIZERS[name]]]

@@ -27,7 +27,7 @@ except ImportError as error:
 
 PYTHON = os.environ.get("SLURM_DDP_TEST_PYTHON", sys.executable)
 HERE = pathlib.Path(__file__).resolve().parent
-SHAPES = [(32, 20), (32,), (24, 32), (24,), (5, 24), (5,)]
+SIZES = [32 * 20, 32, 24 * 32, 24, 5 * 24, 5]
 STEPS = 50
 TOLERANCE = {"fp32": 1e-6, "fp64": 1e-12, "bf16": 1e-6, "bf16_weights": 1e-6, "fp16": 1e-6}
 # Of steps that compute in a short type with an optimizer whose updates libtorch and Python round differently, as
@@ -44,16 +44,20 @@ def why_not():
     return f"{PYTHON}: {done.stderr.strip().splitlines()[-1]}; apt install python3-torch"
 
 
-def launch(ranks, program, directory):
+def launch(ranks, program, steps, directory):
     environment = dict(os.environ, OMP_NUM_THREADS="1", OMPI_MCA_rmaps_base_oversubscribe="1",
                        OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    subprocess.run([os.environ["MPIEXEC"], "-n", str(ranks), *program, str(STEPS), directory], env=environment,
+    subprocess.run([os.environ["MPIEXEC"], "-n", str(ranks), *program, str(steps), directory], env=environment,
                    check=True, timeout=200)
 
 
 def trainable_types():
     return subprocess.run([PYTHON, str(HERE / "theirs.py"), "types"], stdout=subprocess.PIPE, text=True,
                           check=True).stdout.split()
+
+
+def releases(directory):
+    return [pathlib.Path(directory, f"{who}-release").read_text(encoding="utf-8") for who in ("ours", "theirs")]
 
 
 class Results:
@@ -64,10 +68,9 @@ class Results:
         with tempfile.TemporaryDirectory() as directory:
             pathlib.Path(directory, "cases.json").write_text(json.dumps(all_cases), encoding="utf-8")
             ranks = all_cases[0]["ranks"]
-            launch(ranks, [os.environ["PARITY_OURS"]], directory)
-            launch(ranks, [PYTHON, str(HERE / "theirs.py")], directory)
-            self.releases = [pathlib.Path(directory, f"{who}-release").read_text(encoding="utf-8")
-                             for who in ("ours", "theirs")]
+            launch(ranks, [os.environ["PARITY_OURS"]], STEPS, directory)
+            launch(ranks, [PYTHON, str(HERE / "theirs.py")], STEPS, directory)
+            self.releases = releases(directory)
             self.ours = self.read(directory, "ours")
             self.libtorch = self.read(directory, "libtorch")
             self.theirs = self.read(directory, "theirs")
@@ -80,17 +83,17 @@ class Results:
                 for number, case in enumerate(self.cases)]
 
 
-def tensors(values):
+def tensors(values, sizes):
     """Returns the parameters in an array whose last dimension has the values of all of them."""
-    ends = np.cumsum([int(np.prod(shape)) for shape in SHAPES])
+    ends = np.cumsum(sizes)
     assert values.shape[-1] == ends[-1]
     return np.split(values, ends[:-1], axis=-1)
 
 
-def difference(values, others):
+def difference(values, others, sizes):
     """Returns the largest difference, relative to the largest value of the parameter in the same step."""
     return max((np.abs(mine - other).max(axis=-1) / np.abs(other).max(axis=-1)).max()
-               for mine, other in zip(tensors(values), tensors(others)))
+               for mine, other in zip(tensors(values, sizes), tensors(others, sizes)))
 
 
 @functools.lru_cache
@@ -105,7 +108,7 @@ class Parity(unittest.TestCase):
               "largest relative difference:")
         rounded_alike = set()  # optimizers
         for case, ours, theirs in zip(results.cases, results.ours, results.theirs):
-            worst = difference(ours, theirs[0])
+            worst = difference(ours, theirs[0], SIZES)
             print(f"  {case['name']:40} {worst:7.1e}")
             optimizer = case["name"].rsplit(",", 1)[0]
             if case["type"] == "fp32" and worst == 0:
@@ -132,7 +135,7 @@ class Parity(unittest.TestCase):
         results = results_of(2)
         for case, theirs in zip(results.cases, results.theirs):
             with self.subTest(case["name"]):
-                for values in tensors(theirs[0]):
+                for values in tensors(theirs[0], SIZES):
                     self.assertGreater(np.abs(values[-1] - values[0]).max(), 0.1 * np.abs(values[0]).max())
 
     def test_every_option_has_an_effect(self):
@@ -142,7 +145,8 @@ class Parity(unittest.TestCase):
             for other in range(number):
                 if results.cases[other]["type"] == case["type"]:
                     with self.subTest(f"{case['name']} and {results.cases[other]['name']}"):
-                        self.assertGreater(difference(results.theirs[number][0], results.theirs[other][0]), 1e-3)
+                        mine, others = results.theirs[number][0], results.theirs[other][0]
+                        self.assertGreater(difference(mine, others, SIZES), 1e-3)
 
 
 if __name__ == "__main__":

@@ -75,13 +75,14 @@ class Bf16Weights:
                     p.grad = None
 
 
-def optimizer_of(case, values):
+def optimizer_arguments(case, values):
+    """Returns the parameter groups, the class of the optimizer, and its other arguments."""
     matrices = [v for v in values if v.dim() > 1]
     biases = [v for v in values if v.dim() == 1]
     rate = case["options"]["lr"] * (1 if case["like_ddp_train"] else 2)
     groups = [{"params": matrices}, {"params": biases, "weight_decay": 0, "lr": rate}]
     # Without the default of AdamW's weight decay, which differs from that of the others.
-    return OPTIMIZERS[case["optimizer"]](groups, **{"weight_decay": 0, **case["options"]})
+    return groups, OPTIMIZERS[case["optimizer"]], {"weight_decay": 0, **case["options"]}
 
 
 def train(case, rank, steps, file):
@@ -90,7 +91,8 @@ def train(case, rank, steps, file):
     masters = Bf16Weights(net) if case["type"] == "bf16_weights" else None
     model = net if masters else torch.nn.parallel.DistributedDataParallel(net)
     values = masters.values if masters else list(net.parameters())
-    optimizer = optimizer_of(case, values)
+    groups, kind, options = optimizer_arguments(case, values)
+    optimizer = kind(groups, **options)
     autocast = AUTOCAST.get(case["type"])
     scaler = torch.amp.GradScaler("cpu") if case["type"] == "fp16" else None
     for step in range(steps):
@@ -123,6 +125,19 @@ def types():
     return ["fp32", "fp64", "bf16", "bf16_weights", "fp16"]
 
 
+def finish(rank, directory):
+    """Does not return."""
+    if rank == 0:
+        with open(f"{directory}/theirs-release", "w", encoding="utf-8") as file:
+            file.write(torch.__version__)
+    distributed.barrier()
+    distributed.destroy_process_group()
+    # Without the end of the interpreter, in which PyTorch 2.15 aborts now and then: "terminate called without an
+    # active exception".
+    sys.stdout.flush()
+    os._exit(0)
+
+
 def main():
     if sys.argv[1] == "types":
         print(*types())
@@ -136,15 +151,7 @@ def main():
     for number, case in enumerate(cases):
         with open(f"{directory}/theirs-{number}-{rank}", "wb") as file:
             train(case, rank, steps, file)
-    if rank == 0:
-        with open(f"{directory}/theirs-release", "w", encoding="utf-8") as file:
-            file.write(torch.__version__)
-    distributed.barrier()
-    distributed.destroy_process_group()
-    # Without the end of the interpreter, in which PyTorch 2.15 aborts now and then: "terminate called without an
-    # active exception".
-    sys.stdout.flush()
-    os._exit(0)
+    finish(rank, directory)
 
 
 if __name__ == "__main__":
