@@ -74,8 +74,9 @@ struct Prepared {
 Prepared prepare(const json& configuration, const std::string& interpreter) {
   Prepared prepared;
   try {
+    // -B: leaves no compiled modules beside the script, where a package is installed.
     prepared.child =
-        std::make_unique<ChildProcess>(std::vector<std::string>{interpreter, script_path()});
+        std::make_unique<ChildProcess>(std::vector<std::string>{interpreter, "-B", script_path()});
     prepared.answer = ask(*prepared.child, configuration);
   } catch (const RuntimeError& error) {
     prepared.answer = {{"error", error.what()}};
