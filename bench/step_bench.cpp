@@ -69,7 +69,10 @@ std::vector<PythonContender> start_python(comm::Group& group, const StepBenchOpt
   std::vector<PythonContender> all;
   if (!options.with_python) return all;
   std::vector<std::string> shards = {""};
-  if (!options.shard.empty()) shards.push_back(options.shard);
+  if (!options.shard.empty()) {
+    // Within one node, PyTorch's hybrid sharding is FSDP2.
+    shards.push_back(options.shard == "hybrid" ? "parameters" : options.shard);
+  }
   for (const auto& shard : shards) {
     auto peer = options.python;
     peer.optimizer = optimizer;
