@@ -194,7 +194,7 @@ CLI::App* add_memory(CLI::App& app, Options& options) {
       ->add_option("--shard", options.step.shard,
                    "Divide the optimizer's state, the gradients or the parameters among the ranks, "
                    "as with ddp-train --shard")
-      ->check(CLI::IsMember({"optimizer", "gradients", "parameters"}));
+      ->check(CLI::IsMember({"optimizer", "gradients", "parameters", "hybrid"}));
   command->add_flag("--plain", options.plain, "Measure only the plain loop, in this process");
   return command;
 }

@@ -12,6 +12,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/train/batch_transfer.h"
 #include "ddp_runtime/train/channels_last.h"
 #include "ddp_runtime/train/divided_parameters.h"
@@ -40,10 +41,12 @@ double unix_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-std::int64_t bytes_on_host(const torch::nn::Module& module) {
+// A ShardedBuild keeps a part of a parameter on each rank.
+std::int64_t bytes_on_host(const torch::nn::Module& module, int ranks) {
   std::int64_t bytes = 0;
   for (const auto& [name, tensor] : named_parameters(module)) {
-    if (tensor.is_cpu()) bytes += static_cast<std::int64_t>(tensor.nbytes());
+    if (!tensor.is_cpu()) continue;
+    bytes += static_cast<std::int64_t>(tensor.nbytes()) / (is_without_memory(tensor) ? ranks : 1);
   }
   return bytes;
 }
@@ -57,7 +60,7 @@ std::unique_ptr<TrainingStream> stream_for(const GraphPlan& plan, torch::Device 
 TrainingRun::TrainingRun(comm::Group& group, TrainTask task, TrainOptions options)
     : group_(group),
       task_(std::move(task)),
-      memory_(bytes_on_host(task_.module)),
+      memory_(bytes_on_host(task_.module, group.size())),
       subject_(describe_subject(task_)),
       options_(same_on_all_ranks(group, subject_, std::move(options))),
       metric_(parse_best_metric(options_.checkpoint.best_metric)),

@@ -53,7 +53,9 @@ std::vector<UnitBytes> bytes_of_units(const torch::nn::Module& module,
                                       const std::vector<NamedTensor>& parameters,
                                       const ShardOptions& options) {
   std::vector<UnitBytes> units;
-  for (const auto& [unit, of_unit] : units_of(module, parameters, options)) {
+  const auto kept =
+      options.shard == Shard::parameters ? FlatShard::Kept::part : FlatShard::Kept::whole;
+  for (const auto& [unit, of_unit] : units_of(module, parameters, options, kept)) {
     auto& bytes = units.emplace_back();
     for (const std::size_t i : unit.parameters) {
       const auto& tensor = parameters[i].tensor;
@@ -132,16 +134,6 @@ ShardStrategy strategy_of(const TrainOptions& options) {
   return ShardStrategy::none;
 }
 
-// Whether --shard knows it.
-bool is_offered(ShardStrategy strategy) {
-  try {
-    parse_shard(std::string(strategy_name(strategy)));
-    return true;
-  } catch (const UsageError&) {
-    return false;
-  }
-}
-
 std::vector<ShardStrategy> possible_strategies(const TrainingSizes& sizes, const RankLayout& layout,
                                                ShardStrategy chosen) {
   std::vector<ShardStrategy> possible = {ShardStrategy::none, ShardStrategy::optimizer,
@@ -153,9 +145,8 @@ std::vector<ShardStrategy> possible_strategies(const TrainingSizes& sizes, const
   if (has_units || chosen == ShardStrategy::parameters) {
     possible.push_back(ShardStrategy::parameters);
   }
-  const bool between_machines = layout.nodes > 1 && layout.ranks > layout.nodes;
-  if (chosen == ShardStrategy::hybrid ||
-      (has_units && between_machines && is_offered(ShardStrategy::hybrid))) {
+  const bool several_per_machine = layout.ranks > layout.nodes;
+  if (chosen == ShardStrategy::hybrid || ((has_units || !layout.on_gpus) && several_per_machine)) {
     possible.push_back(ShardStrategy::hybrid);
   }
   return possible;
@@ -182,7 +173,9 @@ std::optional<ShardPrediction> predict_shards(const torch::nn::Module& module,
   prediction.chosen = strategy_of(options);
   prediction.sizes = training_sizes(module, options);
   prediction.sizes.state = *state;
-  prediction.layout = {ranks, nodes, options.micro_batches};
+  const auto parameters = module.parameters();
+  const bool on_gpus = !parameters.empty() && !parameters.front().is_cpu();
+  prediction.layout = {ranks, nodes, options.micro_batches, on_gpus};
   prediction.possible = possible_strategies(prediction.sizes, prediction.layout, prediction.chosen);
   return prediction;
 }

@@ -21,11 +21,11 @@ of_report() { python3 -c "import json; print(json.load(open('report/run.json'))[
 cell() { sed -n "s/^[* ] $1  *\([0-9].*\)/\1/p" <<< "$output" | awk "{ print \$$2 }"; }
 
 @test "a dry run prints all strategies, and the peak beside the one that it has used" {
-  for mode in none optimizer gradients parameters "parameters --keep-after-forward"; do
+  for mode in none optimizer gradients parameters "parameters --keep-after-forward" hybrid; do
     read -ra words <<< "$mode"
     run -0 ranks 2 "${mlp[@]}" --dry-run --shard "${words[@]}"
     [[ $output == *"dry run: one step took"* ]]
-    for row in none optimizer gradients parameters "parameters --keep-after-forward"; do
+    for row in none optimizer gradients parameters "parameters --keep-after-forward" hybrid; do
       [ -n "$(cell "$row" 1)" ]
       if [ "$row" = "$mode" ]; then
         [ "$(grep -c '^\* ' <<< "$output")" -eq 1 ]
@@ -54,7 +54,7 @@ assert $(cell parameters 3) == 0"
 }
 
 @test "run.json and the report have the strategy, the prediction and the peak" {
-  for mode in none optimizer gradients parameters; do
+  for mode in none optimizer gradients parameters hybrid; do
     rm -rf report
     run -0 ranks 2 "${mlp[@]}" --steps 4 --shard $mode --report-dir report
     [ "$(of_report strategy)" = $mode ]
@@ -81,7 +81,7 @@ assert 0.85 * (between + step) < measured < between + step + (20 << 20)"
 }
 
 @test "ddp-bench memory measures what it predicts" {
-  for shard in none optimizer gradients parameters; do
+  for shard in none optimizer gradients parameters hybrid; do
     options=()
     if [ $shard != none ]; then options=(--shard "$shard"); fi
     run -0 timeout 180 mpirun --quiet -n 2 "$bin/ddp-bench" memory --width 1024 --batch 8 "${options[@]}" --json memory.json

@@ -80,6 +80,14 @@ ShardCosts memory_of_divided_parameters(const TrainingSizes& sizes, int n, bool 
           .bytes_in_step = whole.in_step - whole.kept + gradients};
 }
 
+// A machine has the parameters once, of which each rank counts its part.
+ShardCosts memory_of_common_parameters(const TrainingSizes& sizes, int n) {
+  return {.divided_by = n,
+          .bytes_between_steps = part(parameters_of(sizes), n) + part(sizes.trained, n) +
+                                 part(sizes.state, n) + 2 * sizes.largest_bucket,
+          .bytes_in_step = sizes.largest_bucket};
+}
+
 ShardCosts memory_of(ShardStrategy strategy, const TrainingSizes& sizes, const RankLayout& layout) {
   const int n = layout.ranks;
   switch (strategy) {
@@ -94,7 +102,8 @@ ShardCosts memory_of(ShardStrategy strategy, const TrainingSizes& sizes, const R
     case ShardStrategy::parameters_kept:
       return memory_of_divided_parameters(sizes, n, true);
     case ShardStrategy::hybrid:
-      return memory_of_divided_parameters(sizes, n / layout.nodes, false);
+      return layout.on_gpus ? memory_of_divided_parameters(sizes, n / layout.nodes, false)
+                            : memory_of_common_parameters(sizes, n / layout.nodes);
   }
   return {};
 }
@@ -120,8 +129,7 @@ double sent_by(ShardStrategy strategy, const TrainingSizes& sizes, const RankLay
     case ShardStrategy::optimizer:
       return wire.all_reduce(trained) + wire.all_gather(trained);
     case ShardStrategy::gradients:
-      // Frozen parameters are gathered with the others.
-      return scattered + wire.all_gather(static_cast<double>(parameters_of(sizes)));
+      return scattered + wire.all_gather(trained);
     case ShardStrategy::parameters:
       return scattered + wire.all_gather(gathered_by_units(sizes, passes, false));
     case ShardStrategy::parameters_kept:

@@ -27,7 +27,9 @@ enum class ShardStrategy : std::uint8_t {
   gradients,
   parameters,
   parameters_kept,  // without giving memory back between forward and backward
-  hybrid,           // parameters, divided within a machine; gradients are summed across machines
+  // All divided within a machine, and gradients summed across machines. On CPUs, the ranks of a
+  // machine have the parameters in common.
+  hybrid,
 };
 
 // As on the command line: "parameters --keep-after-forward".
@@ -60,6 +62,7 @@ struct RankLayout {
   int ranks = 1;
   int nodes = 1;  // with the same number of ranks each
   std::int64_t micro_batches = 1;
+  bool on_gpus = false;
 };
 
 struct ShardCosts {

@@ -20,14 +20,7 @@
 namespace ddp {
 namespace {
 
-constexpr std::size_t kRoot = 0;
-
-std::string label_of(const std::vector<NamedTensor>& parameters,
-                     const std::vector<std::size_t>& members) {
-  const auto& first = parameters[members.front()].name;
-  return members.size() == 1 ? first
-                             : fmt::format("{} to {}", first, parameters[members.back()].name);
-}
+constexpr std::size_t kRoot = ShardedUnits::kRoot;
 
 }  // namespace
 
@@ -45,124 +38,62 @@ ShardExchange::ShardExchange(comm::Group& group, const torch::nn::Module& module
     if (!parameter.tensor.is_cpu()) device_ = parameter.tensor.device();
   }
   if (device_) stream_ = torch_compat::current_stream(*device_);
-  make_units(module, parameters);
+  units_ = make_sharded_units(gathers_, module, parameters, options_, kept_, this);
+  for (std::size_t i = 0; i < units_.trained.size(); ++i) {
+    auto& trained = units_.trained[i];
+    trained.key = trained.accumulator->add_post_hook(
+        torch_compat::after_accumulation([this, i] { on_gradient(i); }));
+  }
   plan_sums();
   UnitOrder::Units registered;
   if (kept_ == FlatShard::Kept::part) {
-    for (std::size_t unit = kRoot + 1; unit < units_.size(); ++unit) registered.push_back(unit);
+    for (std::size_t unit = kRoot + 1; unit < units_.all.size(); ++unit) registered.push_back(unit);
   }
   order_ = UnitOrder(registered);
   plan_launches();
-  used_.resize(trained_.size());
+  used_.resize(units_.trained.size());
 }
 
 ShardExchange::~ShardExchange() {
-  for (const auto& trained : trained_) trained.accumulator->del_post_hook(trained.key);
-}
-
-void ShardExchange::make_units(const torch::nn::Module& module,
-                               const std::vector<NamedTensor>& parameters) {
-  for (const auto& [unit, of_unit] : units_of(module, parameters, options_, kept_)) {
-    auto& added = units_.emplace_back();
-    added.name = unit.name;
-    added.module = of_unit;
-    add_flats(added, parameters, unit.parameters);
-  }
-}
-
-// Parameters of different types, and those that get gradients and those that do not, are in
-// different memory.
-void ShardExchange::add_flats(ShardedUnit& unit, const std::vector<NamedTensor>& parameters,
-                              const std::vector<std::size_t>& members) {
-  std::map<std::pair<torch::ScalarType, bool>, std::vector<std::size_t>> kinds;
-  for (const std::size_t i : members) {
-    const auto& tensor = parameters[i].tensor;
-    kinds[{tensor.scalar_type(), tensor.requires_grad()}].push_back(i);
-  }
-  const std::size_t number = units_.size() - 1;
-  for (const auto& [kind, of_kind] : kinds) {
-    std::vector<torch::Tensor> arrays;
-    for (const std::size_t i : of_kind) arrays.push_back(parameters[i].tensor);
-    if (options_.build != nullptr) {
-      for (const auto& array : arrays) options_.build->make_whole(array);
-    }
-    // The values move, but gradient accumulators and their hooks stay with the tensors.
-    flats_.push_back(std::make_unique<FlatShard>(gathers_, std::move(arrays), kept_, this));
-    if (options_.build != nullptr) options_.build->forget_moved();
-    first_trained_of_.push_back(trained_.size());
-    unit.flats.push_back(flats_.size() - 1);
-    if (unit.name.empty()) unit.name = label_of(parameters, of_kind);
-    if (!kind.second) unit.has_frozen_flat = true;
-    if (!kind.second) continue;
-    for (const std::size_t i : of_kind) train(flats_.size() - 1, parameters[i], number);
-  }
-}
-
-void ShardExchange::train(std::size_t flat, const NamedTensor& parameter, std::size_t unit) {
-  const std::size_t index = trained_.size();
-  Trained trained{parameter, unit, torch::autograd::impl::grad_accumulator(parameter.tensor), 0};
-  trained.key = trained.accumulator->add_post_hook(
-      torch_compat::after_accumulation([this, index] { on_gradient(index); }));
-  trained_.push_back(std::move(trained));
-  flat_of_.push_back(flat);
+  for (const auto& trained : units_.trained) trained.accumulator->del_post_hook(trained.key);
 }
 
 void ShardExchange::plan_sums() {
-  sum_of_.resize(flats_.size());
+  sum_of_.resize(units_.flats.size());
   std::vector<const FlatShard*> reduced;
-  for (std::size_t flat = 0; flat < flats_.size(); ++flat) {
-    if (std::ranges::find(flat_of_, flat) == flat_of_.end()) continue;
+  for (std::size_t flat = 0; flat < units_.flats.size(); ++flat) {
+    if (!units_.is_trained(flat)) continue;
     sum_of_[flat] = reduced.size();
-    reduced.push_back(flats_[flat].get());
+    reduced.push_back(units_.flats[flat].get());
   }
   sums_.emplace(groups_, std::move(reduced));
 }
 
-// Units are reduced in the opposite order of that in which they are called, the root last.
 void ShardExchange::plan_launches() {
-  const auto& calls = order_.expected();
-  UnitOrder::Units units;
-  for (auto unit = calls.rbegin(); unit != calls.rend(); ++unit) {
-    if (*unit != kRoot && std::ranges::find(units, *unit) == units.end()) units.push_back(*unit);
-  }
-  for (std::size_t unit = units_.size(); unit-- > 0;) {
-    if (std::ranges::find(units, unit) == units.end()) units.push_back(unit);
-  }
-  launches_ = {};
-  launches_.bucket_of.resize(trained_.size());
-  for (const std::size_t unit : units) {
-    for (const std::size_t flat : units_[unit].flats) {
-      std::vector<std::size_t> members;
-      for (std::size_t i = 0; i < trained_.size(); ++i) {
-        if (flat_of_[i] == flat) members.push_back(i);
-      }
-      if (members.empty()) continue;
-      for (const std::size_t i : members) launches_.bucket_of[i] = launches_.buckets.size();
-      launches_.buckets.push_back(std::move(members));
-    }
-  }
+  launches_ = plan_reductions(units_, order_.expected());
   ready_.emplace(launches_);
 }
 
 // --- Gathers
 
 bool ShardExchange::is_whole(std::size_t unit) const {
-  return std::ranges::all_of(units_[unit].flats,
-                             [&](std::size_t flat) { return flats_[flat]->is_whole(); });
+  return std::ranges::all_of(units_.all[unit].flats,
+                             [&](std::size_t flat) { return units_.flats[flat]->is_whole(); });
 }
 
 void ShardExchange::start_gather(std::size_t unit) {
   if (is_whole(unit)) return;
   if (in_step_) gathered_.push_back(unit);
-  for (const std::size_t flat : units_[unit].flats) {
-    flats_[flat]->start_gather(memory_, fmt::format("parameters of {}", units_[unit].name));
+  for (const std::size_t flat : units_.all[unit].flats) {
+    units_.flats[flat]->start_gather(memory_,
+                                     fmt::format("parameters of {}", units_.all[unit].name));
   }
 }
 
 void ShardExchange::wait_for(std::size_t unit) {
-  for (const std::size_t flat : units_[unit].flats) {
-    flats_[flat]->wait();
-    if (in_step_) note(*flats_[flat], units_[unit].name);
+  for (const std::size_t flat : units_.all[unit].flats) {
+    units_.flats[flat]->wait();
+    if (in_step_) note(*units_.flats[flat], units_.all[unit].name);
   }
 }
 
@@ -176,10 +107,10 @@ void ShardExchange::note(FlatShard& flat, const std::string& unit) {
 }
 
 void ShardExchange::release(std::size_t unit) {
-  if (whole_by_request_ > 0 || units_[unit].entered > 0) return;
-  for (const std::size_t flat : units_[unit].flats) {
-    flats_[flat]->release(memory_);
-    if (in_step_) note(*flats_[flat], units_[unit].name);
+  if (whole_by_request_ > 0 || units_.all[unit].entered > 0) return;
+  for (const std::size_t flat : units_.all[unit].flats) {
+    units_.flats[flat]->release(memory_);
+    if (in_step_) note(*units_.flats[flat], units_.all[unit].name);
   }
 }
 
@@ -200,14 +131,14 @@ bool ShardExchange::keeps_after_forward(std::size_t unit) const {
 
 // Whether nothing of this backward reads the unit any more. See Note [A unit's backward].
 bool ShardExchange::has_all_gradients(std::size_t unit) const {
-  return missing_in_unit_[unit] == 0 && !units_[unit].has_frozen;
+  return missing_in_unit_[unit] == 0 && !units_.all[unit].has_frozen;
 }
 
 std::optional<std::size_t> ShardExchange::find_unit(const torch::nn::Module& module) const {
   if (kept_ != FlatShard::Kept::part) return std::nullopt;
-  const auto found = std::ranges::find(units_, &module, &ShardedUnit::module);
-  if (found == units_.end()) return std::nullopt;
-  return static_cast<std::size_t>(found - units_.begin());
+  const auto found = std::ranges::find(units_.all, &module, &ShardedUnits::Unit::module);
+  if (found == units_.all.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - units_.all.begin());
 }
 
 void ShardExchange::enter(std::size_t unit) {
@@ -224,18 +155,18 @@ void ShardExchange::enter(std::size_t unit) {
   const auto ahead = in_backward_ ? order_.previous() : order_.next();
   if (ahead && unit != kRoot) start_gather(*ahead);
   wait_for(unit);
-  ++units_[unit].entered;
+  ++units_.all[unit].entered;
 }
 
 // See Note [Reads outside of units]. Not under the lock, which the reader may hold.
 void ShardExchange::note_read(const torch::Tensor& parameter, const char* reader) {
-  for (const auto& unit : units_) {
+  for (const auto& unit : units_.all) {
     for (const std::size_t flat : unit.flats) {
-      if (!flats_[flat]->has_storage_of(parameter)) continue;
-      flats_[flat]->pretend();
+      if (!units_.flats[flat]->has_storage_of(parameter)) continue;
+      units_.flats[flat]->pretend();
       if (!misuse_.empty()) continue;
       misuse_ =
-          &unit == &units_[kRoot]
+          &unit == &units_.all[kRoot]
               ? fmt::format(
                     "{} has read a parameter of the model outside of a step, when it has no "
                     "values; use ForwardPasses or WholeParameters",
@@ -250,7 +181,7 @@ void ShardExchange::note_read(const torch::Tensor& parameter, const char* reader
 
 void ShardExchange::require_no_misuse() {
   if (misuse_.empty()) return;
-  for (const auto& flat : flats_) flat->release(memory_);
+  for (const auto& flat : units_.flats) flat->release(memory_);
   throw UsageError(std::exchange(misuse_, std::string()));
 }
 
@@ -265,14 +196,14 @@ UnitOrder::Units ShardExchange::call(std::size_t unit) {
         "the unit '{}' is called out of turn in a pass of ForwardPasses: call begin() before each "
         "forward, and register units in the order of their calls, or make a training step first, "
         "which learns their order",
-        units_[unit].name));
+        units_.all[unit].name));
   }
   return order_.call(unit);
 }
 
 void ShardExchange::leave(std::size_t unit) noexcept {
   const std::lock_guard lock(mutex_);
-  --units_[unit].entered;
+  --units_.all[unit].entered;
   const bool backward_follows = torch::GradMode::is_enabled();
   if (in_backward_ && backward_follows) return;
   if (unit == kRoot && (in_step_ || in_passes_)) return;
@@ -326,29 +257,29 @@ void ShardExchange::end_passes() noexcept {
   in_passes_ = false;
   reads_.reset();
   // Units that were gathered ahead, too, if an exception ends the passes.
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) release(unit);
+  for (std::size_t unit = 0; unit < units_.all.size(); ++unit) release(unit);
 }
 
 void ShardExchange::gather_all() {
   if (whole_by_request_ == 0) require_common_unchanged();
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) start_gather(unit);
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) wait_for(unit);
+  for (std::size_t unit = 0; unit < units_.all.size(); ++unit) start_gather(unit);
+  for (std::size_t unit = 0; unit < units_.all.size(); ++unit) wait_for(unit);
   if (kept_ == FlatShard::Kept::common) {
-    for (const auto& flat : flats_) flat->copy_common(memory_);
+    for (const auto& flat : units_.flats) flat->copy_common(memory_);
     groups_.sharing.barrier("copies of common parameters").wait();
   }
   ++whole_by_request_;
 }
 
 void ShardExchange::keep_changes() {
-  for (const auto& flat : flats_) flat->keep_changes();
+  for (const auto& flat : units_.flats) flat->keep_changes();
   if (kept_ == FlatShard::Kept::common) groups_.sharing.barrier("changed parameters").wait();
 }
 
 void ShardExchange::release_all() noexcept {
   if (--whole_by_request_ > 0) return;
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) release(unit);
-  for (const auto& flat : flats_) flat->note_versions();
+  for (std::size_t unit = 0; unit < units_.all.size(); ++unit) release(unit);
+  for (const auto& flat : units_.flats) flat->note_versions();
 }
 
 // --- A step
@@ -371,32 +302,24 @@ void ShardExchange::require_unchanged(const std::string& when) {
 void ShardExchange::compare_parts(const std::string& when) const {
   if (groups_.across == nullptr || kept_ != FlatShard::Kept::part) return;
   std::vector<NamedTensor> parts;
-  for (const auto& flat : flats_) {
+  for (const auto& flat : units_.flats) {
     for (const auto& part : flat->parts()) {
-      parts.push_back({name_of(flat->arrays()[part.rows.array]), part.values.detach()});
+      parts.push_back({units_.name_of(flat->arrays()[part.rows.array]), part.values.detach()});
     }
   }
   ddp::require_same_parameters(*groups_.across, parts, when);
 }
 
-std::string ShardExchange::name_of(const torch::Tensor& parameter) const {
-  const auto named = std::ranges::find_if(trained_, [&](const Trained& trained) {
-    return trained.parameter.tensor.is_same(parameter);
-  });
-  return named == trained_.end() ? "a frozen parameter"
-                                 : fmt::format("parameter '{}'", named->parameter.name);
-}
-
 // See Note [Common memory].
 void ShardExchange::require_common_unchanged() const {
-  for (const auto& flat : flats_) {
+  for (const auto& flat : units_.flats) {
     const auto changed = flat->changed_array();
     if (!changed) continue;
     throw UsageError(fmt::format(
         "{} was changed outside of the optimizer, but the ranks of a node have it in common, so "
         "each of them has changed it; change parameters while WholeParameters exist, and call "
         "their keep_changes()",
-        name_of(flat->arrays()[*changed])));
+        units_.name_of(flat->arrays()[*changed])));
   }
 }
 
@@ -411,9 +334,9 @@ void ShardExchange::require_stream() const {
 
 // Parameters may be frozen between two steps.
 void ShardExchange::find_frozen() {
-  for (auto& unit : units_) unit.has_frozen = unit.has_frozen_flat;
-  for (const auto& trained : trained_) {
-    if (!trained.parameter.tensor.requires_grad()) units_[trained.unit].has_frozen = true;
+  for (auto& unit : units_.all) unit.has_frozen = unit.has_frozen_flat;
+  for (const auto& trained : units_.trained) {
+    if (!trained.parameter.tensor.requires_grad()) units_.all[trained.unit].has_frozen = true;
   }
 }
 
@@ -426,8 +349,8 @@ void ShardExchange::begin_step() {
   }
   require_stream();
   find_frozen();
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) release(unit);
-  for (auto& trained : trained_) trained.parameter.tensor.mutable_grad().reset();
+  for (std::size_t unit = 0; unit < units_.all.size(); ++unit) release(unit);
+  for (auto& trained : units_.trained) trained.parameter.tensor.mutable_grad().reset();
   std::fill(used_.begin(), used_.end(), std::uint8_t{0});
   spans_.clear();
   sums_->begin_step();
@@ -451,8 +374,8 @@ void ShardExchange::begin_backward(const torch::Tensor& loss, bool last) {
   begin_backward_pass();
   if (!options_.data_parallel.allow_unused) return;
   const auto graph = graph_of(loss);
-  for (std::size_t i = 0; i < trained_.size(); ++i) {
-    if (!graph.contains(trained_[i].accumulator.get())) mark_ready(i);
+  for (std::size_t i = 0; i < units_.trained.size(); ++i) {
+    if (!graph.contains(units_.trained[i].accumulator.get())) mark_ready(i);
   }
 }
 
@@ -467,7 +390,7 @@ void ShardExchange::end_forward(Forward forward) {
 std::string ShardExchange::gathered() const {
   std::string names;
   for (const std::size_t unit : gathered_) {
-    names += (unit == kRoot ? std::string("the root") : units_[unit].name) + "\n";
+    names += (unit == kRoot ? std::string("the root") : units_.all[unit].name) + "\n";
   }
   return names;
 }
@@ -476,27 +399,27 @@ void ShardExchange::begin_backward_pass() {
   in_backward_ = true;
   order_.begin_backward();
   ready_->reset();
-  missing_in_unit_.assign(units_.size(), 0);
-  for (const auto& trained : trained_) ++missing_in_unit_[trained.unit];
+  missing_in_unit_.assign(units_.all.size(), 0);
+  for (const auto& trained : units_.trained) ++missing_in_unit_[trained.unit];
 }
 
 void ShardExchange::on_gradient(std::size_t index) {
   const std::lock_guard lock(mutex_);
-  const auto& gradient = trained_[index].parameter.tensor.grad();
+  const auto& gradient = units_.trained[index].parameter.tensor.grad();
   // A function may return no gradient for an input: then the parameter was not used.
   if (!in_backward_ || !gradient.defined()) return;
   if (ready_->is_ready(index)) {
     throw RuntimeError(fmt::format(
         "parameter '{}' got its gradient twice in one backward pass; a nested backward(), as in "
         "hand-written activation checkpointing, does that: use ddp::checkpointed()",
-        trained_[index].parameter.name));
+        units_.trained[index].parameter.name));
   }
   used_[index] = 1;
   mark_ready(index);
 }
 
 void ShardExchange::mark_ready(std::size_t index) {
-  const std::size_t unit = trained_[index].unit;
+  const std::size_t unit = units_.trained[index].unit;
   --missing_in_unit_[unit];
   // Before its turn, all ranks still have a unit, or not, alike.
   if (unit != kRoot && has_all_gradients(unit) && order_.was_reached(unit)) release(unit);
@@ -507,20 +430,21 @@ void ShardExchange::mark_ready(std::size_t index) {
 void ShardExchange::launch(std::size_t place) {
   std::vector<torch::Tensor> gradients;
   for (const std::size_t index : launches_.buckets[place]) {
-    torch::Tensor& gradient = trained_[index].parameter.tensor.mutable_grad();
+    torch::Tensor& gradient = units_.trained[index].parameter.tensor.mutable_grad();
     gradients.push_back(std::exchange(gradient, torch::Tensor()));
   }
   const std::size_t first = launches_.buckets[place].front();
   // A rank that waits for another one's reduction must not keep that one waiting for a gather.
-  gather_each(order_.back_to(trained_[first].unit), std::nullopt);
-  sums_->reduce(sum_of_[flat_of_[first]].value(), gradients,
-                fmt::format("gradients of {}", units_[trained_[first].unit].name), in_last_);
+  gather_each(order_.back_to(units_.trained[first].unit), std::nullopt);
+  sums_->reduce(sum_of_[units_.trained[first].flat].value(), gradients,
+                fmt::format("gradients of {}", units_.all[units_.trained[first].unit].name),
+                in_last_);
 }
 
 std::vector<std::string> ShardExchange::missing_names() const {
   std::vector<std::string> names;
   for (const std::size_t index : ready_->missing()) {
-    names.push_back(trained_[index].parameter.name);
+    names.push_back(units_.trained[index].parameter.name);
   }
   return names;
 }
@@ -529,7 +453,7 @@ void ShardExchange::end_backward(bool last) {
   require_no_misuse();
   const auto missing = missing_names();
   if (!missing.empty() && !options_.data_parallel.allow_unused && groups_.all.size() > 1) {
-    throw RuntimeError(describe_missing(missing, trained_.size(), false));
+    throw RuntimeError(describe_missing(missing, units_.trained.size(), false));
   }
   end_backward_pass(last);
 }
@@ -541,7 +465,7 @@ void ShardExchange::end_backward_pass(bool last) {
     start_gather(unit);
     release(unit);
   }
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+  for (std::size_t unit = 0; unit < units_.all.size(); ++unit) {
     if (unit != kRoot || last) release(unit);
   }
   in_backward_ = false;
@@ -556,8 +480,8 @@ void ShardExchange::pass_without_data(bool last) {
   // In the order of a backward through all units, which GPUs must follow on all ranks.
   for (const std::size_t unit : order_.backward()) {
     before_backward(unit);
-    for (std::size_t i = 0; i < trained_.size(); ++i) {
-      if (trained_[i].unit == unit) mark_ready(i);
+    for (std::size_t i = 0; i < units_.trained.size(); ++i) {
+      if (units_.trained[i].unit == unit) mark_ready(i);
     }
   }
   end_backward_pass(last);
@@ -620,13 +544,13 @@ torch::Tensor ShardExchange::gradient_of(std::size_t flat, const FlatShard::Part
 
 bool ShardExchange::has_gradient(PlaceInFlat place) const {
   const auto sum = sum_of_[place.flat];
-  return sum && used_[first_trained_of_[place.flat] + place.array] != 0 &&
+  return sum && used_[units_.first_trained_of[place.flat] + place.array] != 0 &&
          sums_->sum_of(*sum).defined();
 }
 
 void ShardExchange::begin_update() {
   require_not_requested("an optimizer makes a step");
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) release(unit);
+  for (std::size_t unit = 0; unit < units_.all.size(); ++unit) release(unit);
   if (kept_ != FlatShard::Kept::common) return;
   require_common_unchanged();
   groups_.sharing.barrier("end of all reads of common parameters").wait();
@@ -634,15 +558,16 @@ void ShardExchange::begin_update() {
 
 void ShardExchange::publish() {
   if (kept_ == FlatShard::Kept::common) {
-    for (const auto& flat : flats_) flat->note_versions();
+    for (const auto& flat : units_.flats) flat->note_versions();
     return groups_.sharing.barrier("updated common parameters").wait();
   }
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
-    for (const std::size_t flat : units_[unit].flats) {
-      flats_[flat]->publish(fmt::format("updated parameters of {}", units_[unit].name));
+  for (std::size_t unit = 0; unit < units_.all.size(); ++unit) {
+    for (const std::size_t flat : units_.all[unit].flats) {
+      if (!sum_of_[flat]) continue;  // frozen
+      units_.flats[flat]->publish(fmt::format("updated parameters of {}", units_.all[unit].name));
     }
   }
-  for (std::size_t unit = 0; unit < units_.size(); ++unit) wait_for(unit);
+  for (std::size_t unit = 0; unit < units_.all.size(); ++unit) wait_for(unit);
 }
 
 }  // namespace ddp

@@ -30,6 +30,7 @@
 #include "ddp_runtime/parallel/sharded/read_check.h"
 #include "ddp_runtime/parallel/sharded/shard_groups.h"
 #include "ddp_runtime/parallel/sharded/shard_options.h"
+#include "ddp_runtime/parallel/sharded/sharded_units.h"
 #include "ddp_runtime/parallel/sharded/unit_calls.h"
 #include "ddp_runtime/parallel/sharded/unit_order.h"
 #include "ddp_runtime/torch_compat.h"
@@ -83,7 +84,9 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   void end_passes() noexcept override;
 
   const ShardGroups& groups() const noexcept override { return groups_; }
-  const std::vector<std::unique_ptr<FlatShard>>& flats() const noexcept override { return flats_; }
+  const std::vector<std::unique_ptr<FlatShard>>& flats() const noexcept override {
+    return units_.flats;
+  }
   torch::Tensor gradient_of(std::size_t flat, const FlatShard::Part& part) const override;
   bool has_gradient(PlaceInFlat place) const override;
   void begin_update() override;
@@ -97,25 +100,6 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   void release_all() noexcept;
 
  private:
-  struct ShardedUnit {
-    std::string name;
-    const torch::nn::Module* module = nullptr;
-    std::vector<std::size_t> flats;
-    bool has_frozen_flat = false;
-    bool has_frozen = false;  // in this step
-    int entered = 0;
-  };
-  struct Trained {  // a parameter that requires a gradient
-    NamedTensor parameter;
-    std::size_t unit = 0;
-    torch_compat::NodePointer accumulator;
-    std::uintptr_t key = 0;
-  };
-
-  void make_units(const torch::nn::Module& module, const std::vector<NamedTensor>& parameters);
-  void add_flats(ShardedUnit& unit, const std::vector<NamedTensor>& parameters,
-                 const std::vector<std::size_t>& members);
-  void train(std::size_t flat, const NamedTensor& parameter, std::size_t unit);
   void plan_sums();
   void plan_launches();
 
@@ -132,7 +116,6 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   void require_not_requested(const char* what) const;
   void require_common_unchanged() const;
   void compare_parts(const std::string& when) const;
-  std::string name_of(const torch::Tensor& parameter) const;
   void find_frozen();
   bool keeps_after_forward(std::size_t unit) const;
   bool has_all_gradients(std::size_t unit) const;
@@ -150,18 +133,13 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   comm::Group& gathers_;  // of the ranks that divide: gathers have an order of their own
   FlatShard::Kept kept_;
   WholeMemory memory_;
-  std::vector<std::unique_ptr<FlatShard>> flats_;
-  std::vector<ShardedUnit> units_;
-  std::vector<Trained> trained_;
-  std::vector<std::size_t> flat_of_;           // by trained parameter
-  std::vector<std::size_t> first_trained_of_;  // by flat: those of its arrays are consecutive
+  ShardedUnits units_;
   UnitOrder order_;
   UnitOrder::Units calls_;  // of the last pass with data
   bool has_learned_ = false;
   std::optional<UnitOrder::Units> learned_;  // an order that is adopted in the next step
 
   std::vector<std::optional<std::size_t>> sum_of_;  // in sums_, by flat, if it has gradients
-  // Which trained parameters each reduction has, in the order of reductions.
   BucketPlan launches_;
   std::optional<LaunchOrder> ready_;
   std::vector<std::size_t> missing_in_unit_;  // gradients, in this backward

@@ -19,7 +19,7 @@ std::vector<int> all_ranks(int count) {
 }
 
 std::vector<int> in_rows(int ranks, int per_row) {
-  if (per_row < 0 || ranks % per_row != 0) {
+  if (per_row < 1 || ranks % per_row != 0) {
     throw UsageError(fmt::format(
         "ShardOptions::hybrid_ranks is {}, which does not divide the number of ranks, {}", per_row,
         ranks));

@@ -57,7 +57,10 @@ TEST(ShardCosts, MemoryOfEachStrategy) {
                  {gradients, {800 + 200 + 400 + 2 * 120, 120}},
                  {parameters, {200 + 200 + 400 + 2 * 90 + 2 * 90, 270 - 180 + 90}},
                  {parameters_kept, {200 + 200 + 400 + 2 * 90 + 2 * 90, 90 + 720 - 180 + 90}},
-                 {hybrid, {400 + 400 + 800 + 2 * 90 + 2 * 90, 270 - 180 + 90}}});
+                 // In common: no memory for whole units, and gradients in buckets.
+                 {hybrid, {400 + 400 + 800 + 2 * 120, 120}}});
+  expect_memory(sizes(), {.ranks = 4, .nodes = 2, .on_gpus = true},
+                {{hybrid, {400 + 400 + 800 + 2 * 90 + 2 * 90, 270 - 180 + 90}}});
 }
 
 TEST(ShardCosts, SingleRankKeepsAllAndGathersNothing) {
@@ -68,7 +71,7 @@ TEST(ShardCosts, SingleRankKeepsAllAndGathersNothing) {
                  {parameters, {3200 + 180, 90}},
                  {parameters_kept, {3200 + 180, 90}}});
   // One rank on each machine.
-  expect_memory(sizes(), {.ranks = 4, .nodes = 4}, {{hybrid, {3200 + 180, 90}}});
+  expect_memory(sizes(), {.ranks = 4, .nodes = 4}, {{hybrid, {3200 + 240, 120}}});
 }
 
 TEST(ShardCosts, WholeMemoryFollowsTheUnits) {
@@ -109,7 +112,7 @@ TEST(ShardCosts, FrozenParametersHaveNoGradientsAndKeepUnitsWhole) {
   expect_sent(frozen, layout,
               {{none, 2 * 500 * 3 / 4},
                {optimizer, 2 * 500 * 3 / 4 + 500 * 3 / 4},
-               {gradients, 500 * 3 / 4 + 800 * 3 / 4}});
+               {gradients, 500 * 3 / 4 + 500 * 3 / 4}});
 }
 
 TEST(ShardCosts, NothingIsSentOnOneMachine) {

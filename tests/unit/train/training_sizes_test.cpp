@@ -112,6 +112,8 @@ TEST(TrainingSizes, StrategiesThatTheModelCanUse) {
   auto options = options_with(Shard::parameters);
   EXPECT_EQ(chosen(options), parameters);
   EXPECT_THAT(strategies(options),
+              ElementsAre(none, optimizer, gradients, parameters_kept, parameters, hybrid));
+  EXPECT_THAT(strategies(options, 2, 2),
               ElementsAre(none, optimizer, gradients, parameters_kept, parameters));
   options.reshard_after_forward = false;
   EXPECT_EQ(chosen(options), parameters_kept);
@@ -119,9 +121,9 @@ TEST(TrainingSizes, StrategiesThatTheModelCanUse) {
   EXPECT_EQ(chosen(options), optimizer);
   // Units that the model does not have are an error of another strategy only.
   options.units = {"blocks.*"};
-  EXPECT_THAT(strategies(options), ElementsAre(none, optimizer, gradients));
+  EXPECT_THAT(strategies(options), ElementsAre(none, optimizer, gradients, hybrid));
   options.units.clear();
-  EXPECT_THAT(strategies(options), ElementsAre(none, optimizer, gradients));
+  EXPECT_THAT(strategies(options), ElementsAre(none, optimizer, gradients, hybrid));
 }
 
 TEST(TrainingSizes, AsynchronousTrainingHasNoPrediction) {
