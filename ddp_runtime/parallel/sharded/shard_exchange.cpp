@@ -39,6 +39,7 @@ ShardExchange::ShardExchange(comm::Group& group, const torch::nn::Module& module
   }
   if (device_) stream_ = torch_compat::current_stream(*device_);
   units_ = make_sharded_units(gathers_, module, parameters, options_, kept_, this);
+  whole_.emplace(groups_.sharing, kept_, units_);
   for (std::size_t i = 0; i < units_.trained.size(); ++i) {
     auto& trained = units_.trained[i];
     trained.key = trained.accumulator->add_post_hook(
@@ -76,51 +77,13 @@ void ShardExchange::plan_launches() {
 
 // --- Gathers
 
-bool ShardExchange::is_whole(std::size_t unit) const {
-  return std::ranges::all_of(units_.all[unit].flats,
-                             [&](std::size_t flat) { return units_.flats[flat]->is_whole(); });
-}
-
-void ShardExchange::start_gather(std::size_t unit) {
-  if (is_whole(unit)) return;
-  if (in_step_) gathered_.push_back(unit);
-  for (const std::size_t flat : units_.all[unit].flats) {
-    units_.flats[flat]->start_gather(memory_,
-                                     fmt::format("parameters of {}", units_.all[unit].name));
-  }
-}
-
-void ShardExchange::wait_for(std::size_t unit) {
-  for (const std::size_t flat : units_.all[unit].flats) {
-    units_.flats[flat]->wait();
-    if (in_step_) note(*units_.flats[flat], units_.all[unit].name);
-  }
-}
-
-// Each gather of the step once.
-void ShardExchange::note(FlatShard& flat, const std::string& unit) {
-  const auto work = flat.take_gather();
-  if (!work || !work->done()) return;
-  const auto times = work->times();
-  const auto bytes = static_cast<std::size_t>(flat.elements()) * flat.options().dtype().itemsize();
-  spans_.push_back({fmt::format("parameters of {}", unit), bytes, {times.started, times.finished}});
-}
-
-void ShardExchange::release(std::size_t unit) {
-  if (whole_by_request_ > 0 || units_.all[unit].entered > 0) return;
-  for (const std::size_t flat : units_.all[unit].flats) {
-    units_.flats[flat]->release(memory_);
-    if (in_step_) note(*units_.flats[flat], units_.all[unit].name);
-  }
-}
-
 // Takes part in the gathers of all units; those that this rank does not want are given back.
 void ShardExchange::gather_each(const UnitOrder::Units& units, std::optional<std::size_t> wanted) {
   for (const std::size_t unit : units) {
-    start_gather(unit);
+    whole_->start_gather(unit);
     if (unit == wanted || unit == kRoot) continue;
     const bool is_over = in_backward_ ? has_all_gradients(unit) : !keeps_after_forward(unit);
-    if (is_over) release(unit);
+    if (is_over) whole_->release(unit);
   }
 }
 
@@ -151,11 +114,11 @@ void ShardExchange::enter(std::size_t unit) {
     if (unit == kRoot && !in_step_ && !in_passes_) order_.begin_forward();
     if (unit != kRoot) gather_each(call(unit), unit);
   }
-  start_gather(unit);
+  whole_->start_gather(unit);
   const auto ahead = in_backward_ ? order_.previous() : order_.next();
-  if (ahead && unit != kRoot) start_gather(*ahead);
-  wait_for(unit);
-  ++units_.all[unit].entered;
+  if (ahead && unit != kRoot) whole_->start_gather(*ahead);
+  whole_->wait_for(unit);
+  whole_->enter(unit);
 }
 
 // See Note [Reads outside of units]. Not under the lock, which the reader may hold.
@@ -181,7 +144,7 @@ void ShardExchange::note_read(const torch::Tensor& parameter, const char* reader
 
 void ShardExchange::require_no_misuse() {
   if (misuse_.empty()) return;
-  for (const auto& flat : units_.flats) flat->release(memory_);
+  whole_->forget_all();
   throw UsageError(std::exchange(misuse_, std::string()));
 }
 
@@ -203,12 +166,12 @@ UnitOrder::Units ShardExchange::call(std::size_t unit) {
 
 void ShardExchange::leave(std::size_t unit) noexcept {
   const std::lock_guard lock(mutex_);
-  --units_.all[unit].entered;
+  whole_->leave(unit);
   const bool backward_follows = torch::GradMode::is_enabled();
   if (in_backward_ && backward_follows) return;
   if (unit == kRoot && (in_step_ || in_passes_)) return;
   if (!in_backward_ && keeps_after_forward(unit)) return;
-  release(unit);
+  whole_->release(unit);
 }
 
 void ShardExchange::expect_backward(std::size_t unit, const std::vector<torch::Tensor>& outputs) {
@@ -224,13 +187,13 @@ void ShardExchange::expect_backward(std::size_t unit, const std::vector<torch::T
 void ShardExchange::before_backward(std::size_t unit) {
   const std::lock_guard lock(mutex_);
   if (!in_backward_) {  // of a penalty, for example, by torch::autograd::grad()
-    start_gather(unit);
-    return wait_for(unit);
+    whole_->start_gather(unit);
+    return whole_->wait_for(unit);
   }
   gather_each(order_.back_to(unit), unit);
-  if (!has_all_gradients(unit)) start_gather(unit);
-  if (const auto previous = order_.previous()) start_gather(*previous);
-  wait_for(unit);
+  if (!has_all_gradients(unit)) whole_->start_gather(unit);
+  if (const auto previous = order_.previous()) whole_->start_gather(*previous);
+  whole_->wait_for(unit);
 }
 
 void ShardExchange::begin_passes() {
@@ -240,8 +203,8 @@ void ShardExchange::begin_passes() {
   }
   in_passes_ = true;
   watch_reads();
-  start_gather(kRoot);
-  wait_for(kRoot);
+  whole_->start_gather(kRoot);
+  whole_->wait_for(kRoot);
 }
 
 void ShardExchange::begin_pass() {
@@ -257,44 +220,13 @@ void ShardExchange::end_passes() noexcept {
   in_passes_ = false;
   reads_.reset();
   // Units that were gathered ahead, too, if an exception ends the passes.
-  for (std::size_t unit = 0; unit < units_.all.size(); ++unit) release(unit);
-}
-
-void ShardExchange::gather_all() {
-  if (whole_by_request_ == 0) require_common_unchanged();
-  for (std::size_t unit = 0; unit < units_.all.size(); ++unit) start_gather(unit);
-  for (std::size_t unit = 0; unit < units_.all.size(); ++unit) wait_for(unit);
-  if (kept_ == FlatShard::Kept::common) {
-    for (const auto& flat : units_.flats) flat->copy_common(memory_);
-    groups_.sharing.barrier("copies of common parameters").wait();
-  }
-  ++whole_by_request_;
-}
-
-void ShardExchange::keep_changes() {
-  for (const auto& flat : units_.flats) flat->keep_changes();
-  if (kept_ == FlatShard::Kept::common) groups_.sharing.barrier("changed parameters").wait();
-}
-
-void ShardExchange::release_all() noexcept {
-  if (--whole_by_request_ > 0) return;
-  for (std::size_t unit = 0; unit < units_.all.size(); ++unit) release(unit);
-  for (const auto& flat : units_.flats) flat->note_versions();
+  whole_->release_each();
 }
 
 // --- A step
 
-// A whole copy would not have the values of the next update.
-void ShardExchange::require_not_requested(const char* what) const {
-  if (whole_by_request_ == 0 || kept_ == FlatShard::Kept::whole) return;
-  throw UsageError(fmt::format(
-      "{} while WholeParameters of the replica exist: their values would be those from before the "
-      "update; destroy them first",
-      what));
-}
-
 void ShardExchange::require_unchanged(const std::string& when) {
-  require_common_unchanged();
+  whole_->require_unchanged();
   if (options_.data_parallel.check_parameters_every > 0) compare_parts(when);
 }
 
@@ -308,19 +240,6 @@ void ShardExchange::compare_parts(const std::string& when) const {
     }
   }
   ddp::require_same_parameters(*groups_.across, parts, when);
-}
-
-// See Note [Common memory].
-void ShardExchange::require_common_unchanged() const {
-  for (const auto& flat : units_.flats) {
-    const auto changed = flat->changed_array();
-    if (!changed) continue;
-    throw UsageError(fmt::format(
-        "{} was changed outside of the optimizer, but the ranks of a node have it in common, so "
-        "each of them has changed it; change parameters while WholeParameters exist, and call "
-        "their keep_changes()",
-        units_.name_of(flat->arrays()[*changed])));
-  }
 }
 
 // See Note [Gradients on a device] in reducer.h.
@@ -341,30 +260,29 @@ void ShardExchange::find_frozen() {
 }
 
 void ShardExchange::begin_step() {
-  require_not_requested("begin_step() was called");
-  require_common_unchanged();
+  whole_->require_not_requested("begin_step() was called");
+  whole_->require_unchanged();
   const auto every = options_.data_parallel.check_parameters_every;
   if (++steps_; every > 0 && steps_ % every == 0) {
     compare_parts(fmt::format("before step {}", steps_));
   }
   require_stream();
   find_frozen();
-  for (std::size_t unit = 0; unit < units_.all.size(); ++unit) release(unit);
+  whole_->release_each();
   for (auto& trained : units_.trained) trained.parameter.tensor.mutable_grad().reset();
   std::fill(used_.begin(), used_.end(), std::uint8_t{0});
-  spans_.clear();
   sums_->begin_step();
   if (learned_) {
     order_ = UnitOrder(*std::exchange(learned_, std::nullopt));
     plan_launches();
   }
-  gathered_.clear();
+  whole_->begin_step();
   in_step_ = true;
   in_backward_ = false;
   watch_reads();
   order_.begin_forward();
-  start_gather(kRoot);
-  wait_for(kRoot);
+  whole_->start_gather(kRoot);
+  whole_->wait_for(kRoot);
 }
 
 void ShardExchange::begin_backward(const torch::Tensor& loss, bool last) {
@@ -389,7 +307,7 @@ void ShardExchange::end_forward(Forward forward) {
 
 std::string ShardExchange::gathered() const {
   std::string names;
-  for (const std::size_t unit : gathered_) {
+  for (const std::size_t unit : whole_->gathered()) {
     names += (unit == kRoot ? std::string("the root") : units_.all[unit].name) + "\n";
   }
   return names;
@@ -422,7 +340,7 @@ void ShardExchange::mark_ready(std::size_t index) {
   const std::size_t unit = units_.trained[index].unit;
   --missing_in_unit_[unit];
   // Before its turn, all ranks still have a unit, or not, alike.
-  if (unit != kRoot && has_all_gradients(unit) && order_.was_reached(unit)) release(unit);
+  if (unit != kRoot && has_all_gradients(unit) && order_.was_reached(unit)) whole_->release(unit);
   const auto [first, last] = ready_->mark_ready(index);
   for (std::size_t place = first; place < last; ++place) launch(place);
 }
@@ -462,14 +380,15 @@ void ShardExchange::end_backward_pass(bool last) {
   const std::lock_guard lock(mutex_);
   for (const std::size_t index : ready_->missing()) mark_ready(index);
   for (const std::size_t unit : order_.skip_rest_of_backward()) {
-    start_gather(unit);
-    release(unit);
+    whole_->start_gather(unit);
+    whole_->release(unit);
   }
   for (std::size_t unit = 0; unit < units_.all.size(); ++unit) {
-    if (unit != kRoot || last) release(unit);
+    if (unit != kRoot || last) whole_->release(unit);
   }
   in_backward_ = false;
   in_step_ = !last;
+  if (last) whole_->end_step();
   if (!order_.calls().empty()) calls_ = order_.calls();
   order_.begin_forward();
 }
@@ -490,6 +409,7 @@ void ShardExchange::pass_without_data(bool last) {
 void ShardExchange::finish() {
   reads_.reset();
   sums_->finish();
+  spans_ = whole_->take_spans();
   for (auto& span : sums_->take_spans()) spans_.push_back(std::move(span));
   if (options_.data_parallel.allow_unused) {
     groups_.all
@@ -549,25 +469,11 @@ bool ShardExchange::has_gradient(PlaceInFlat place) const {
 }
 
 void ShardExchange::begin_update() {
-  require_not_requested("an optimizer makes a step");
-  for (std::size_t unit = 0; unit < units_.all.size(); ++unit) release(unit);
-  if (kept_ != FlatShard::Kept::common) return;
-  require_common_unchanged();
-  groups_.sharing.barrier("end of all reads of common parameters").wait();
+  whole_->begin_update();
 }
 
 void ShardExchange::publish() {
-  if (kept_ == FlatShard::Kept::common) {
-    for (const auto& flat : units_.flats) flat->note_versions();
-    return groups_.sharing.barrier("updated common parameters").wait();
-  }
-  for (std::size_t unit = 0; unit < units_.all.size(); ++unit) {
-    for (const std::size_t flat : units_.all[unit].flats) {
-      if (!sum_of_[flat]) continue;  // frozen
-      units_.flats[flat]->publish(fmt::format("updated parameters of {}", units_.all[unit].name));
-    }
-  }
-  for (std::size_t unit = 0; unit < units_.all.size(); ++unit) wait_for(unit);
+  whole_->end_update();
 }
 
 }  // namespace ddp

@@ -33,6 +33,7 @@
 #include "ddp_runtime/parallel/sharded/sharded_units.h"
 #include "ddp_runtime/parallel/sharded/unit_calls.h"
 #include "ddp_runtime/parallel/sharded/unit_order.h"
+#include "ddp_runtime/parallel/sharded/whole_units.h"
 #include "ddp_runtime/torch_compat.h"
 
 namespace ddp {
@@ -51,7 +52,7 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   void begin_backward(const torch::Tensor& loss, bool last) override;
   void end_backward(bool last) override;
   void end_forward(Forward forward) override;
-  const std::vector<std::size_t>& gathers() const override { return gathered_; }
+  const std::vector<std::size_t>& gathers() const override { return whole_->gathered(); }
   std::string gathered() const override;
   void pass_without_data(bool last) override;
   void finish() override;
@@ -92,29 +93,18 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   void begin_update() override;
   void publish() override;
 
-  // Collective. Makes all parameters whole until release_all(), as copies that the caller may
-  // change.
-  void gather_all();
-  // Collective. Takes this rank's part of what was changed in them.
-  void keep_changes();
-  void release_all() noexcept;
+  // For WholeParameters.
+  WholeUnits& whole() noexcept { return *whole_; }
 
  private:
   void plan_sums();
   void plan_launches();
 
-  bool is_whole(std::size_t unit) const;
-  void start_gather(std::size_t unit);
-  void wait_for(std::size_t unit);
-  void note(FlatShard& flat, const std::string& unit);
-  void release(std::size_t unit);
   UnitOrder::Units call(std::size_t unit);
   void gather_each(const UnitOrder::Units& units, std::optional<std::size_t> wanted);
   void require_stream() const;
   void require_no_misuse();
   void watch_reads();
-  void require_not_requested(const char* what) const;
-  void require_common_unchanged() const;
   void compare_parts(const std::string& when) const;
   void find_frozen();
   bool keeps_after_forward(std::size_t unit) const;
@@ -132,8 +122,8 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   ShardGroups groups_;
   comm::Group& gathers_;  // of the ranks that divide: gathers have an order of their own
   FlatShard::Kept kept_;
-  WholeMemory memory_;
   ShardedUnits units_;
+  std::optional<WholeUnits> whole_;
   UnitOrder order_;
   UnitOrder::Units calls_;  // of the last pass with data
   bool has_learned_ = false;
@@ -151,13 +141,11 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   std::int64_t steps_ = 0;
   bool in_step_ = false;
   bool in_backward_ = false;
-  bool in_last_ = false;               // backward of the step
-  bool in_passes_ = false;             // outside of steps
-  int whole_by_request_ = 0;           // how many times
-  std::optional<ReadCheck> reads_;     // in the first step
-  std::string misuse_;                 // what it has found
-  std::vector<std::size_t> gathered_;  // units, in this step
-  std::vector<std::uint8_t> used_;     // in this step, by this rank; after finish(), by any rank
+  bool in_last_ = false;            // backward of the step
+  bool in_passes_ = false;          // outside of steps
+  std::optional<ReadCheck> reads_;  // in the first step
+  std::string misuse_;              // what it has found
+  std::vector<std::uint8_t> used_;  // in this step, by this rank; after finish(), by any rank
   std::vector<profile::CommunicationSpan> spans_;
   std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);  // for hooks of outputs
 };

@@ -35,15 +35,15 @@ ParameterShards& ShardedDataParallel::shards() noexcept {
 }
 
 WholeParameters::WholeParameters(ShardedDataParallel& replica) : exchange_(replica.exchange_) {
-  exchange_.gather_all();
+  exchange_.whole().gather_on_request();
 }
 
 WholeParameters::~WholeParameters() {
-  exchange_.release_all();
+  exchange_.whole().release_on_request();
 }
 
 void WholeParameters::keep_changes() {
-  exchange_.keep_changes();
+  exchange_.whole().keep_changes();
 }
 
 }  // namespace ddp

@@ -80,7 +80,8 @@ class UnitMaker {
 }  // namespace
 
 bool ShardedUnits::is_trained(std::size_t flat) const {
-  return std::ranges::find(trained, flat, &Trained::flat) != trained.end();
+  const std::size_t first = first_trained_of[flat];
+  return first < trained.size() && trained[first].flat == flat;
 }
 
 std::string ShardedUnits::name_of(const torch::Tensor& parameter) const {
