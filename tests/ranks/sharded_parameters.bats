@@ -153,3 +153,30 @@ same_arrays() {
   refused 2 "--keep-after-forward is for --shard parameters and hybrid" --steps 1 --shard gradients --keep-after-forward
   refused 2 "ShardedDataParallel does not go together with a communication hook" --steps 1 --shard gradients --comm-hook bf16
 }
+
+# in_limited_memory MIB COMMAND...: in a memory cgroup of its own, without swap.
+in_limited_memory() {
+  local parent=/sys/fs/cgroup limit=memory.max swap=memory.swap.max swap_bytes=0
+  if [ -d $parent/memory ]; then
+    parent=$parent/memory limit=memory.limit_in_bytes swap=memory.memsw.limit_in_bytes swap_bytes=$(($1 << 20))
+  fi
+  local group=$parent/slurm-ddp-$$
+  mkdir "$group" && echo $(($1 << 20)) > "$group/$limit" || skip "no right to limit memory (needs root and cgroups)"
+  [ ! -e "$group/$swap" ] || echo $swap_bytes > "$group/$swap"
+  local status=0
+  bash -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$group" "${@:2}" || status=$?
+  for _ in {1..50}; do if rmdir "$group" 2> /dev/null; then break; fi; sleep 0.1; done
+  return $status
+}
+
+# Of the 2.7 GiB that four ranks need for 8 layers without shards, 0.6 are for libraries and batches.
+@test "in memory that is too small for a model, one of three times the size trains with shards" {
+  export MALLOC_MMAP_THRESHOLD_=1000000 MALLOC_TRIM_THRESHOLD_=1000000
+  mlp=(mpirun --quiet --oversubscribe -n 4 "$train" --model mlp --width 2048 --optimizer adamw --batch 16
+    --data synthetic --steps 4 --layers)
+  run -0 in_limited_memory 2560 timeout 200 "${mlp[@]}" 24 --shard hybrid
+  [[ $output == *"done: 4 steps"* ]]
+  run in_limited_memory 2560 timeout 200 "${mlp[@]}" 8
+  [ "$status" -ne 0 ]
+  [[ $output != *"done: 4 steps"* ]]
+}

@@ -32,7 +32,7 @@ class WholeUnits {
   void enter(std::size_t unit) { ++units_.all[unit].entered; }
   void leave(std::size_t unit) { --units_.all[unit].entered; }
   void release_each();
-  // After an error, whoever uses them.
+  // After an error, also of those that are in use.
   void forget_all();
 
   // Which units were gathered in this step, and when.
