@@ -45,4 +45,6 @@ def make_optimizer(parameters, shard, kind, options):
         return kind(parameters, **options)
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
-    return ZeroRedundancyOptimizer(parameters, optimizer_class=kind, overlap_with_ddp=False, **options)
+    # In buckets, which is faster than parameter by parameter.
+    return ZeroRedundancyOptimizer(
+        parameters, optimizer_class=kind, overlap_with_ddp=False, parameters_as_bucket_view=True, **options)

@@ -62,6 +62,12 @@ struct PythonContender {
   bool has_shards = false;
 };
 
+// Collective.
+bool is_one_node(comm::Group& group) {
+  const auto keys = group.all_gather_text(group.machine_key());
+  return std::all_of(keys.begin(), keys.end(), [&](const auto& key) { return key == keys[0]; });
+}
+
 // Collective. Starts Python's DistributedDataParallel and, if our ranks divide something among
 // themselves, Python's way to divide it.
 std::vector<PythonContender> start_python(comm::Group& group, const StepBenchOptions& options,
@@ -69,9 +75,10 @@ std::vector<PythonContender> start_python(comm::Group& group, const StepBenchOpt
   std::vector<PythonContender> all;
   if (!options.with_python) return all;
   std::vector<std::string> shards = {""};
-  if (!options.shard.empty()) {
-    // Within one node, PyTorch's hybrid sharding is FSDP2.
-    shards.push_back(options.shard == "hybrid" ? "parameters" : options.shard);
+  // Within one node, PyTorch's hybrid sharding is FSDP2; between nodes, it is not compared.
+  const bool is_hybrid = options.shard == "hybrid";
+  if (!options.shard.empty() && (!is_hybrid || is_one_node(group))) {
+    shards.push_back(is_hybrid ? "parameters" : options.shard);
   }
   for (const auto& shard : shards) {
     auto peer = options.python;

@@ -20,6 +20,7 @@
 #include "ddp_runtime/tools/train_result.h"
 #include "ddp_runtime/train/freeze.h"
 #include "ddp_runtime/train/gpu_advice.h"
+#include "ddp_runtime/train/run_start.h"
 #include "ddp_runtime/train/run_table.h"
 #include "ddp_runtime/train/step_boundary.h"
 #include "ddp_runtime/train/trainer.h"
@@ -100,7 +101,7 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   model_options.classes = shape.classes;
   model_options.tokens = shape.tokens;
   auto options = c.train;
-  if (divides_weights(c) && !c.train.channels_last) {
+  if (divides_weights(c) && !ddp::train::converts_weights(c.train)) {
     options.build = make_build(world);
     model_options.built = [&](torch::nn::Module& unit) { options.build->add(unit); };
   }

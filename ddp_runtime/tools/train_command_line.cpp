@@ -118,7 +118,8 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
                  "whose ranks have the weights once, in shared memory (on GPUs, as parameters)")
       ->capture_default_str();
   app.add_flag("--keep-after-forward", c.keep_after_forward,
-               "With --shard parameters: keep blocks whole from forward to backward, which needs "
+               "With --shard parameters, or hybrid on GPUs: keep blocks whole from forward to "
+               "backward, which needs "
                "memory for the whole model but gathers each block once per step instead of twice");
   app.add_flag("--channels-last", t.channels_last,
                "Keep images and weights of convolutions with the channels of a pixel beside each "

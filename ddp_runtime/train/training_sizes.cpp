@@ -145,7 +145,7 @@ std::vector<ShardStrategy> possible_strategies(const TrainingSizes& sizes, const
   if (has_units || chosen == ShardStrategy::parameters) {
     possible.push_back(ShardStrategy::parameters);
   }
-  const bool several_per_machine = layout.ranks > layout.nodes;
+  const bool several_per_machine = layout.ranks > layout.nodes && layout.ranks % layout.nodes == 0;
   if (chosen == ShardStrategy::hybrid || ((has_units || !layout.on_gpus) && several_per_machine)) {
     possible.push_back(ShardStrategy::hybrid);
   }
@@ -175,7 +175,8 @@ std::optional<ShardPrediction> predict_shards(const torch::nn::Module& module,
   prediction.sizes.state = *state;
   const auto parameters = module.parameters();
   const bool on_gpus = !parameters.empty() && !parameters.front().is_cpu();
-  prediction.layout = {ranks, nodes, options.micro_batches, on_gpus};
+  prediction.layout = {ranks, nodes, options.micro_batches, on_gpus,
+                       !options.reshard_after_forward};
   prediction.possible = possible_strategies(prediction.sizes, prediction.layout, prediction.chosen);
   return prediction;
 }

@@ -149,6 +149,7 @@ same_arrays() {
   refused 2 "mnist-cnn has no blocks that could be whole only while they compute" --steps 1 --model mnist-cnn --shard parameters
   refused 2 "--shard parameters does not go together with an average of the weights" --steps 1 --shard parameters --ema 0.9
   refused 2 "--shard hybrid does not go together with an average of the weights" --steps 1 --shard hybrid --ema 0.9
+  refused 2 "--shard parameters does not go together with bf16 weights" --steps 1 --shard parameters --precision bf16 --param-type bf16
   refused 2 "--shard gradients does not go together with loss scaling" --steps 1 --shard gradients --loss-scale 8
   refused 2 "--keep-after-forward is for --shard parameters and hybrid" --steps 1 --shard gradients --keep-after-forward
   refused 2 "ShardedDataParallel does not go together with a communication hook" --steps 1 --shard gradients --comm-hook bf16

@@ -95,7 +95,7 @@ void FlatShard::allocate(const torch::TensorOptions& options) {
   if (!memory_) {
     throw RuntimeError(fmt::format(
         "no room in /dev/shm for {} bytes of parameters that the ranks of a node have in common; "
-        "make it larger, or divide gradients only, which needs no common memory",
+        "make it larger, or build the model again and divide gradients only",
         bytes));
   }
   values_ = tensor_on(memory_, flat_.elements, options);

@@ -102,8 +102,9 @@ ShardCosts memory_of(ShardStrategy strategy, const TrainingSizes& sizes, const R
     case ShardStrategy::parameters_kept:
       return memory_of_divided_parameters(sizes, n, true);
     case ShardStrategy::hybrid:
-      return layout.on_gpus ? memory_of_divided_parameters(sizes, n / layout.nodes, false)
-                            : memory_of_common_parameters(sizes, n / layout.nodes);
+      return layout.on_gpus
+                 ? memory_of_divided_parameters(sizes, n / layout.nodes, layout.hybrid_keeps)
+                 : memory_of_common_parameters(sizes, n / layout.nodes);
   }
   return {};
 }

@@ -63,6 +63,7 @@ struct RankLayout {
   int nodes = 1;  // with the same number of ranks each
   std::int64_t micro_batches = 1;
   bool on_gpus = false;
+  bool hybrid_keeps = false;  // units whole between forward and backward, on GPUs
 };
 
 struct ShardCosts {

@@ -40,11 +40,6 @@ ShardExchange::ShardExchange(comm::Group& group, const torch::nn::Module& module
   if (device_) stream_ = torch_compat::current_stream(*device_);
   units_ = make_sharded_units(gathers_, module, parameters, options_, kept_, this);
   whole_.emplace(groups_.sharing, kept_, units_);
-  for (std::size_t i = 0; i < units_.trained.size(); ++i) {
-    auto& trained = units_.trained[i];
-    trained.key = trained.accumulator->add_post_hook(
-        torch_compat::after_accumulation([this, i] { on_gradient(i); }));
-  }
   plan_sums();
   UnitOrder::Units registered;
   if (kept_ == FlatShard::Kept::part) {
@@ -53,6 +48,12 @@ ShardExchange::ShardExchange(comm::Group& group, const torch::nn::Module& module
   order_ = UnitOrder(registered);
   plan_launches();
   used_.resize(units_.trained.size());
+  // Last, because they refer to this object.
+  for (std::size_t i = 0; i < units_.trained.size(); ++i) {
+    auto& trained = units_.trained[i];
+    trained.key = trained.accumulator->add_post_hook(
+        torch_compat::after_accumulation([this, i] { on_gradient(i); }));
+  }
 }
 
 ShardExchange::~ShardExchange() {
@@ -239,7 +240,21 @@ void ShardExchange::compare_parts(const std::string& when) const {
       parts.push_back({units_.name_of(flat->arrays()[part.rows.array]), part.values.detach()});
     }
   }
-  ddp::require_same_parameters(*groups_.across, parts, when);
+  std::string difference;
+  try {
+    ddp::require_same_parameters(*groups_.across, parts, when);
+  } catch (const RuntimeError& error) {
+    difference = error.what();
+  }
+  // Ranks whose own parts are the same must not go on without the others.
+  const std::int32_t differs = difference.empty() ? 0 : 1;
+  if (groups_.all.all_reduce_value(differs, comm::ReduceOp::max) == 0) return;
+  if (difference.empty()) {
+    difference = fmt::format(
+        "the parameters are no longer the same on all nodes {}: other ranks name what differs",
+        when);
+  }
+  throw RuntimeError(difference);
 }
 
 // See Note [Gradients on a device] in reducer.h.

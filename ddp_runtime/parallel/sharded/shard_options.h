@@ -43,7 +43,8 @@ struct ShardOptions {
   // the ShardedDataParallel was constructed.
   ShardedBuild* build = nullptr;
 
-  // Without communication hooks, static_graph and checks of parameters, which no two ranks share.
+  // Without communication hooks and static_graph. Checks of parameters compare what several ranks
+  // have: with Shard::hybrid, the parts of nodes.
   DataParallelOptions data_parallel = {};
 };
 

@@ -86,9 +86,20 @@ void require_no_writes_in_forward(const torch::nn::Module& module) {
   });
 }
 
-void require_values(const ShardOptions& options, const std::vector<NamedTensor>& parameters) {
-  for (const auto& [name, tensor] : parameters) {
+void require_values(const torch::nn::Module& module, const ShardOptions& options,
+                    const std::vector<NamedTensor>& parameters) {
+  for (const auto& [name, tensor] : named_parameters(module)) {
     if (!is_without_memory(tensor)) continue;
+    const auto* const of_module = tensor.unsafeGetTensorImpl();
+    const bool is_averaged = std::ranges::any_of(parameters, [&](const NamedTensor& known) {
+      return known.tensor.unsafeGetTensorImpl() == of_module;
+    });
+    if (!is_averaged) {
+      throw UsageError(fmt::format(
+          "parameter '{}' is ignored (DataParallelOptions::ignore), but was divided when it was "
+          "built; do not give its module to ShardedBuild",
+          name));
+    }
     if (options.build != nullptr && options.build->has(tensor)) continue;
     throw UsageError(fmt::format(
         "parameter '{}' has no values, because it was divided when it was built, or is one of "
@@ -133,7 +144,7 @@ void require_shardable(const torch::nn::Module& module, const std::vector<NamedT
                        const ShardOptions& options) {
   require_compatible(options, kept_with(options, module) == FlatShard::Kept::part);
   if (kept_with(options, module) == FlatShard::Kept::common) require_no_writes_in_forward(module);
-  require_values(options, parameters);
+  require_values(module, options, parameters);
   require_divisible(module, parameters);
   require_separate(parameters);
   require_possible_on_device(options, parameters);

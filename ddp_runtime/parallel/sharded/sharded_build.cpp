@@ -7,6 +7,8 @@
 #include <map>
 #include <utility>
 
+#include "base/errors.h"
+#include "ddp_runtime/optim/plain_memory.h"
 #include "ddp_runtime/parallel/replica.h"
 
 namespace ddp {
@@ -26,6 +28,12 @@ void ShardedBuild::add(torch::nn::Module& part) {
     if (is_without_memory(parameter.tensor)) continue;  // of a part within this one
     require_dense(parameter.tensor, fmt::format("parameter '{}'", parameter.name));
     parameters.push_back(std::move(parameter));
+  }
+  optim::MemoryRanges memory;
+  for (const auto& parameter : parameters) memory.add_written(parameter.tensor);
+  if (memory.overlap()) {
+    throw UsageError(
+        "parameters share memory, which ShardedBuild would divide; use one tensor in all places");
   }
   require_same_model(group_, parameters);
   broadcast_from_leader(group_, parameters);

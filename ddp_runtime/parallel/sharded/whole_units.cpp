@@ -62,7 +62,7 @@ void WholeUnits::begin_step() {
 }
 
 void WholeUnits::gather_on_request() {
-  if (requests_ == 0) require_unchanged();
+  require_unchanged();
   for (std::size_t unit = 0; unit < units_.all.size(); ++unit) start_gather(unit);
   for (std::size_t unit = 0; unit < units_.all.size(); ++unit) wait_for(unit);
   if (kept_ == FlatShard::Kept::common) {
@@ -114,6 +114,7 @@ void WholeUnits::end_update() {
 }
 
 void WholeUnits::require_unchanged() const {
+  if (requests_ > 0) return;  // changes of copies
   for (const auto& flat : units_.flats) {
     const auto changed = flat->changed_array();
     if (!changed) continue;

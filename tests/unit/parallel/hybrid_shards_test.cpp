@@ -192,6 +192,7 @@ TEST(CommonParameters, AreChangedInCopies) {
       }
       net->tokens->weight.mul_(2);
       whole.keep_changes();
+      replica.require_same_parameters();  // as before a checkpoint
     }
     EXPECT_TRUE(torch::equal(net->tokens->weight, 2 * expected.at("tokens.weight")));
     replica.begin_step();

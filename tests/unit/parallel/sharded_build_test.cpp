@@ -99,6 +99,34 @@ TEST(ShardedBuilds, ArePartsOfOneModel) {
   EXPECT_THAT(text, HasSubstr("rank 1"));
 }
 
+TEST(ShardedBuilds, HaveNoIgnoredParameters) {
+  test::run_ranks(2, [&](comm::Group& group) {
+    ShardedBuild build(group);
+    auto net = built_in_parts(build);
+    auto options = options_with(Shard::parameters, &build);
+    options.data_parallel.ignore = {"spare.bias"};
+    EXPECT_THAT(error_of([&] { const ShardedDataParallel replica(*net, group, options); }),
+                HasSubstr("'spare.bias' is ignored"));
+  });
+}
+
+struct TwiceImpl : torch::nn::Module {
+  TwiceImpl() {
+    const auto all = torch::ones({4, 2});
+    register_parameter("a", all.narrow(0, 0, 3));
+    register_parameter("b", all.narrow(0, 1, 3));
+  }
+};
+TORCH_MODULE(Twice);
+
+TEST(ShardedBuilds, HaveNoParametersThatShareMemory) {
+  test::run_ranks(2, [&](comm::Group& group) {
+    ShardedBuild build(group);
+    Twice twice;
+    EXPECT_THAT(error_of([&] { build.add(*twice); }), HasSubstr("parameters share memory"));
+  });
+}
+
 TEST(ShardedBuilds, MustBeGiven) {
   test::run_ranks(2, [&](comm::Group& group) {
     ShardedBuild build(group);
