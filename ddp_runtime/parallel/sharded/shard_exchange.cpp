@@ -246,7 +246,7 @@ void ShardExchange::compare_parts(const std::string& when) const {
   } catch (const RuntimeError& error) {
     difference = error.what();
   }
-  // Ranks whose own parts are the same must not go on without the others.
+  // Ranks whose own parts are the same must not continue without the others.
   const std::int32_t differs = difference.empty() ? 0 : 1;
   if (groups_.all.all_reduce_value(differs, comm::ReduceOp::max) == 0) return;
   if (difference.empty()) {
