@@ -139,6 +139,9 @@ std::vector<Trial> trials() {
            }},
       {.name = "micro_batches", .micro_batches = 3},
       {.name = "unused_on_a_rank", .allow_unused = true, .uses_spare = only_even},
+      {.name = "unused_everywhere",
+       .allow_unused = true,
+       .uses_spare = [](int, int) { return false; }},
       {.name = "unused_in_steps", .allow_unused = true, .uses_spare = in_odd_steps},
       {.name = "block_of_doubles",
        .change =

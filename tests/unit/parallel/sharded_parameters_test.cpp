@@ -104,65 +104,75 @@ TEST(ShardedParameters, PassForwardBetweenSteps) {
                      });
 }
 
+// As one process that makes the steps of the last rank alone.
+Values trained_alone(int steps) {
+  auto alone = seeded([] { return Tower(); });
+  torch::optim::SGD plain(alone->parameters(), 0.1);
+  for (int i = 0; i < steps; ++i) {
+    plain.zero_grad();
+    const auto both = loss_of_tower(alone->forward(numbers_of(1)), 1) +
+                      loss_of_tower(alone->forward(numbers_of(2)), 2);
+    (both / 2).backward();
+    plain.step();
+  }
+  return values_of(*alone);
+}
+
 TEST(ShardedParameters, TrainOnRanksWithoutData) {
-  with_sharded_tower(3, in_units(),
-                     [](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
-                       ShardedOptimizer optimizer(
-                           std::make_unique<torch::optim::SGD>(net->parameters(), 0.1), replica);
-                       int steps = 0;
-                       while (auto step = replica.begin_uneven_step(steps < group.rank(), 2)) {
-                         if (step->has_data()) {
-                           step->backward(loss_of_tower(net->forward(numbers_of(1)), 1));
-                           step->backward(loss_of_tower(net->forward(numbers_of(2)), 2));
-                         } else {
-                           step->without_data();
-                         }
-                         step->apply(optimizer);
-                         ++steps;
-                       }
-                       EXPECT_EQ(steps, 2);
-                       // One process that makes both steps alone.
-                       auto alone = seeded([] { return Tower(); });
-                       torch::optim::SGD plain(alone->parameters(), 0.1);
-                       for (int i = 0; i < 2; ++i) {
-                         plain.zero_grad();
-                         ((loss_of_tower(alone->forward(numbers_of(1)), 1) +
-                           loss_of_tower(alone->forward(numbers_of(2)), 2)) /
-                          2)
-                             .backward();
-                         plain.step();
-                       }
-                       const WholeParameters whole(replica);
-                       expect_close(values_of(*net), values_of(*alone));
-                     });
+  const auto body = [](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
+    ShardedOptimizer optimizer(std::make_unique<torch::optim::SGD>(net->parameters(), 0.1),
+                               replica);
+    int steps = 0;
+    while (auto step = replica.begin_uneven_step(steps < group.rank(), 2)) {
+      if (step->has_data()) {
+        step->backward(loss_of_tower(net->forward(numbers_of(1)), 1));
+        step->backward(loss_of_tower(net->forward(numbers_of(2)), 2));
+      } else {
+        step->without_data();
+      }
+      step->apply(optimizer);
+      ++steps;
+    }
+    EXPECT_EQ(steps, group.size() - 1);
+    const WholeParameters whole(replica);
+    expect_close(values_of(*net), trained_alone(steps));
+  };
+  for (const auto& options : divided_weights())
+    with_sharded_tower(ranks_for(options), options, body);
+}
+
+// The values of rank 0 after a step; null: without shards.
+Values clipped(int ranks, const ShardOptions* shards) {
+  Values values;
+  test::run_ranks(ranks, [&](comm::Group& group) {
+    auto net = seeded([] { return Tower(); });
+    OwnedOptimizer plain = std::make_unique<torch::optim::SGD>(net->parameters(), 0.5);
+    const auto replica =
+        shards != nullptr ? std::make_unique<ShardedDataParallel>(*net, group, *shards) : nullptr;
+    const auto whole =
+        shards == nullptr ? std::make_unique<DistributedDataParallel>(*net, group) : nullptr;
+    auto step = replica ? replica->begin_step() : whole->begin_step();
+    step.backward(loss_of_tower(net->forward(numbers_of(group.rank())), group.rank()));
+    if (replica) {
+      ShardedOptimizer optimizer(std::move(plain), *replica);
+      optimizer.clip_gradients(0.25);
+      step.apply(optimizer);
+      const WholeParameters now(*replica);
+      if (group.rank() == 0) values = values_of(*net);
+      return;
+    }
+    torch::nn::utils::clip_grad_norm_(net->parameters(), 0.25);
+    step.apply(*plain);
+    if (group.rank() == 0) values = values_of(*net);
+  });
+  return values;
 }
 
 TEST(ShardedParameters, ClipByTheNormOverAllRanks) {
-  const auto clipped = [](bool sharded) {
-    Values values;
-    test::run_ranks(3, [&](comm::Group& group) {
-      auto net = seeded([] { return Tower(); });
-      OwnedOptimizer plain = std::make_unique<torch::optim::SGD>(net->parameters(), 0.5);
-      const auto replica =
-          sharded ? std::make_unique<ShardedDataParallel>(*net, group, in_units()) : nullptr;
-      const auto whole = sharded ? nullptr : std::make_unique<DistributedDataParallel>(*net, group);
-      auto step = sharded ? replica->begin_step() : whole->begin_step();
-      step.backward(loss_of_tower(net->forward(numbers_of(group.rank())), group.rank()));
-      if (sharded) {
-        ShardedOptimizer optimizer(std::move(plain), *replica);
-        optimizer.clip_gradients(0.25);
-        step.apply(optimizer);
-        const WholeParameters now(*replica);
-        if (group.rank() == 0) values = values_of(*net);
-        return;
-      }
-      torch::nn::utils::clip_grad_norm_(net->parameters(), 0.25);
-      step.apply(*plain);
-      if (group.rank() == 0) values = values_of(*net);
-    });
-    return values;
-  };
-  expect_close(clipped(true), clipped(false));
+  for (const auto& options : divided_weights()) {
+    const int ranks = ranks_for(options);
+    expect_close(clipped(ranks, &options), clipped(ranks, nullptr));
+  }
 }
 
 std::string error_with(

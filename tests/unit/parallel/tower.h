@@ -97,4 +97,18 @@ inline ShardOptions in_units() {
   return parameters_in({"blocks.*", "spare"});
 }
 
+// Parameters among all ranks, and all of it among the ranks of a machine, or of each pair.
+inline std::vector<ShardOptions> divided_weights() {
+  auto hybrid = in_units();
+  hybrid.shard = Shard::hybrid;
+  auto in_pairs = hybrid;
+  in_pairs.hybrid_ranks = 2;
+  return {in_units(), hybrid, in_pairs};
+}
+
+// That can be divided so.
+inline int ranks_for(const ShardOptions& options) {
+  return options.hybrid_ranks > 0 ? 2 * options.hybrid_ranks : 3;
+}
+
 }  // namespace ddp::test
