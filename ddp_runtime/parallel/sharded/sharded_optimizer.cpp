@@ -175,14 +175,21 @@ torch::Tensor ShardedOptimizer::step(LossClosure closure) {
 void ShardedOptimizer::clip_gradients(double max_norm) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> gradients;
-  double squares = 0;
+  std::vector<torch::Tensor> norms;
   for (std::size_t flat = 0; flat < shards_->flats().size(); ++flat) {
     for (const auto& part : shards_->flats()[flat]->parts()) {
-      const auto gradient = shards_->gradient_of(flat, part);
+      auto gradient = shards_->gradient_of(flat, part);
       if (!gradient.defined()) continue;
-      gradients.push_back(gradient);
-      const double norm = gradient.norm(2, torch::kFloat64).item<double>();
-      squares += norm * norm;
+      norms.push_back(gradient.norm(2, torch::kFloat64));
+      gradients.push_back(std::move(gradient));
+    }
+  }
+  // Added up on the host, which waits for a device once.
+  double squares = 0;
+  if (!norms.empty()) {
+    const auto on_host = torch::stack(norms).cpu();
+    for (std::int64_t i = 0; i < on_host.numel(); ++i) {
+      squares += std::pow(on_host[i].item<double>(), 2);
     }
   }
   const double norm =
