@@ -283,13 +283,26 @@ FlightRecorder::Handle P2pGroup::begin(const Operation& operation) {
 }
 
 std::shared_ptr<std::byte> P2pGroup::allocate(std::size_t bytes) {
-  if (size() > 1 && node_memory().usable()) {
-    if (auto region = node_->allocate(*this, bytes)) {
+  if (size() > 1) {
+    if (auto region = node_memory().usable() ? node_->allocate(*this, bytes) : nullptr) {
       regions_[region->mine] = region;
       return {region, region->mine};
     }
+    warn_without_shared_memory(bytes);
   }
   return zeroed_bytes(bytes, kCacheLine);
+}
+
+// Once, if ranks of a machine could share memory.
+void P2pGroup::warn_without_shared_memory(std::size_t bytes) {
+  const bool could_share = node_->map().nodes.size() < static_cast<std::size_t>(size());
+  if (!could_share || std::exchange(has_warned_, true)) return;
+  if (rank() != 0 || !options_.announce) return;
+  options_.announce(
+      fmt::format("no room in /dev/shm for {} bytes of a rank, so that ranks of a node send each "
+                  "other messages: "
+                  "that is slower, and sums can differ in the last bits; make /dev/shm larger",
+                  bytes));
 }
 
 std::shared_ptr<std::byte> P2pGroup::allocate_common(std::size_t bytes) {

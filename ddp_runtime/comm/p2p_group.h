@@ -115,6 +115,7 @@ class P2pGroup final : public Group {
   Work enqueue(std::string name, std::string label, std::string signature,
                std::function<void()> run);
   NodeMemory& node_memory();
+  void warn_without_shared_memory(std::size_t bytes);
   std::unique_ptr<Transport> open_transport(const std::string& what);
   Work enqueue_message(Direction direction, Buffer data, int peer, const std::string& label,
                        std::shared_ptr<const void> keep);
@@ -133,6 +134,7 @@ class P2pGroup final : public Group {
   Link link_;
   Messages messages_;  // in flight
   Subgroup everyone_;
+  bool has_warned_ = false;
   std::unique_ptr<NodeMemory> node_;  // see node_memory()
   std::map<const std::byte*, std::weak_ptr<SharedRegion>>
       regions_;  // used only by the calling thread

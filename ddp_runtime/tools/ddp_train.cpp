@@ -101,6 +101,10 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   model_options.classes = shape.classes;
   model_options.tokens = shape.tokens;
   auto options = c.train;
+  if (options.shard == ddp::Shard::hybrid && !c.train.reshard_after_forward && !world.device()) {
+    throw ddp::UsageError(
+        "--keep-after-forward is for GPUs with --shard hybrid: on CPUs, blocks are always whole");
+  }
   if (divides_weights(c) && !ddp::train::converts_weights(c.train)) {
     options.build = make_build(world);
     model_options.built = [&](torch::nn::Module& unit) { options.build->add(unit); };

@@ -438,7 +438,8 @@ void interpret(TrainCommandLine& c) {
   t.reshard_after_forward = !c.keep_after_forward;
   if (c.keep_after_forward && t.shard != Shard::parameters && t.shard != Shard::hybrid) {
     throw UsageError(
-        "--keep-after-forward is for --shard parameters and hybrid; add one, or leave this out");
+        "--keep-after-forward is for --shard parameters, and for hybrid on GPUs; add one, or leave "
+        "this out");
   }
   if (c.comm_hook == "noop") t.parallel.check_parameters_every = 0;  // ranks drift apart
   if (c.deterministic && t.staleness.value_or(0) > 0) {

@@ -182,7 +182,7 @@ flip() {
 }
 
 @test "what does not go together with shards is refused with one sentence" {
-  refused 2 "--shard must be none, optimizer, gradients or parameters, not 'halves'" --steps 1 --shard halves
+  refused 2 "--shard must be none, optimizer, gradients, parameters or hybrid, not 'halves'" --steps 1 --shard halves
   refused 2 "--shard optimizer does not go together with bf16 weights (--param-type) yet" \
     --steps 1 --shard optimizer --precision bf16 --param-type bf16
   refused 2 "--comm-hook noop leaves each rank its own gradients" --steps 1 --shard optimizer --comm-hook noop

@@ -141,7 +141,21 @@ same_arrays() {
   run -1 timeout 100 unshare --mount bash -c '
     mount -t tmpfs -o size=4m tmpfs /dev/shm
     exec mpirun --quiet -n 2 "$train" "$@"' job --model mlp --width 1024 --data synthetic --steps 2 --shard hybrid
-  [[ $(spoken) == *"no room in /dev/shm for "*" bytes of parameters that the ranks of a node have in common"* ]]
+  [[ $(spoken) == *"no room in /dev/shm for the parameters that the ranks of a node have in common"*"--shard gradients"* ]]
+}
+
+@test "little room in /dev/shm is a warning, and names that were left there are removed after an hour" {
+  unshare --mount true || skip "no right to make namespaces (needs root)"
+  export train
+  # shellcheck disable=SC2016  # expanded in the shell of the namespace
+  run -0 timeout 100 unshare --mount bash -c '
+    mount -t tmpfs -o size=300k tmpfs /dev/shm
+    touch -d "2 hours ago" /dev/shm/slurm-ddp-old
+    touch /dev/shm/slurm-ddp-new
+    mpirun --quiet --mca btl self,tcp --mca pml ob1 -n 2 "$train" "$@"
+    ls /dev/shm' job --model mlp --width 512 --data synthetic --steps 2
+  [ "$(grep -c "no room in /dev/shm for .* bytes of a rank, so that ranks of a node send each other messages" <<< "$output")" -eq 1 ]
+  [[ $output == *"slurm-ddp-new"* && $output != *"slurm-ddp-old"* ]]
 }
 
 @test "what does not go together with sharded parameters is refused with one sentence" {
@@ -151,7 +165,8 @@ same_arrays() {
   refused 2 "--shard hybrid does not go together with an average of the weights" --steps 1 --shard hybrid --ema 0.9
   refused 2 "--shard parameters does not go together with bf16 weights" --steps 1 --shard parameters --precision bf16 --param-type bf16
   refused 2 "--shard gradients does not go together with loss scaling" --steps 1 --shard gradients --loss-scale 8
-  refused 2 "--keep-after-forward is for --shard parameters and hybrid" --steps 1 --shard gradients --keep-after-forward
+  refused 2 "--keep-after-forward is for --shard parameters, and for hybrid on GPUs" --steps 1 --shard gradients --keep-after-forward
+  refused 2 "--keep-after-forward is for GPUs with --shard hybrid" --steps 1 --shard hybrid --keep-after-forward
   refused 2 "ShardedDataParallel does not go together with a communication hook" --steps 1 --shard gradients --comm-hook bf16
 }
 

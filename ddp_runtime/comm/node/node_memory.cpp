@@ -54,6 +54,7 @@ NodeMemory::NodeMemory(Group& group, const std::string& key, bool one_process)
     : map_(map_nodes(group.all_gather_text(key), group.rank())),
       one_process_(one_process),
       token_(group.broadcast_text(random_token(), 0)) {
+  if (map_.place == 0 && !one_process_) SharedMemory::remove_old_names("slurm-ddp-");
   bool any_node_shares = false;
   for (const auto& node : map_.nodes) any_node_shares |= node.size() > 1;
   if (!any_node_shares) return;

@@ -6,6 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/file_descriptor.h"
@@ -63,6 +66,21 @@ std::optional<SharedMemory> SharedMemory::reserve(int fd, std::size_t bytes, Sli
   const auto length = static_cast<off_t>(slice.bytes);
   if (length > 0 && posix_fallocate(fd, offset, length) != 0) return std::nullopt;
   return map(fd, bytes, 0);
+}
+
+void SharedMemory::remove_old_names(const std::string& prefix) noexcept {
+  namespace fs = std::filesystem;
+  const auto an_hour_ago = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  std::error_code error;
+  for (fs::directory_iterator entry("/dev/shm", error), end; entry != end; entry.increment(error)) {
+    if (error) return;
+    const auto name = entry->path().filename().string();
+    struct stat status {};
+    if (!name.starts_with(prefix) || lstat(entry->path().c_str(), &status) != 0) continue;
+    const auto written = fs::last_write_time(entry->path(), error);
+    if (error || status.st_uid != geteuid() || written > an_hour_ago) continue;
+    remove_name("/" + name);
+  }
 }
 
 void SharedMemory::remove_name(const std::string& name) noexcept {

@@ -29,6 +29,9 @@ class SharedMemory {
                                                   Slice slice);
   static std::optional<SharedMemory> open_slice(const std::string& name, std::size_t bytes,
                                                 Slice slice);
+  // Unlinks names with this prefix that the user's processes have left, because they were killed
+  // before all had opened the block: those that are older than an hour.
+  static void remove_old_names(const std::string& prefix) noexcept;
   // Unlinks the name; the memory lives on until the last process unmaps it.
   static void remove_name(const std::string& name) noexcept;
 

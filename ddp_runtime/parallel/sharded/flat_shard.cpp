@@ -94,8 +94,9 @@ void FlatShard::allocate(const torch::TensorOptions& options) {
   memory_ = kept_ == Kept::common ? group_.allocate_common(bytes) : group_.allocate(bytes);
   if (!memory_) {
     throw RuntimeError(fmt::format(
-        "no room in /dev/shm for {} bytes of parameters that the ranks of a node have in common; "
-        "make it larger, or build the model again and divide gradients only",
+        "no room in /dev/shm for the parameters that the ranks of a node have in common, nor for "
+        "buffers of their gradients (the next {} bytes of them); make it larger, or divide "
+        "gradients only (--shard gradients; in a program, of a model that is built again)",
         bytes));
   }
   values_ = tensor_on(memory_, flat_.elements, options);
