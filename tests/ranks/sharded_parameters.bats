@@ -177,7 +177,9 @@ in_limited_memory() {
     parent=$parent/memory limit=memory.limit_in_bytes swap=memory.memsw.limit_in_bytes swap_bytes=$(($1 << 20))
   fi
   local group=$parent/slurm-ddp-$$
-  mkdir "$group" && echo $(($1 << 20)) > "$group/$limit" || skip "no right to limit memory (needs root and cgroups)"
+  if ! mkdir "$group" || ! echo $(($1 << 20)) > "$group/$limit"; then
+    skip "no right to limit memory (needs root and cgroups)"
+  fi
   [ ! -e "$group/$swap" ] || echo $swap_bytes > "$group/$swap"
   local status=0
   bash -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$group" "${@:2}" || status=$?
