@@ -14,6 +14,22 @@
 #include "base/file_descriptor.h"
 
 namespace ddp::comm {
+namespace {
+
+FileDescriptor create_block(const std::string& name) {
+  return FileDescriptor(shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
+}
+
+// Invalid if there is no such block, or it has another size.
+FileDescriptor open_block(const std::string& name, std::size_t bytes) {
+  FileDescriptor fd(shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0));
+  struct stat status {};
+  const bool fits =
+      fd && fstat(fd.get(), &status) == 0 && status.st_size == static_cast<off_t>(bytes);
+  return fits ? std::move(fd) : FileDescriptor();
+}
+
+}  // namespace
 
 std::optional<SharedMemory> SharedMemory::map(int fd, std::size_t bytes, int flags) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | flags, fd, 0);
@@ -22,27 +38,25 @@ std::optional<SharedMemory> SharedMemory::map(int fd, std::size_t bytes, int fla
 }
 
 std::optional<SharedMemory> SharedMemory::create(const std::string& name, std::size_t bytes) {
-  const FileDescriptor fd(shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
+  const auto fd = create_block(name);
   if (!fd) return std::nullopt;
   std::optional<SharedMemory> memory;
-  if (posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)) == 0)
+  if (posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)) == 0) {
     memory = map(fd.get(), bytes, MAP_POPULATE);
+  }
   if (!memory) remove_name(name);
   return memory;
 }
 
 std::optional<SharedMemory> SharedMemory::open(const std::string& name, std::size_t bytes) {
-  const FileDescriptor fd(shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0));
-  struct stat status {};
-  if (!fd || fstat(fd.get(), &status) != 0 || status.st_size != static_cast<off_t>(bytes)) {
-    return std::nullopt;
-  }
+  const auto fd = open_block(name, bytes);
+  if (!fd) return std::nullopt;
   return map(fd.get(), bytes, MAP_POPULATE);
 }
 
 std::optional<SharedMemory> SharedMemory::create_slice(const std::string& name, std::size_t bytes,
                                                        Slice slice) {
-  const FileDescriptor fd(shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
+  const auto fd = create_block(name);
   if (!fd) return std::nullopt;
   std::optional<SharedMemory> memory;
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0) memory = reserve(fd.get(), bytes, slice);
@@ -52,11 +66,8 @@ std::optional<SharedMemory> SharedMemory::create_slice(const std::string& name, 
 
 std::optional<SharedMemory> SharedMemory::open_slice(const std::string& name, std::size_t bytes,
                                                      Slice slice) {
-  const FileDescriptor fd(shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0));
-  struct stat status {};
-  if (!fd || fstat(fd.get(), &status) != 0 || status.st_size != static_cast<off_t>(bytes)) {
-    return std::nullopt;
-  }
+  const auto fd = open_block(name, bytes);
+  if (!fd) return std::nullopt;
   return reserve(fd.get(), bytes, slice);
 }
 

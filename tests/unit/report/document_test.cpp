@@ -202,7 +202,7 @@ TEST(RunDocument, ShardingIsAFactIfItIsKnown) {
     const auto facts = run_document(run_of(run), "p").facts;
     return std::ranges::any_of(facts, [](const auto& fact) { return fact.first == "sharding"; });
   };
-  EXPECT_FALSE(has_fact()) << "of an older version";
+  EXPECT_FALSE(has_fact()) << "a file that an older version wrote has no prediction";
   run["sharding"] = {{"strategy", "gradients"},
                      {"divided_by", 4},
                      {"predicted_bytes_between_steps", 2 << 20},
