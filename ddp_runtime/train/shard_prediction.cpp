@@ -27,8 +27,8 @@ constexpr const char* kMeaning =
 // The optimizer makes its state when it first updates.
 constexpr const char* kMeasured =
     "  measured:  the rank with the most, beyond what it had without the model; with activations, "
-    "and with what\n"
-    "             the heap keeps of freed memory. Later steps have the optimizer's state in "
+    "on CPUs with\n"
+    "             what the heap keeps of freed memory. Later steps have the optimizer's state in "
     "backward, too\n";
 
 }  // namespace

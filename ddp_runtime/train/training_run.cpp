@@ -42,13 +42,20 @@ double unix_now() {
 }
 
 // A ShardedBuild keeps a part of a parameter on each rank.
-std::int64_t bytes_on_host(const torch::nn::Module& module, int ranks) {
+std::int64_t bytes_on(torch::DeviceType device, const torch::nn::Module& module, int ranks) {
   std::int64_t bytes = 0;
   for (const auto& [name, tensor] : named_parameters(module)) {
-    if (!tensor.is_cpu()) continue;
+    if (tensor.device().type() != device) continue;
     bytes += static_cast<std::int64_t>(tensor.nbytes()) / (is_without_memory(tensor) ? ranks : 1);
   }
   return bytes;
+}
+
+std::optional<DeviceMemory> device_memory_for(const comm::Group& group,
+                                              const torch::nn::Module& module) {
+  const auto device = device_of(module);
+  if (device.is_cpu()) return std::nullopt;
+  return DeviceMemory(group, device, bytes_on(device.type(), module, group.size()));
 }
 
 std::unique_ptr<TrainingStream> stream_for(const GraphPlan& plan, torch::Device device) {
@@ -60,7 +67,8 @@ std::unique_ptr<TrainingStream> stream_for(const GraphPlan& plan, torch::Device 
 TrainingRun::TrainingRun(comm::Group& group, TrainTask task, TrainOptions options)
     : group_(group),
       task_(std::move(task)),
-      memory_(bytes_on_host(task_.module, group.size())),
+      memory_(bytes_on(torch::kCPU, task_.module, group.size())),
+      device_memory_(device_memory_for(group, task_.module)),
       subject_(describe_subject(task_)),
       options_(same_on_all_ranks(group, subject_, std::move(options))),
       metric_(parse_best_metric(options_.checkpoint.best_metric)),
@@ -188,7 +196,7 @@ RunResult TrainingRun::fit() {
   if (!graph_.hindrance.empty()) {
     progress_->log(fmt::format("graph: steps run eagerly, because {}", graph_.hindrance));
   }
-  if (device_of(task_.module).is_cpu()) memory_.begin();
+  device_memory_ ? device_memory_->begin() : memory_.begin();
   try {
     return run_epochs();
   } catch (const std::exception& error) {
@@ -455,7 +463,8 @@ void TrainingRun::add_report(RunResult& result, const nlohmann::json& report) co
 std::optional<std::int64_t> TrainingRun::measured_peak() {
   if (!prediction_) return std::nullopt;
   constexpr std::int64_t kUnknown = -1;
-  const auto peak = group_.all_reduce_value(memory_.peak().value_or(kUnknown), comm::ReduceOp::max);
+  const auto mine = device_memory_ ? device_memory_->peak() : memory_.peak();
+  const auto peak = group_.all_reduce_value(mine.value_or(kUnknown), comm::ReduceOp::max);
   return peak == kUnknown ? std::nullopt : std::optional(peak);
 }
 

@@ -16,6 +16,7 @@
 #include "ddp_runtime/profile/step_recorder.h"
 #include "ddp_runtime/train/callback_calls.h"
 #include "ddp_runtime/train/checkpointer.h"
+#include "ddp_runtime/train/device_memory.h"
 #include "ddp_runtime/train/graph_hindrance.h"
 #include "ddp_runtime/train/learning_rate.h"
 #include "ddp_runtime/train/loss_history.h"
@@ -88,7 +89,9 @@ class TrainingRun {
 
   comm::Group& group_;
   TrainTask task_;
-  StepMemory memory_;       // before the parts of the training are made
+  // Before the parts of the training are made. That of the device is what counts if there is one.
+  StepMemory memory_;
+  std::optional<DeviceMemory> device_memory_;
   nlohmann::json subject_;  // model and data, by name
   TrainOptions options_;
   BestMetric metric_;

@@ -141,4 +141,10 @@ void Arena::release(Communicator& communicator) {
   }
 }
 
+std::size_t Arena::bytes() const noexcept {
+  std::size_t sum = 0;
+  for (const auto& piece : pieces_) sum += piece->bytes;
+  return sum;
+}
+
 }  // namespace ddp::comm

@@ -91,6 +91,12 @@ Group* NcclGroup::split(int color, int key, const std::string& name) {
   return parts_.back().get();
 }
 
+std::size_t NcclGroup::device_memory() const {
+  std::size_t bytes = device_.arena->bytes();
+  for (const auto& part : parts_) bytes += part->device_memory();
+  return bytes;
+}
+
 std::uint64_t NcclGroup::call_history() const {
   return hash_on(host_.call_history(), fmt::format("{:x}", device_.queue->history()));
 }

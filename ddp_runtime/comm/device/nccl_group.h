@@ -48,6 +48,8 @@ class NcclGroup final : public Group {
   // The number of this rank's GPU among those that this process sees.
   int device() const noexcept { return device_.number; }
   FlightRecorder& flight_recorder() noexcept override { return host_.flight_recorder(); }
+  // See device_memory_of().
+  std::size_t device_memory() const;
 
   Group& channel(const std::string& name) override;
   PointToPointChannel& point_to_point_channel(const std::string& name) override;

@@ -142,6 +142,12 @@ Group* StagedGroup::split(int color, int key, const std::string& name) {
   return parts_.emplace_back(std::move(opened)).get();
 }
 
+std::size_t StagedGroup::device_memory() const {
+  std::size_t bytes = *shared_->allocated;
+  for (const auto& part : parts_) bytes += part->device_memory();
+  return bytes;
+}
+
 std::uint64_t StagedGroup::call_history() const {
   const std::lock_guard lock(mutex_);
   return hash_on(host_.call_history(), fmt::format("{:x}", history_));
@@ -157,13 +163,18 @@ std::shared_ptr<std::byte> StagedGroup::allocate(std::size_t bytes) {
     if (code != cuda::kSuccess) {
       error = fmt::format("cannot allocate {} bytes on the GPU for communication: {}", bytes,
                           calls.error_string(code));
+    } else {
+      *shared_->allocated += bytes;
     }
   }
-  std::shared_ptr<std::byte> owned(static_cast<std::byte*>(memory),
-                                   [calls, device = shared_->device](std::byte* p) {
-                                     const DeviceScope scope(calls, device);
-                                     if (p != nullptr) calls.free(p);
-                                   });
+  std::shared_ptr<std::byte> owned(
+      static_cast<std::byte*>(memory),
+      [calls, bytes, device = shared_->device, allocated = shared_->allocated](std::byte* p) {
+        if (p == nullptr) return;
+        const DeviceScope scope(calls, device);
+        calls.free(p);
+        *allocated -= bytes;
+      });
   const auto errors = host_.all_gather_text(error);
   for (std::size_t rank = 0; rank < errors.size(); ++rank) {
     if (!errors[rank].empty()) {

@@ -5,6 +5,7 @@
 // of hosts, in rank order too. Host memory goes by the group of hosts directly.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -51,6 +52,8 @@ class StagedGroup final : public Group {
   // The number of this rank's GPU among those that this process sees.
   int device() const noexcept { return shared_->device; }
   FlightRecorder& flight_recorder() noexcept override { return host_.flight_recorder(); }
+  // See device_memory_of().
+  std::size_t device_memory() const;
 
   Group& channel(const std::string& name) override;
   PointToPointChannel& point_to_point_channel(const std::string& name) override;
@@ -92,6 +95,9 @@ class StagedGroup final : public Group {
     LinkLimits limits = {};
     std::size_t memory_bytes = 0;
     std::shared_ptr<EventPool> events = {};
+    // Bytes of allocate() that are not freed. Their pointers may outlive the group.
+    std::shared_ptr<std::atomic<std::size_t>> allocated =
+        std::make_shared<std::atomic<std::size_t>>(0);
   };
   using SharedPtr = std::shared_ptr<const Shared>;
   // A channel, or the group itself. `host` carries host memory.

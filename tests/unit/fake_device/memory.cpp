@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/fake_device/memory.h"
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -26,6 +28,23 @@ struct Block {
   int generation = 0;
   bool used_elsewhere = false;  // record_stream() was called
 };
+
+// What tensors have of each device.
+struct Counts {
+  std::mutex mutex;
+  std::map<int, c10::CachingAllocator::Stat> of_device;
+};
+
+Counts& counts() {
+  static Counts all;
+  return all;
+}
+
+void count(c10::DeviceIndex device,
+           const std::function<void(c10::CachingAllocator::Stat&)>& change) {
+  const std::lock_guard lock(counts().mutex);
+  change(counts().of_device[device]);
+}
 
 // Blocks that the program has freed, but kernels that have not run yet use.
 struct Freed {
@@ -63,6 +82,7 @@ void free_unused() {
 
 void free_block(void* context) {
   const std::unique_ptr<Block> block(static_cast<Block*>(context));
+  count(block->stream.device_index(), [&](auto& stat) { stat.decrease(block->range.bytes); });
   if (block->generation != generation()) return;  // the memory is gone
   if (!block->used_elsewhere) {
     reuse(block->stream, block->range);
@@ -88,7 +108,7 @@ c10::DataPtr shared_with(Recording& graph, c10::DataPtr memory, std::size_t byte
   return {data, owner.release(), &drop_owner, device};
 }
 
-struct DeviceAllocator final : c10::Allocator {
+struct DeviceAllocator final : c10::DeviceAllocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     int index = 0;
     check(calls().get_device(&index), "get the device");
@@ -103,12 +123,30 @@ struct DeviceAllocator final : c10::Allocator {
     check(code, "allocate memory");
     auto block =
         std::make_unique<Block>(Block{{memory, bytes}, current_stream(index), generation(), false});
+    count(block->stream.device_index(), [&](auto& stat) { stat.increase(bytes); });
     c10::DataPtr owned(memory, block.release(), &free_block, device(index));
     const auto graph = recording_of(current_stream(index));
     return graph ? shared_with(*graph, std::move(owned), bytes) : std::move(owned);
   }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     default_copy_data(to, from, bytes);
+  }
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    record_use(data, stream);
+  }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    count(device, [&](const auto& stat) { stats.allocated_bytes[kAll] = stat; });
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex device) override {
+    count(device, [](auto& stat) { stat.reset_accumulated(); });
+  }
+  void resetPeakStats(c10::DeviceIndex device) override {
+    count(device, [](auto& stat) { stat.reset_peak(); });
   }
 };
 
