@@ -6,33 +6,18 @@ import json
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
-import time
 
 from libraries import GRAPH_LIBRARY, is_of_machine
-from machine import NCCL_FOR_SHARED_GPUS, nccl_text, nccl_version
+from machine import nccl_text, nccl_version
 from runner import Step, kit_manifest
+from shard_parts import shard_steps, shards
 from step_parts import ceilings, large_steps, launch_bound_steps, nvidia_smi
+from trainings import (DONE, SHARES_A_GPU, kill_one_of_two_ranks, program, ranks, shared_gpu, test, two_trainings,
+                       understand_training, unless_there)
 
 HERE = pathlib.Path(__file__).resolve().parent
-
-
-def program(session, name):
-    return session.kit / "bin" / name
-
-
-def test(session, name):
-    return session.kit / "tests" / name
-
-
-def unless_there(file):
-    return "" if file.exists() else f"the kit has no {file.name}"
-
-
-def ranks(session, number, *command):
-    return [session.kit / "mpi/bin/mpirun", "--quiet", "-n", number, *command]
 
 
 # ---- cpu
@@ -67,54 +52,6 @@ def where_libraries_come_from(session):
     if foreign:
         note = "from elsewhere: " + ", ".join(sorted(foreign))
     return not foreign, note, {**counts, "foreign": sorted(foreign)}
-
-
-def rank_processes(mpirun):
-    """Returns {rank: process ID} of the children of mpirun."""
-    found = {}
-    for entry in pathlib.Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            variables = (entry / "environ").read_bytes().split(b"\0") if parent == mpirun else []
-        except OSError:
-            continue
-        for variable in variables:
-            if variable.startswith(b"OMPI_COMM_WORLD_RANK="):
-                found[int(variable.split(b"=")[1])] = int(entry.name)
-    return found
-
-
-def wait_until(condition, seconds):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
-
-
-def kill_one_of_two_ranks(session, options=(), environment=None):
-    """Kills rank 1 of a training, and measures the time until rank 0 has exited by itself."""
-    directory = session.work / f"killed-{len(list(session.work.iterdir()))}"
-    train = [program(session, "ddp-train"), "--data", "synthetic", "--steps", 1000000, *options]
-    saving = ["--checkpoint-dir", directory, "--checkpoint-every", 5]
-    step = Step("kill", ranks(session, 2, "--enable-recovery", *train, *saving), environment=environment or {})
-    file = session.work / "killed.log"
-    with open(file, "wb") as output, session.running(step, output) as mpirun:
-        if not wait_until(lambda: list(directory.glob("step-*")), min(60, session.left())):
-            return False, "the training did not begin", {}
-        processes = rank_processes(mpirun.pid)
-        begin = time.monotonic()
-        os.kill(processes[1], signal.SIGKILL)
-        ended = wait_until(lambda: 0 not in rank_processes(mpirun.pid), min(60, session.left()))
-        seconds = round(time.monotonic() - begin, 2)
-    text = file.read_text(errors="replace")
-    session.log.write(text)
-    named = re.search(r"rank 1 \(.*\) exited unexpectedly", text)
-    note = f"rank 0 exited {seconds} s later and named rank 1" if named else "rank 0 did not name rank 1"
-    return ended and bool(named), note if ended else "rank 0 still runs after 60 s", {"seconds": seconds}
 
 
 def cpu(session):
@@ -160,31 +97,6 @@ def tests_on_gpus(session, name, filter_text, title, **more):
     file = test(session, name)
     return Step(title, [file, f"--gtest_filter={filter_text}"], skip=unless_there(file), needs_gpu=True,
                 understand=understand_tests, limit=more.pop("limit", 150), **more)
-
-
-# With NCCL 2.30 or newer. The limit of thread blocks leaves room for those of the other rank.
-SHARES_A_GPU = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_MAX_CTAS": "8"}
-
-
-def shared_gpu(session):
-    """Returns the variables with which two ranks run on this machine's GPUs, or the reason why they cannot."""
-    machine = session.machine
-    if machine.gpus >= 2:
-        return {}, ""
-    file, version = machine.nccl[0] if machine.nccl else (None, 0)
-    if version < NCCL_FOR_SHARED_GPUS:
-        newest = f"the newest here is {nccl_text(version)}" if version else "there is none here"
-        return {}, machine.no_gpu or f"two ranks need two GPUs, or NCCL 2.30 to share one; {newest}; see --nccl"
-    return {"GPU_TEST_NCCL_LIBRARY": str(file), **SHARES_A_GPU}, ""
-
-
-def two_trainings(session):
-    """The same for ddp-train, which takes the NCCL that is in the process already."""
-    variables, impossible = shared_gpu(session)
-    variables = dict(variables)
-    if "GPU_TEST_NCCL_LIBRARY" in variables:
-        variables["LD_PRELOAD"] = variables.pop("GPU_TEST_NCCL_LIBRARY")
-    return variables, impossible
 
 
 TORCH_FACTS = """
@@ -273,18 +185,6 @@ def correctness(session):
 
 
 # ---- train
-
-DONE = re.compile(r"^done: \d+ steps, .*parameters (0x[0-9a-f]{8})", re.MULTILINE)
-
-
-def understand_training(text):
-    """Reads the last line of ddp-train."""
-    done = DONE.search(text)
-    if not done:
-        return "", {}, False
-    numbers = {name: float(value) for name, value in re.findall(r"(train loss|accuracy) ([\d.]+)", done[0])}
-    return done[0], {**numbers, "parameters": done[1]}, True
-
 
 def compare_losses(session, names, other):
     steps = {step["name"]: step["values"] for step in session.result["steps"]}
@@ -474,4 +374,4 @@ def speed(session):
 
 
 PARTS = {"cpu": cpu, "smoke": smoke, "correctness": correctness, "train": train, "faults": faults, "speed": speed,
-         "steps": launch_bound_steps, "large-steps": large_steps}
+         "steps": launch_bound_steps, "large-steps": large_steps, "shards": shards, "shard-steps": shard_steps}

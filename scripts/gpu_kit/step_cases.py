@@ -75,6 +75,9 @@ def resnet50():
                 {("eager", "eager"): 0.98})
 
 
+# Of two ranks that share the GPU, so each step takes about twice as long.
+SHARDED = [gpt("gpt 124M, 4 x 1024, two ranks", 4, {}, vocabulary=50304, steps=30, block=5)]
+
 # The host is the limit of the first, the GPU of the second.
 LAUNCH_BOUND = [resnet18(), gpt("gpt 124M, batch 1", 1, LAUNCH_BOUND_AIMS, steps=200, block=20)]
 LARGE = [gpt("gpt 124M, 16 x 1024", 16, {("eager", "eager"): 0.97}),

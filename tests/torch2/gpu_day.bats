@@ -76,10 +76,10 @@ PYTHON
 @test "without a GPU the other parts skip each command, say why, and exit with 0" {
   need_kit
   no_gpu || skip "this machine has a GPU"
-  PATH=$PYTHON_DIRECTORY:$PATH run -0 "$gpu_day" run smoke correctness train faults speed steps large-steps --out "$BATS_TEST_TMPDIR/results"
+  PATH=$PYTHON_DIRECTORY:$PATH run -0 "$gpu_day" run smoke correctness train faults speed steps large-steps shards shard-steps --out "$BATS_TEST_TMPDIR/results"
   python3 - "$BATS_TEST_TMPDIR/results" << 'PYTHON'
 import json, pathlib, sys
-for name in ("smoke", "correctness", "train", "faults", "speed", "steps", "large-steps"):
+for name in ("smoke", "correctness", "train", "faults", "speed", "steps", "large-steps", "shards", "shard-steps"):
     part = json.loads((pathlib.Path(sys.argv[1]) / f"{name}.json").read_text())
     assert part["skipped"] and part["finished"] and part["machine"]["gpus"] == 0, part
     assert len(part["steps"]) >= 3
@@ -203,6 +203,55 @@ assert "--python-step graph" in graph["note"], graph
 ours = steps["tiny gpt: our graph step and Python's eager"]
 assert ours["result"] == "failed" and "--graph needs --device cuda" in ours["note"], ours
 assert code == 1  # because of the graphs
+PYTHON
+}
+
+# On CPUs, where a strategy that ends with other bits fails as it would on GPUs.
+@test "the part shards compares bits, losses and memory, and finds runs that differ" {
+  need_kit
+  unshare --mount true || skip "no right to mount file systems (needs root)"
+  PATH=$PYTHON_DIRECTORY:$PATH run -0 python3 - "$BATS_TEST_TMPDIR/results" << 'PYTHON'
+import json, pathlib, sys, types
+kit = pathlib.Path("gpu-kit").resolve()
+sys.path.insert(0, str(kit / "gpu_kit"))
+import parts, runner, shard_parts
+gpt = ["--model", "gpt", "--data", f"text:{kit}/gpu_kit/parts.py", "--width", 32, "--heads", 2, "--batch", 4,
+       "--context", 32, "--steps", 2, "--optimizer", "adamw"]
+parts.PARTS["shards"] = lambda session: shard_parts.shards(session, "cpu", gpt=gpt, large_gpt=gpt, layers=(2,))
+out = pathlib.Path(sys.argv[1])
+options = types.SimpleNamespace(parts=["shards"], out=out, nccl=None, minutes=8)
+assert runner.run(kit, options, parts.PARTS) == 0
+steps = {step["name"]: step for step in json.loads((out / "shards.json").read_text())["steps"]}
+assert len(steps) >= 40 and {step["result"] for step in steps.values()} == {"ok"}, steps
+assert len(steps["compare the bits"]["values"]["bits"]) == len(shard_parts.STRATEGIES), steps
+assert steps["compare the bits after changes of the strategy"]["values"]["bits"][0].startswith("0x"), steps
+for strategy in shard_parts.STRATEGIES:
+    values = steps[f"memory of 4 ranks, {strategy}"]["values"]
+    assert values["measured"] > 0 and values["predicted"] > 0, values
+recorded = [{"name": name, "values": values} for name, values in (
+    ("a", {"parameters": "0x1", "train loss": 0.5}), ("b", {"parameters": "0x2", "train loss": 0.6}), ("broken", {}))]
+session = types.SimpleNamespace(result={"steps": recorded})
+assert not shard_parts.compare_bits(session, ("a", "b"))[0] and not shard_parts.compare_bits(session, ("a", "broken"))[0]
+assert not shard_parts.compare_losses(session, ("a", "b"), 0.1)[0] and shard_parts.compare_losses(session, ("a", "b"), 0.21)[0]
+assert not shard_parts.compare_losses(session, ("a", "broken"), 0.21)[0]
+PYTHON
+  run ! grep -q "tmpfs.*nodes" /proc/mounts
+}
+
+@test "the part shard-steps compares with our data parallelism and with Python's shards" {
+  python3 - "$here/scripts/gpu_kit" << 'PYTHON'
+import sys
+sys.path.insert(0, sys.argv[1])
+import shard_parts
+ratio = lambda *values: {"ratio_per_round": dict(zip(("p10", "p50", "p90"), values))}
+shards = {**ratio(0.5, 0.8, 1.0), "step_seconds": {"p50": 0.02}}
+result = {"compared": {"ours_with_shards": shards, "python_fsdp2_nccl": {"ours_with_shards": ratio(0.6, 0.7, 0.8)}}}
+note, values, passed = shard_parts.compare_shards(result, "python_fsdp2_nccl")
+assert passed and values["over_our_ddp"] == {"p10": 1.0, "p50": 1.25, "p90": 2.0}, values
+assert note == "20.0 ms, 1.250 (1.000 to 2.000) of our DDP's time, 0.700 (0.600 to 0.800) of python_fsdp2_nccl's", note
+assert shard_parts.compare_shards(result, None)[0] == "20.0 ms, 1.250 (1.000 to 2.000) of our DDP's time"
+note, _, passed = shard_parts.compare_shards({**result, "not_compared": {"python_fsdp2_nccl": "too old"}}, "python_fsdp2_nccl")
+assert not passed and note.endswith("not compared with python_fsdp2_nccl: too old"), note
 PYTHON
 }
 
