@@ -15,6 +15,7 @@
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/parallel/sharded/unit_calls.h"
 #include "ddp_runtime/train/batch_transfer.h"
+#include "ddp_runtime/train/half_cross_entropy.h"
 #include "ddp_runtime/train/module_device.h"
 
 namespace ddp::train {
@@ -48,8 +49,12 @@ class EvaluationMode {
   std::vector<bool> was_training_;
 };
 
-// The target that torch's cross-entropy leaves out.
-constexpr std::int64_t kIgnoredTarget = -100;
+// In nats, over scores [n, classes] of any type.
+torch::Tensor sum_of_losses(const torch::Tensor& scores, const torch::Tensor& targets) {
+  if (has_cheap_cross_entropy(scores)) return half_cross_entropies(scores, targets).sum();
+  return cross_entropy(scores.to(torch::kFloat32), targets,
+                       CrossEntropyFuncOptions().reduction(torch::kSum));
+}
 
 // Sums over this rank's batches, on the device; the host reads them at the end.
 class Sums {
@@ -63,10 +68,9 @@ class Sums {
 
   // Scores [..., classes].
   void add_scores(const torch::Tensor& scores, const torch::Tensor& targets) {
-    const auto rows = scores.to(torch::kFloat32).flatten(0, -2);
+    const auto rows = scores.flatten(0, -2);
     const auto wanted = targets.flatten();
-    sums_[kLoss].add_(
-        cross_entropy(rows, wanted, CrossEntropyFuncOptions().reduction(torch::kSum)));
+    sums_[kLoss].add_(sum_of_losses(rows, wanted));
     sums_[kRight].add_(rows.argmax(1).eq(wanted).sum());
     sums_[kTargets].add_(wanted.ne(kIgnoredTarget).sum());
   }

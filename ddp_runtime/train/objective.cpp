@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/errors.h"
+#include "ddp_runtime/train/half_cross_entropy.h"
 
 namespace ddp::train {
 
@@ -33,9 +34,11 @@ void require_complete(const Objective& objective) {
 }
 
 torch::Tensor mean_cross_entropy(const torch::Tensor& scores, const torch::Tensor& targets) {
+  const auto rows = scores.flatten(0, -2);
+  const auto wanted = targets.flatten();
+  if (has_cheap_cross_entropy(rows)) return half_cross_entropy(rows, wanted);
   // On a GPU, fp16 scores need no copy in float32 for this.
-  return torch::nll_loss(torch::log_softmax(scores.flatten(0, -2), -1, torch::kFloat32),
-                         targets.flatten());
+  return torch::nll_loss(torch::log_softmax(rows, -1, torch::kFloat32), wanted);
 }
 
 torch::Tensor loss_of(const Objective& objective, const data::Batch& batch,
