@@ -16,7 +16,7 @@ bool alike(const torch::Tensor& a, const torch::Tensor& b) {
 
 GraphedStep::GraphedStep(torch::Device device, std::unique_ptr<DeviceGraph> graph,
                          std::int64_t warm_up)
-    : device_(device), graph_(std::move(graph)), warm_up_(warm_up) {
+    : device_(device), graph_(std::move(graph)), warm_up_(warm_up), staging_(device) {
   const auto floats = torch::TensorOptions(torch::kFloat32).device(device);
   numbers_ = {torch::zeros({}, floats), torch::zeros({}, floats)};
 }
@@ -39,11 +39,7 @@ void GraphedStep::load(const data::Batch& batch, double learning_rate, std::int6
       return torch::empty_like(tensor, torch::TensorOptions(device_).pinned_memory(false));
     });
   }
-  batch_.inputs.copy_(batch.inputs, /*non_blocking=*/true);
-  batch_.targets.copy_(batch.targets, /*non_blocking=*/true);
-  for (std::size_t i = 0; i < batch.more.size(); ++i) {
-    batch_.more[i].copy_(batch.more[i], /*non_blocking=*/true);
-  }
+  staging_.copy(batch, batch_);
   if (std::exchange(learning_rate_, learning_rate) != learning_rate) {
     numbers_.learning_rate.fill_(learning_rate);
   }

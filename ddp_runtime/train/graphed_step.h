@@ -8,9 +8,9 @@
 // another shape, whose step runs eagerly. Each kind of step leaves the same bits, because both take
 // the learning rate as float32 and update with the same operators. The graph contains the forward
 // pass, the loss, backward, the packing of buckets, the check of gradients, clipping and the
-// update. The program copies the batch to the device, reads the loss and the flags late, and
-// counts. Between the parts of the graph, it starts the collectives that an eager step starts
-// there, in the same order, so a rank whose step runs eagerly meets them.
+// update. The program copies the batch to the device (Note [Staged batches]), reads the loss and
+// the flags late, and counts. Between the parts of the graph, it starts the collectives that an
+// eager step starts there, in the same order, so a rank whose step runs eagerly meets them.
 #pragma once
 
 #include <torch/torch.h>
@@ -24,6 +24,7 @@
 #include "ddp_runtime/data/dataset.h"
 #include "ddp_runtime/optim/captured_step.h"
 #include "ddp_runtime/parallel/device_graph.h"
+#include "ddp_runtime/train/batch_staging.h"
 
 namespace ddp::train {
 
@@ -64,6 +65,7 @@ class GraphedStep {
   bool counts_on_device_ = false;
   double learning_rate_ = -1;  // the value on the device
   data::Batch batch_;          // on the device
+  BatchStaging staging_;
   optim::DeviceNumbers numbers_;
   std::optional<Results> results_;
   std::vector<std::function<void()>> between_;  // after each part but the last one

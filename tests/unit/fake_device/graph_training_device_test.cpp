@@ -330,11 +330,11 @@ TEST_F(GraphTraining, ReplayMakesNoHostWaitAndFewLaunches) {
   struct Case {
     const char* name;
     std::function<void(train::TrainOptions&)> change;
-    int launches;  // batch: 2, replay: 1, loss: 1, its check: 1 if it stops the run, facts: 1
+    int launches;  // batch: 4, replay: 1, loss: 1, its check: 1 if it stops the run, facts: 1
   };
   for (const auto& c :
-       {Case{"plain", [](auto&) {}, 5}, Case{"scaled", [](auto& o) { o.loss_scale = 1024; }, 6},
-        Case{"skipping", [](auto& o) { o.on_nan = train::OnNan::skip; }, 5}}) {
+       {Case{"plain", [](auto&) {}, 7}, Case{"scaled", [](auto& o) { o.loss_scale = 1024; }, 8},
+        Case{"skipping", [](auto& o) { o.on_nan = train::OnNan::skip; }, 7}}) {
     const auto launches_of = [&](std::int64_t steps) {
       auto o = options("adamw");
       o.clip_norm = 1;
