@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/train/half_cross_entropy.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
-
 #include <tuple>
 
 namespace ddp::train {
@@ -35,12 +32,11 @@ void require_fitting(const torch::Tensor& scores, const torch::Tensor& targets) 
 
 Rows rows_of(const torch::Tensor& scores, const torch::Tensor& targets) {
   require_fitting(scores, targets);
-  // Autocast would convert the scores to float32.
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   Rows rows;
   const auto wanted = targets.unsqueeze(1);
   rows.counted = wanted.ne(kIgnoredTarget);
   rows.target = wanted.masked_fill(wanted.eq(kIgnoredTarget), 0);
+  // Autocast leaves this operator alone, unlike softmax().
   rows.probabilities = at::_softmax(scores, 1, /*half_to_float=*/false);
   std::tie(rows.peak, rows.peak_class) = rows.probabilities.max(1, /*keepdim=*/true);
   rows.at_target = rows.probabilities.gather(1, rows.target).to(torch::kFloat32);

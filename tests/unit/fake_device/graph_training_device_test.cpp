@@ -17,6 +17,7 @@
 
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/train/half_cross_entropy.h"
 #include "ddp_runtime/train/trainer.h"
 #include "tests/unit/comm/device/gpu_ranks.h"
 #include "tests/unit/comm/device/staged_ranks.h"
@@ -323,6 +324,16 @@ TEST_F(GraphTraining, DrawsTheRandomNumbersOfEagerSteps) {
   };
   const auto eager = fit_eagerly(o, loss);
   expect_same(fit(o, {}, loss), eager, "dropout");
+}
+
+TEST_F(GraphTraining, CapturesTheLossOfHalfPrecisionScores) {
+  const auto loss = [](const torch::Tensor& scores, const torch::Tensor& targets) {
+    return train::half_cross_entropy(scores.to(torch::kBFloat16), targets);
+  };
+  const auto o = options("adamw");
+  const auto eager = fit_eagerly(o, loss);
+  ASSERT_EQ(error_, "");
+  expect_same(fit(o, {}, loss), eager, "half-precision loss");
 }
 
 TEST_F(GraphTraining, ReplayMakesNoHostWaitAndFewLaunches) {

@@ -45,6 +45,26 @@ TEST(Evaluate, AveragesOverAllSamplesForAnyNumberOfRanks) {
   }
 }
 
+// So many scores that on the fake device, whose memory is small, copies in float32 have no room.
+TEST(Evaluate, TakesManyScoresInHalfPrecision) {
+  const std::int64_t n = 1 << 10;
+  const std::int64_t classes = 1 << 14;
+  auto targets = torch::zeros({n}, torch::kInt64);
+  targets[1] = 7;
+  targets[2] = -100;
+  const data::TensorDataset data(torch::ones({n, 1}), targets, classes);
+  const auto flat = [&](const torch::Tensor& x) {
+    return x.to(torch::kBFloat16).expand({-1, classes}).contiguous();
+  };
+  test::run_ranks(1, [&](comm::Group& group) {
+    auto unused = test::on_test_device(torch::nn::Linear(1, 1));
+    const auto result = evaluate(group, *unused, {flat}, data, n, n, amp::Precision::fp32);
+    EXPECT_EQ(result.targets, n - 1);
+    EXPECT_NEAR(result.loss, std::log(classes), 1e-4);
+    EXPECT_DOUBLE_EQ(result.accuracy, static_cast<double>(n - 2) / (n - 1));
+  });
+}
+
 // A head after batch normalization, whose statistics each rank changes on its own during training.
 struct NormalizedImpl : torch::nn::Module {
   NormalizedImpl() {

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/train/half_cross_entropy.h"
 
+#include <ATen/record_function.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <memory>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -181,6 +185,34 @@ TEST(HalfCrossEntropyMean, IsTheSameWithoutAGraph) {
   EXPECT_TRUE(with.requires_grad());
   EXPECT_FALSE(without.requires_grad());
   EXPECT_TRUE(with.equal(without));
+}
+
+// How often `run` calls the operator, on this thread.
+int calls_of(std::string_view wanted, const std::function<void()>& run) {
+  static thread_local std::string_view name;
+  static thread_local int calls;
+  name = wanted;
+  calls = 0;
+  const auto count = [](const at::RecordFunction& op) -> std::unique_ptr<at::ObserverContext> {
+    if (name == op.name()) ++calls;
+    return nullptr;
+  };
+  const auto handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(count).scopes({at::RecordScope::FUNCTION}));
+  run();
+  at::removeCallback(handle);
+  return calls;
+}
+
+// One call takes the largest probability out of the sum of the others, two make the derivatives.
+TEST(HalfCrossEntropyMean, ComputesDerivativesOnlyForAGraph) {
+  auto small = Small();
+  const auto mean = [&] { half_cross_entropy(small.scores, small.targets); };
+  EXPECT_EQ(calls_of("aten::scatter_", mean), 1);
+  small.scores.requires_grad_();
+  EXPECT_EQ(calls_of("aten::scatter_", mean), 3);
+  const torch::NoGradGuard no_grad;
+  EXPECT_EQ(calls_of("aten::scatter_", mean), 1);
 }
 
 TEST(HalfCrossEntropyMean, LeavesTheScoresAlone) {
