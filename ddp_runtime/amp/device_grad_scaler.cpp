@@ -26,22 +26,19 @@ void compose(const std::vector<torch::Tensor>& gradients, const torch::Tensor& f
 
 }  // namespace
 
-void check_and_multiply_gradients(const std::vector<torch::Tensor>& parameters,
-                                  const torch::Tensor& factor, torch::Tensor& found) {
+void check_and_multiply_each(const std::vector<torch::Tensor>& gradients,
+                             const torch::Tensor& factor, torch::Tensor& found) {
   const torch::NoGradGuard no_grad;
   std::map<torch::ScalarType, std::vector<torch::Tensor>> by_type;
-  for (const auto& parameter : parameters) {
-    const auto& gradient = parameter.grad();
+  for (const auto& gradient : gradients) {
     // The largest of no elements does not exist.
-    if (gradient.defined() && gradient.numel() > 0) {
-      by_type[gradient.scalar_type()].push_back(gradient);
-    }
+    if (gradient.numel() > 0) by_type[gradient.scalar_type()].push_back(gradient);
   }
-  for (const auto& [type, gradients] : by_type) {
+  for (const auto& [type, of_type] : by_type) {
     if (has_operator(type)) {
-      at::_amp_foreach_non_finite_check_and_unscale_(gradients, found, factor);
+      at::_amp_foreach_non_finite_check_and_unscale_(of_type, found, factor);
     } else {
-      compose(gradients, factor, found);
+      compose(of_type, factor, found);
     }
   }
 }
@@ -53,10 +50,10 @@ DeviceGradScaler::DeviceGradScaler(const GradScaler& scaler, torch::Device devic
                                         torch::TensorOptions(torch::kInt32).device(device))) {}
 
 // The reciprocal in double precision, like GradScaler's.
-void DeviceGradScaler::unscale(const std::vector<torch::Tensor>& parameters,
-                               torch::Tensor& found) const {
-  check_and_multiply_gradients(parameters,
-                               scale_.to(torch::kFloat64).reciprocal().to(torch::kFloat32), found);
+void DeviceGradScaler::unscale_each(const std::vector<torch::Tensor>& gradients,
+                                    torch::Tensor& found) const {
+  check_and_multiply_each(gradients, scale_.to(torch::kFloat64).reciprocal().to(torch::kFloat32),
+                          found);
 }
 
 void DeviceGradScaler::update(const torch::Tensor& found) {

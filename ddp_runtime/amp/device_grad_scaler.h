@@ -11,11 +11,10 @@
 
 namespace ddp::amp {
 
-// Sets `found`, a float32 scalar on the device, to 1 if a gradient of `parameters` is not finite,
-// and otherwise leaves it as it is. Multiplies the gradients by `factor`, a float32 scalar on the
-// device. Undefined gradients are left out.
-void check_and_multiply_gradients(const std::vector<torch::Tensor>& parameters,
-                                  const torch::Tensor& factor, torch::Tensor& found);
+// Sets `found`, a float32 scalar on the device, to 1 if a gradient is not finite, and otherwise
+// leaves it as it is. Multiplies the gradients by `factor`, a float32 scalar on the device.
+void check_and_multiply_each(const std::vector<torch::Tensor>& gradients,
+                             const torch::Tensor& factor, torch::Tensor& found);
 
 class DeviceGradScaler {
  public:
@@ -25,7 +24,10 @@ class DeviceGradScaler {
   torch::Tensor scale_loss(const torch::Tensor& loss) const { return loss * scale_; }
   // Call after averaging the gradients over the ranks, before clipping. Divides them by the scale.
   // `found` as above.
-  void unscale(const std::vector<torch::Tensor>& parameters, torch::Tensor& found) const;
+  void unscale_each(const std::vector<torch::Tensor>& gradients, torch::Tensor& found) const;
+  void unscale(const std::vector<torch::Tensor>& parameters, torch::Tensor& found) const {
+    unscale_each(gradients_of(parameters), found);
+  }
   // Call after each step. `found`: 1 if the update is skipped.
   void update(const torch::Tensor& found);
 

@@ -5,12 +5,22 @@
 
 namespace ddp::amp {
 
+std::vector<torch::Tensor> gradients_of(const std::vector<torch::Tensor>& parameters) {
+  std::vector<torch::Tensor> gradients;
+  for (const auto& parameter : parameters) {
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  }
+  return gradients;
+}
+
 bool unscale_gradients(const std::vector<torch::Tensor>& parameters, float scale) {
+  return unscale_each(gradients_of(parameters), scale);
+}
+
+bool unscale_each(const std::vector<torch::Tensor>& gradients, float scale) {
   const torch::NoGradGuard no_grad;
   bool finite = true;
-  for (const auto& parameter : parameters) {
-    auto gradient = parameter.grad();
-    if (!gradient.defined()) continue;
+  for (const auto& gradient : gradients) {
     if (scale != 1) gradient.mul_(1.0 / static_cast<double>(scale));
     finite = finite && gradient.isfinite().all().item<bool>();
   }

@@ -7,8 +7,8 @@
 // large makes gradients infinite, the update is skipped and the scale is halved. Micikevicius et
 // al., "Mixed Precision Training" (2018). The scale must be the same on all ranks, or averaged
 // gradients are meaningless. It stays the same because it depends only on the averaged gradients:
-// infinity on one rank is infinity on all after the all-reduce. DistributedDataParallel's tag
-// enforces that.
+// infinity on one rank is infinity on all after the all-reduce, or is found by the rank that has
+// this part of the gradients, which tells the others. DistributedDataParallel's tag enforces that.
 #pragma once
 
 #include <torch/torch.h>
@@ -25,8 +25,13 @@ struct GradScalerOptions {
   std::int64_t growth_interval = 2000;  // number of consecutive updates without overflow
 };
 
-// Divides the gradients of `parameters` by `scale`, except undefined ones. Returns false if a
-// gradient is not finite. With a scale of 1, it only checks.
+// Those that are defined.
+std::vector<torch::Tensor> gradients_of(const std::vector<torch::Tensor>& parameters);
+
+// Divides the gradients by `scale`. Returns false if one is not finite. With a scale of 1, it only
+// checks.
+bool unscale_each(const std::vector<torch::Tensor>& gradients, float scale);
+// The same with the gradients of `parameters`.
 bool unscale_gradients(const std::vector<torch::Tensor>& parameters, float scale);
 
 class GradScaler {
@@ -39,6 +44,11 @@ class GradScaler {
   // must be skipped.
   bool unscale(const std::vector<torch::Tensor>& parameters) const {
     return unscale_gradients(parameters, state_.scale);
+  }
+  // The same with this rank's parts of divided gradients (ShardedOptimizer::gradients()). The
+  // result is about these only, so reduce it over the ranks: all must skip the update together.
+  bool unscale_parts(const std::vector<torch::Tensor>& gradients) const {
+    return unscale_each(gradients, state_.scale);
   }
   // Call after each step, with the result of unscale(). Uses float arithmetic, as PyTorch does, so
   // that the sequence of scales is the same; a scale that would overflow does not grow.

@@ -63,15 +63,21 @@ void DeviceSkips::await_answers() {
   if (watch_losses_ && group_.size() > 1) asked_.wait();
 }
 
-void DeviceSkips::decide(const std::vector<torch::Tensor>& parameters) {
+void DeviceSkips::decide(const std::vector<torch::Tensor>& gradients, Have have) {
   const torch::NoGradGuard no_grad;
   skip_ = watch_losses_ ? bad_ranks_.max() : torch::zeros({}, floats_);
   if (device_scaler_) {
-    device_scaler_->unscale(parameters, skip_);
-    device_scaler_->update(skip_);
+    device_scaler_->unscale_each(gradients, skip_);
   } else {
-    amp::check_and_multiply_gradients(parameters, torch::ones({}, floats_), skip_);
+    amp::check_and_multiply_each(gradients, torch::ones({}, floats_), skip_);
   }
+  if (have == Have::parts && group_.size() > 1) {
+    group_
+        .all_reduce(ddp::buffer_of(skip_), comm::ReduceOp::max, "gradients that are not finite",
+                    std::make_shared<torch::Tensor>(skip_))
+        .wait();
+  }
+  if (device_scaler_) device_scaler_->update(skip_);
   optimizer_.skip_next_step_if(skip_);
 }
 

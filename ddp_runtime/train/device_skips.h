@@ -2,10 +2,10 @@
 // Decides on a device whether the update of a step is skipped, and tells the host in the next step.
 //
 // A step is skipped if its loss is not finite on a rank, or a gradient after averaging. Both depend
-// on values that all ranks have, so each rank gets the same flag. The optimizer, the scaler and the
-// buffers take the flag on the device; see Note [Skipped steps]. The host learns it together with
-// the scale and the ranks, see Note [Late values], for the messages, the step counts and the state
-// that a checkpoint saves.
+// on values that all ranks have, so each rank gets the same flag; ranks that have parts of the
+// gradients reduce the flag, too. The optimizer, the scaler and the buffers take the flag on the
+// device; see Note [Skipped steps]. The host learns it together with the scale and the ranks, see
+// Note [Late values], for the messages, the step counts and the state that a checkpoint saves.
 #pragma once
 
 #include <torch/torch.h>
@@ -24,9 +24,9 @@ namespace ddp::train {
 
 class DeviceSkips {
  public:
-  // `optimizer` must be one of ddp::optim's. `scaler` is null without loss scaling; its state
-  // becomes that after the newest step with a result. `watch_losses`: whether a loss that is not
-  // finite skips the update. The arguments must outlive this object.
+  // `optimizer` must be one of ddp::optim's, or divide one. `scaler` is null without loss scaling;
+  // its state becomes that after the newest step with a result. `watch_losses`: whether a loss that
+  // is not finite skips the update. The arguments must outlive this object.
   DeviceSkips(comm::Group& group, torch::Device device, torch::optim::Optimizer& optimizer,
               amp::GradScaler* scaler, bool watch_losses);
 
@@ -41,8 +41,9 @@ class DeviceSkips {
   // After backward: waits for the other ranks' answers.
   void await_answers();
   // Afterwards, before clipping: divides the gradients by the scale, and decides whether the
-  // optimizer's next step is skipped.
-  void decide(const std::vector<torch::Tensor>& parameters);
+  // optimizer's next step is skipped. Collective if the ranks have parts of the gradients.
+  enum class Have { all, parts };
+  void decide(const std::vector<torch::Tensor>& gradients, Have have);
   // Gives the buffers the values of `before` if the step is skipped.
   void put_back(const std::vector<torch::Tensor>& buffers,
                 const std::vector<torch::Tensor>& before) const;

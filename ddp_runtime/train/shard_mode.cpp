@@ -13,15 +13,6 @@
 namespace ddp::train {
 namespace {
 
-// A device decides whether a step is skipped, which a ShardedOptimizer does not know; and no rank
-// can look at gradients that are divided.
-bool skips_where_it_cannot(torch::Device device, const TrainOptions& options) {
-  const bool divides_gradients = options.shard != Shard::optimizer;
-  return (!device.is_cpu() || divides_gradients) &&
-         (options.on_nan == OnNan::skip || options.loss_scale > 0 ||
-          options.precision == amp::Precision::fp16);
-}
-
 // The trainer keeps float32 masters of these, also if the program has converted the module itself.
 bool has_short_weights(const torch::optim::Optimizer& optimizer) {
   return std::ranges::any_of(optimizer.param_groups(), [](const auto& group) {
@@ -76,14 +67,10 @@ std::unique_ptr<DistributedDataParallel> make_replica(comm::Group& group, torch:
 
 std::unique_ptr<torch::optim::Optimizer> shard_if_wanted(
     std::unique_ptr<torch::optim::Optimizer> optimizer, DistributedDataParallel& replica,
-    torch::Device device, const TrainOptions& options) {
+    const TrainOptions& options) {
   if (options.shard == Shard::none) return optimizer;
   const char* const hindrance =
       has_short_weights(*optimizer) ? "bf16 weights (--param-type)"
-      : skips_where_it_cannot(device, options)
-          ? options.shard == Shard::optimizer
-                ? "loss scaling and skipped steps on a GPU (--loss-scale, fp16, --on-nan skip)"
-                : "loss scaling and skipped steps (--loss-scale, fp16, --on-nan skip)"
       : (options.shard == Shard::parameters || options.shard == Shard::hybrid) &&
               options.ema_decay > 0
           ? "an average of the weights (--ema)"

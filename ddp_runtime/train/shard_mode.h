@@ -27,6 +27,6 @@ std::unique_ptr<DistributedDataParallel> make_replica(comm::Group& group, torch:
 // ranks, for options that do not go together with shards.
 std::unique_ptr<torch::optim::Optimizer> shard_if_wanted(
     std::unique_ptr<torch::optim::Optimizer> optimizer, DistributedDataParallel& replica,
-    torch::Device device, const TrainOptions& options);
+    const TrainOptions& options);
 
 }  // namespace ddp::train

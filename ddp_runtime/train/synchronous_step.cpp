@@ -97,7 +97,7 @@ SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
       recorder_(recorder),
       replica_(make_replica(group, module, options, parallel_options(options))),
       optimizer_(shard_if_wanted(make_optimizer(module, options, device_, parts.optimizer),
-                                 *replica_, device_, options)),
+                                 *replica_, options)),
       rates_(*optimizer_),
       scaler_(make_scaler(options)) {
   amp::require_precision(device_.type(), options_.precision);
@@ -234,6 +234,26 @@ torch::Tensor SynchronousStep::scaled(const torch::Tensor& loss) const {
   return scaler_ ? scaler_->scale_loss(loss) : loss;
 }
 
+// The optimizer, if it has a part of the gradients of the module only.
+ShardedOptimizer* SynchronousStep::divider_of_gradients() const {
+  if (dynamic_cast<ShardedDataParallel*>(&*replica_) == nullptr) return nullptr;
+  return dynamic_cast<ShardedOptimizer*>(&*optimizer_);
+}
+
+// All averaged gradients that this rank has.
+std::vector<torch::Tensor> SynchronousStep::gradients() const {
+  const auto* const divider = divider_of_gradients();
+  return divider != nullptr ? divider->gradients() : amp::gradients_of(module_.parameters());
+}
+
+// Collective if they are divided. Whether all of them are finite.
+bool SynchronousStep::unscale(float scale) {
+  const bool finite = amp::unscale_each(gradients(), scale);
+  if (divider_of_gradients() == nullptr) return finite;
+  const std::int32_t bad = finite ? 0 : 1;
+  return group_.all_reduce_value(bad, comm::ReduceOp::max) == 0;
+}
+
 // Depends only on averaged gradients and on an answer that all ranks received, so each rank gets
 // the same result.
 std::string SynchronousStep::why_leave_out() {
@@ -241,14 +261,14 @@ std::string SynchronousStep::why_leave_out() {
   bool finite = ranks.empty();
   if (scaler_) {
     const float scale = scaler_->scale();
-    finite = scaler_->unscale(module_.parameters()) && finite;
+    finite = unscale(scale) && finite;
     scaler_->update(finite);
     if (!finite && ranks.empty()) {
       return fmt::format("the gradients overflowed with a loss scale of {}, which is now {}", scale,
                          scaler_->scale());
     }
   } else if (watch_ && finite) {
-    finite = amp::unscale_gradients(module_.parameters(), 1);
+    finite = unscale(1);
   }
   if (!ranks.empty()) {
     return fmt::format("the loss is not finite on {}", comm::describe_ranks(ranks));
@@ -270,16 +290,17 @@ void SynchronousStep::finish(GradientStep& step) {
 // The same as finish(), with a flag of the device instead of a branch.
 void SynchronousStep::finish_on_device(GradientStep& step) {
   device_skips_->await_answers();
-  device_skips_->decide(module_.parameters());
+  device_skips_->decide(gradients(), divider_of_gradients() != nullptr ? DeviceSkips::Have::parts
+                                                                       : DeviceSkips::Have::all);
   update(step);
   device_skips_->put_back(module_.buffers(), buffers_before_);
   note(device_skips_->end_step(steps_, device_skips_->facts()));
 }
 
 void SynchronousStep::clip() {
-  auto* const sharded = dynamic_cast<ShardedOptimizer*>(&*optimizer_);
-  const bool divides_gradients = dynamic_cast<ShardedDataParallel*>(&*replica_) != nullptr;
-  if (sharded != nullptr && divides_gradients) return sharded->clip_gradients(options_.clip_norm);
+  if (auto* const divider = divider_of_gradients()) {
+    return divider->clip_gradients(options_.clip_norm);
+  }
   clip_gradients(module_.parameters(), options_.clip_norm);
 }
 
@@ -350,7 +371,9 @@ GraphedStep::Results SynchronousStep::enqueue(const data::Batch& batch,
   if (communicates) cut([this, value = loss.detach()] { begin_collectives(value); });
   replica_->capture_backward(scaled(loss), cut);
   if (communicates) cut([this] { end_collectives(); });
-  if (device_skips_) device_skips_->decide(module_.parameters());
+  if (device_skips_) {
+    device_skips_->decide(amp::gradients_of(module_.parameters()), DeviceSkips::Have::all);
+  }
   if (options_.clip_norm > 0) clip_gradients(module_.parameters(), options_.clip_norm);
   steps_in_graphs().capture_step(numbers);
   if (!device_skips_) return {loss.detach(), {}};

@@ -18,6 +18,10 @@
 #include "ddp_runtime/train/loss_weights.h"
 #include "ddp_runtime/train/training_step.h"
 
+namespace ddp {
+class ShardedOptimizer;
+}  // namespace ddp
+
 namespace ddp::train {
 
 class SynchronousStep final : public TrainingStep {
@@ -50,6 +54,9 @@ class SynchronousStep final : public TrainingStep {
   bool skips() const noexcept;
   void begin_on_device();
   bool updates_in_backward() const noexcept;
+  ShardedOptimizer* divider_of_gradients() const;
+  std::vector<torch::Tensor> gradients() const;
+  bool unscale(float scale);
   std::string why_leave_out();
   void finish(GradientStep& step);
   void finish_on_device(GradientStep& step);

@@ -93,6 +93,28 @@ same_arrays() {
   diff none hybrid
 }
 
+@test "updates that overflow are skipped by all ranks, and a loss scale changes no bit" {
+  /usr/bin/python3 -c "
+import h5py, numpy
+x = numpy.random.default_rng(1).random((200, 4), 'float32')
+x[33, 2] = 1e10
+with h5py.File('large.h5', 'w') as f:
+    f['x'] = x
+    f['y'] = numpy.arange(200) % 2"
+  for mode in none gradients parameters hybrid; do
+    run -0 ranks 2 --model mlp --optimizer adamw --data hdf5:large.h5 --batch 10 --lr 0.001 --epochs 2 \
+      --loss-scale 1e32 --on-nan skip --checkpoint-dir "$mode" --shard $mode
+    parameters > "$mode.parameters"
+    grep -o 'step [0-9]*: update skipped.*' <<< "$output" > "$mode.skipped"
+    [[ $(cat "$mode.skipped") == *"the gradients overflowed with a loss scale of 1e+32, which is now 5e+31"* ]]
+  done
+  for mode in gradients parameters hybrid; do
+    diff none.parameters $mode.parameters
+    diff none.skipped $mode.skipped
+    same_arrays none $mode
+  done
+}
+
 @test "one rank resumes the state of weights that it freezes" {
   run -0 ranks 2 "${gpt[@]}" --steps 3 --checkpoint-dir ck --shard parameters
   for mode in optimizer parameters; do
@@ -164,7 +186,6 @@ same_arrays() {
   refused 2 "--shard parameters does not go together with an average of the weights" --steps 1 --shard parameters --ema 0.9
   refused 2 "--shard hybrid does not go together with an average of the weights" --steps 1 --shard hybrid --ema 0.9
   refused 2 "--shard parameters does not go together with bf16 weights" --steps 1 --shard parameters --precision bf16 --param-type bf16
-  refused 2 "--shard gradients does not go together with loss scaling" --steps 1 --shard gradients --loss-scale 8
   refused 2 "--keep-after-forward is for --shard parameters, and for hybrid on GPUs" --steps 1 --shard gradients --keep-after-forward
   refused 2 "--keep-after-forward is for GPUs with --shard hybrid" --steps 1 --shard hybrid --keep-after-forward
   refused 2 "ShardedDataParallel does not go together with a communication hook" --steps 1 --shard gradients --comm-hook bf16

@@ -158,6 +158,9 @@ torch::Tensor ShardedOptimizer::step(LossClosure closure) {
   require_usable();
   if (steps_++ % kStepsBetweenComparisons == 0) require_same_update();
   take_options();
+  if (next_flag_.defined()) {
+    skips_of_shard().skip_next_step_if(std::exchange(next_flag_, torch::Tensor()));
+  }
   shards_->begin_update();
   {
     const LentGradients lent(*this);
@@ -171,19 +174,35 @@ torch::Tensor ShardedOptimizer::step(LossClosure closure) {
   return loss;
 }
 
-// The norms are those of the parts, so the sum has the bits of one process only up to rounding.
-void ShardedOptimizer::clip_gradients(double max_norm) {
-  const torch::NoGradGuard no_grad;
+optim::SkipsSteps& ShardedOptimizer::skips_of_shard() const {
+  auto* const skips = dynamic_cast<optim::SkipsSteps*>(&*optimizer_);
+  if (skips != nullptr) return *skips;
+  throw UsageError(
+      "the optimizer that a ShardedOptimizer divides does not take the flags of skipped steps; use "
+      "SGD, Adam or AdamW of ddp::optim");
+}
+
+void ShardedOptimizer::settle_step(bool skipped) {
+  skips_of_shard().settle_step(skipped);
+}
+
+std::vector<torch::Tensor> ShardedOptimizer::gradients() const {
   std::vector<torch::Tensor> gradients;
-  std::vector<torch::Tensor> norms;
   for (std::size_t flat = 0; flat < shards_->flats().size(); ++flat) {
     for (const auto& part : shards_->flats()[flat]->parts()) {
       auto gradient = shards_->gradient_of(flat, part);
-      if (!gradient.defined()) continue;
-      norms.push_back(gradient.norm(2, torch::kFloat64));
-      gradients.push_back(std::move(gradient));
+      if (gradient.defined()) gradients.push_back(std::move(gradient));
     }
   }
+  return gradients;
+}
+
+// The norms are those of the parts, so the sum has the bits of one process only up to rounding.
+void ShardedOptimizer::clip_gradients(double max_norm) {
+  const torch::NoGradGuard no_grad;
+  const auto parts = gradients();
+  std::vector<torch::Tensor> norms;
+  for (const auto& gradient : parts) norms.push_back(gradient.norm(2, torch::kFloat64));
   // Added up on the host, which waits for a device once.
   double squares = 0;
   if (!norms.empty()) {
@@ -197,7 +216,7 @@ void ShardedOptimizer::clip_gradients(double max_norm) {
   // As in clip_grad_norm_.
   const double factor = std::isfinite(norm) ? std::min(max_norm / (norm + 1e-6), 1.0)
                                             : std::numeric_limits<double>::quiet_NaN();
-  for (auto& gradient : gradients) gradient.mul_(factor);
+  for (const auto& gradient : parts) gradient.mul_(factor);
 }
 
 void ShardedOptimizer::save(torch::serialize::OutputArchive& /*archive*/) const {

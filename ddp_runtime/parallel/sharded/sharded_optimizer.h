@@ -25,13 +25,14 @@
 #include <vector>
 
 #include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/optim/skipped_steps.h"
 #include "ddp_runtime/parallel/sharded/parameter_shards.h"
 
 namespace ddp {
 
 class ShardedDataParallel;
 
-class ShardedOptimizer final : public torch::optim::Optimizer {
+class ShardedOptimizer final : public torch::optim::Optimizer, public optim::SkipsSteps {
  public:
   // Collective. Takes over an optimizer without state: SGD, Adam, AdamW or RMSprop, of libtorch or
   // ddp::optim. Its parameters must be dense, have the same values on all ranks, and be updated by
@@ -54,6 +55,10 @@ class ShardedOptimizer final : public torch::optim::Optimizer {
   // 100th after it, if the ranks' learning rates differ or some lack gradients that others have.
   torch::Tensor step(LossClosure closure = nullptr) override;
 
+  // See optim/skipped_steps.h. A step with a flag, which must be the same on all ranks, throws
+  // UsageError if the optimizer that is divided does not take flags.
+  void settle_step(bool skipped) override;
+
   // Throw UsageError: files of libtorch have no parts.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
@@ -70,6 +75,9 @@ class ShardedOptimizer final : public torch::optim::Optimizer {
   // are divided is at most this; if the norm is not finite, they become NaN. Collective, before
   // step(). Replaces torch::nn::utils::clip_grad_norm_(), which knows the gradients of one rank.
   void clip_gradients(double max_norm);
+  // This rank's parts of the averaged gradients, as vectors that share their memory. Call it
+  // between the last backward and step().
+  std::vector<torch::Tensor> gradients() const;
 
   // For checkpoints:
 
@@ -94,6 +102,7 @@ class ShardedOptimizer final : public torch::optim::Optimizer {
   void require_usable() const;
   void require_same_update() const;
   void take_options();
+  optim::SkipsSteps& skips_of_shard() const;
 
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::unique_ptr<ParameterShards> own_;  // null: those of a replica

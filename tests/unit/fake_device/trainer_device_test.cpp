@@ -63,6 +63,8 @@ class TrainerOnTheDevice : public FakeDeviceTest {
       model = models::make_model({"mlp", {1, 8, 8}, 10, 0, 0});
       if (!where.is_cpu()) move_to(*model, where);
     }
+    auto with_units = o;
+    if (o.shard == Shard::parameters || o.shard == Shard::hybrid) with_units.units = model->units();
     train::Trainer trainer(group,
                            {"test",
                             "test",
@@ -75,9 +77,9 @@ class TrainerOnTheDevice : public FakeDeviceTest {
                             data_,
                             {},
                             loss},
-                           o);
+                           with_units);
     const auto result = trainer.fit();
-    if (group.rank() == 0) {
+    if (group.rank() == 0 && with_units.units.empty()) {
       parameters_.clear();
       for (const auto& p : model->parameters()) parameters_.push_back(p.detach().cpu().clone());
     }
@@ -211,12 +213,18 @@ TEST_F(TrainerOnTheDevice, StepMakesNoHostWait) {
     bool scaled;
     bool skips;
     double clip_norm = 1;
+    Shard shard = Shard::none;
   };
   for (const auto& c :
        {Case{"sgd", false, false}, Case{"adamw", false, false}, Case{"sgd", true, false},
-        Case{"adamw", true, true}, Case{"sgd", false, true}, Case{"adamw", false, false, 0}}) {
+        Case{"adamw", true, true}, Case{"sgd", false, true}, Case{"adamw", false, false, 0},
+        Case{"sgd", true, true, 1, Shard::optimizer},
+        Case{"adamw", true, true, 0, Shard::gradients},
+        Case{"adamw", false, true, 0, Shard::parameters},
+        Case{"sgd", true, false, 0, Shard::hybrid}}) {
     auto o = options(c.optimizer);
     o.clip_norm = c.clip_norm;
+    o.shard = c.shard;
     if (c.scaled) o.loss_scale = 1024;
     if (c.skips) o.on_nan = train::OnNan::skip;
     std::array<int, kRanks> calls{};
@@ -257,6 +265,42 @@ TEST_F(TrainerOnTheDevice, SkipsTheStepsThatCpusSkip) {
         EXPECT_TRUE(torch::allclose(parameters_[i], host_parameters[i], 1e-4, 1e-5))
             << optimizer << ", parameter " << i;
       }
+    }
+  }
+}
+
+// With the bits of steps without shards, whose parameters they have in the end. A checkpoint after
+// a skipped step has the state without it.
+TEST_F(TrainerOnTheDevice, SkipsTheSameStepsWithShards) {
+  for (const char* optimizer : {"sgd", "adamw"}) {
+    auto o = options(optimizer);
+    o.clip_norm = 0;
+    o.loss_scale = 1024;
+    o.on_nan = train::OnNan::skip;
+    const auto loss = spoiled({1, 4, 5, kSteps}, {5, 8});
+    std::uint32_t parameters = 0;
+    const auto fit = [&] { parameters = on_devices(o, loss).parameters_crc32c; };
+    const auto skipped = skips_of(fit);
+    const auto expected = parameters;
+    for (const auto shard :
+         {Shard::optimizer, Shard::gradients, Shard::parameters, Shard::hybrid}) {
+      auto with_shards = o;
+      with_shards.shard = shard;
+      const auto name = optimizer + std::to_string(static_cast<int>(shard));
+      with_shards.checkpoint.directory = temporary_.path() / name;
+      with_shards.checkpoint.every_steps = kSteps / 3;
+      with_shards.checkpoint.keep_last = 9;
+      EXPECT_EQ(skips_of([&] { parameters = on_devices(with_shards, loss).parameters_crc32c; }),
+                skipped)
+          << name;
+      EXPECT_EQ(parameters, expected) << name;
+      for (const char* const later : {"step-00000008", "step-00000012"}) {
+        fs::remove_all(with_shards.checkpoint.directory / later);
+      }
+      // Steps 5 and 8 are skipped, and the last one.
+      const auto rest = spoiled({1, kSteps - 4}, {1, 4});
+      skips_of([&] { parameters = on_devices(with_shards, rest).parameters_crc32c; });
+      EXPECT_EQ(parameters, expected) << name << ", resumed";
     }
   }
 }
