@@ -14,11 +14,16 @@ struct DividedParameters::Place {
   PlaceInFlat in;
 };
 
-DividedParameters::DividedParameters(std::span<DistributedDataParallel* const> replicas) {
+DividedParameters::DividedParameters(std::span<DistributedDataParallel* const> replicas,
+                                     std::span<torch::optim::Optimizer* const> optimizers) {
   for (auto* const replica : replicas) {
     if (auto* const sharded = dynamic_cast<ShardedDataParallel*>(replica)) {
       replicas_.push_back(sharded);
     }
+  }
+  for (auto* const optimizer : optimizers) {
+    auto* const sharded = dynamic_cast<ShardedOptimizer*>(optimizer);
+    if (sharded != nullptr && sharded->keeps_masters()) optimizers_.push_back(sharded);
   }
 }
 
@@ -40,11 +45,24 @@ std::optional<DividedParameters::Place> DividedParameters::find(
   return std::nullopt;
 }
 
+ShardedOptimizer* DividedParameters::master_keeper_of(const torch::Tensor& parameter) const {
+  const auto found = std::ranges::find_if(
+      optimizers_, [&](auto* optimizer) { return optimizer->has_master(parameter); });
+  return found == optimizers_.end() ? nullptr : *found;
+}
+
 bool DividedParameters::has(const torch::Tensor& parameter) const {
-  return find(parameter).has_value();
+  return has_master(parameter) || find(parameter).has_value();
 }
 
 StateArray DividedParameters::array_of(std::string name, const torch::Tensor& parameter) const {
+  if (const auto* const keeper = master_keeper_of(parameter)) {
+    const auto master = keeper->values_of(parameter);
+    auto rows = master.defined() ? as_rows(master.detach(), parameter)
+                                 : no_rows(parameter, torch::kFloat32);
+    return with_division({std::move(name), std::move(rows)}, parameter,
+                         keeper->division_of(parameter));
+  }
   const auto place = find(parameter).value();
   const auto& parts = place.shards->flats()[place.in.flat]->parts();
   const auto part = std::ranges::find_if(
@@ -61,6 +79,25 @@ std::vector<std::unique_ptr<WholeParameters>> DividedParameters::gather() const 
     whole.push_back(std::make_unique<WholeParameters>(*replica));
   }
   return whole;
+}
+
+// The master must have taken over the parameter before, or it would do so later.
+void DividedParameters::set_master(const torch::Tensor& parameter,
+                                   const torch::Tensor& values) const {
+  const auto* const keeper = master_keeper_of(parameter);
+  auto master = keeper->values_of(parameter);
+  if (!master.defined()) return;
+  const auto first = static_cast<std::int64_t>(keeper->division_of(parameter).first);
+  const auto in_memory_order = values.as_strided({values.numel()}, {1});
+  master.detach().copy_(in_memory_order.narrow(0, first, master.numel()));
+}
+
+void DividedParameters::round_masters() const {
+  for (const auto* const optimizer : optimizers_) optimizer->round_masters();
+}
+
+void DividedParameters::publish_masters() const {
+  for (auto* const optimizer : optimizers_) optimizer->publish_parts();
 }
 
 }  // namespace ddp::train

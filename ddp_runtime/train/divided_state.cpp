@@ -96,17 +96,19 @@ StateArray DividedState::allocate(const NamedTensor& parameter, const std::strin
   if (!fields_->has(field)) return array;
   const auto& like = parameter.tensor;
   const auto part = sharded_.part_of(like);
+  const auto type = sharded_.has_master(like) ? torch::kFloat32 : like.scalar_type();
   if (field == kStep) {
     array.tensor = torch::zeros({}, torch::kInt64);
     return array;
   }
   if (part.defined()) {
-    array.tensor = as_rows(fields_->allocate(sharded_.shard(), part, field, part), like);
+    const auto values = sharded_.values_of(like);
+    array.tensor = as_rows(fields_->allocate(sharded_.shard(), part, field, values), like);
   } else if (like.dim() == 0 || like.numel() == 0) {
-    array.tensor = torch::zeros_like(like).detach();
+    array.tensor = torch::zeros_like(like, type).detach();
     return array;
   } else {
-    array.tensor = no_rows(like, like.scalar_type());
+    array.tensor = no_rows(like, type);
   }
   return divided(std::move(array), like);
 }

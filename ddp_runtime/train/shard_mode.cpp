@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "base/errors.h"
@@ -11,18 +10,6 @@
 #include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
 
 namespace ddp::train {
-namespace {
-
-// The trainer keeps float32 masters of these, also if the program has converted the module itself.
-bool has_short_weights(const torch::optim::Optimizer& optimizer) {
-  return std::ranges::any_of(optimizer.param_groups(), [](const auto& group) {
-    return std::ranges::any_of(group.params(), [](const torch::Tensor& parameter) {
-      return parameter.scalar_type() == torch::kBFloat16 || parameter.scalar_type() == torch::kHalf;
-    });
-  });
-}
-
-}  // namespace
 
 Shard parse_shard(const std::string& name) {
   for (const auto shard :
@@ -69,17 +56,12 @@ std::unique_ptr<torch::optim::Optimizer> shard_if_wanted(
     std::unique_ptr<torch::optim::Optimizer> optimizer, DistributedDataParallel& replica,
     const TrainOptions& options) {
   if (options.shard == Shard::none) return optimizer;
-  const char* const hindrance =
-      has_short_weights(*optimizer) ? "bf16 weights (--param-type)"
-      : (options.shard == Shard::parameters || options.shard == Shard::hybrid) &&
-              options.ema_decay > 0
-          ? "an average of the weights (--ema)"
-          : nullptr;
-  if (hindrance != nullptr) {
+  if ((options.shard == Shard::parameters || options.shard == Shard::hybrid) &&
+      options.ema_decay > 0) {
     throw UsageError(
-        fmt::format("--shard {} does not go together with {} yet; leave out one of "
-                    "them",
-                    shard_mode_name(options.shard), hindrance));
+        fmt::format("--shard {} does not go together with an average of the weights (--ema) yet; "
+                    "leave out one of them",
+                    shard_mode_name(options.shard)));
   }
   if (auto* const sharded = dynamic_cast<ShardedDataParallel*>(&replica)) {
     return std::make_unique<ShardedOptimizer>(std::move(optimizer), *sharded);

@@ -76,6 +76,12 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(torch::nn::Module& modul
   return optimizer;
 }
 
+// Of what updates this rank's parameters, or its parts of them; null if it has none.
+optim::KeepsMasters* keeper_of(torch::optim::Optimizer& optimizer) {
+  auto* const sharded = dynamic_cast<ShardedOptimizer*>(&optimizer);
+  return dynamic_cast<optim::KeepsMasters*>(sharded == nullptr ? &optimizer : &sharded->shard());
+}
+
 // Adds the loss scale to the values that must be equal on all ranks, which include the position.
 // See Note [Loss scale]. Call before a step settles the previous one: on a device, ranks whose
 // steps run eagerly and ranks that replay a graph know the newest scale after different steps.
@@ -102,7 +108,7 @@ SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
       scaler_(make_scaler(options)) {
   amp::require_precision(device_.type(), options_.precision);
   // Also for a module that the program has converted itself.
-  if (auto* const keeper = dynamic_cast<optim::KeepsMasters*>(&*optimizer_)) keeper->keep_masters();
+  if (auto* const keeper = keeper_of(*optimizer_)) keeper->keep_masters();
   if (objective_.weight) weights_.emplace(group_, objective_);
   if (skips() && device_.is_cpu()) watch_.emplace(group_);
   if (device_.is_cpu()) return;

@@ -8,6 +8,7 @@
 #include <exception>
 #include <span>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "base/errors.h"
@@ -19,6 +20,7 @@
 #include "ddp_runtime/train/generator_state.h"
 #include "ddp_runtime/train/module_device.h"
 #include "ddp_runtime/train/optimizer_states.h"
+#include "ddp_runtime/train/read_target.h"
 #include "hdf5_ckpt/checkpoint.h"
 
 namespace ddp::train {
@@ -65,44 +67,6 @@ std::unordered_set<const c10::TensorImpl*> parameters_of(torch::optim::Optimizer
 
 std::vector<std::int64_t> shape_of(const ckpt::StoredArray& array) {
   return {array.shape.begin(), array.shape.end()};
-}
-
-// Where the checkpoint is read, which is host memory.
-struct Target {
-  StateArray array;
-  torch::Tensor destination = {};  // of a copy afterwards; undefined: the array itself
-};
-
-Target host_target(StateArray array, torch::ScalarType type) {
-  const auto tensor = array.tensor;
-  if (tensor.is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == type) {
-    return {std::move(array)};
-  }
-  array.tensor = torch::empty(tensor.sizes(), torch::TensorOptions(torch::kCPU).dtype(type));
-  return {std::move(array), tensor};
-}
-
-// In memory beside the array. A scalar that another rank has is read, and not kept.
-Target beside(StateArray array) {
-  const auto rows = array.tensor;
-  const auto options = torch::TensorOptions(torch::kCPU).dtype(rows.scalar_type());
-  if (array.division && array.division->sizes.empty()) {
-    array.division.reset();
-    array.tensor = torch::empty({}, options);
-    return {std::move(array), rows.numel() == 1 ? rows : torch::Tensor()};
-  }
-  array.tensor = torch::empty(rows.sizes(), options);
-  return {std::move(array), rows};
-}
-
-void read_into(const std::vector<Target>& targets, const ckpt::Checkpoint& checkpoint,
-               ckpt::Match match) {
-  std::vector<StateArray> arrays;
-  for (const auto& target : targets) arrays.push_back(target.array);
-  checkpoint.read_into(mutable_views(arrays), match);
-  for (const auto& target : targets) {
-    if (target.destination.defined()) target.destination.copy_(target.array.tensor);
-  }
 }
 
 constexpr std::string_view kGenerators = "rng/";
@@ -208,7 +172,7 @@ TrainingState::TrainingState(comm::Group& group, torch::nn::Module& module,
       user_(user),
       optimizers_(std::move(optimizers)),
       optimizer_state_(std::make_unique<OptimizerStates>(optimizers_, named_parameters(module_))),
-      divided_(std::make_unique<DividedParameters>(replicas_)),
+      divided_(std::make_unique<DividedParameters>(replicas_, optimizers_)),
       loaded_orders_(std::max<std::size_t>(1, replicas_.size())),
       generators_(generator_devices(module)) {
   for (const auto& [name, tensor] : named_parameters(module_)) {
@@ -237,6 +201,7 @@ bool TrainingState::is_replicated(const std::string& array) const {
 }
 
 bool TrainingState::has_masters() const {
+  if (divided_->keeps_masters()) return true;
   return std::any_of(optimizers_.begin(), optimizers_.end(),
                      [](auto* optimizer) { return masters_of(*optimizer) != nullptr; });
 }
@@ -273,7 +238,8 @@ std::vector<NamedTensor> TrainingState::plain_tensors() const {
   return tensors;
 }
 
-// This rank's rows of the parameters that are divided; they share the parameters' memory.
+// This rank's rows of the parameters that are divided, or of their masters, whose memory they
+// share.
 std::vector<StateArray> TrainingState::divided_tensors() const {
   std::vector<StateArray> arrays;
   for (const auto& [name, parameter] : named_parameters(module_)) {
@@ -351,27 +317,52 @@ void TrainingState::round_masters() {
     auto* const kept = masters_of(*optimizer);
     if (kept != nullptr) kept->round_into(module_.parameters());
   }
+  divided_->round_masters();
+}
+
+// Replaces the weights whose masters are divided by float32 copies. Returns them by parameter.
+std::vector<std::pair<torch::Tensor, torch::Tensor>> TrainingState::copy_for_masters(
+    std::vector<NamedTensor>& tensors) const {
+  std::unordered_map<std::string, torch::Tensor> parameters;
+  for (const auto& [name, tensor] : named_parameters(module_)) {
+    if (divided_->has_master(tensor)) parameters.emplace(name, tensor);
+  }
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> copies;
+  for (auto& [name, tensor] : tensors) {
+    const auto found = parameters.find(name);
+    if (found == parameters.end()) continue;
+    tensor = tensor.to(torch::kFloat32);
+    copies.emplace_back(found->second, tensor);
+  }
+  return copies;
 }
 
 void TrainingState::initialize(
     const std::function<void(const std::vector<NamedTensor>& tensors)>& fill) {
+  const torch::NoGradGuard no_grad;
   const auto whole = divided_->gather();
-  const auto tensors = model_tensors();
+  auto tensors = model_tensors();
+  const auto copies = copy_for_masters(tensors);
   if (group_.rank() == 0) fill(tensors);
   broadcast_from_leader(group_, tensors);
+  for (const auto& [parameter, values] : copies) parameter.detach().copy_(values);
   for (const auto& parameters : whole) parameters->keep_changes();
+  for (const auto& [parameter, values] : copies) divided_->set_master(parameter, values);
   round_masters();
 }
 
 void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
   const torch::NoGradGuard no_grad;
-  std::vector<Target> targets;
+  std::vector<ReadTarget> targets;
   // Read beside the model, which stays as it is if the checkpoint turns out to be damaged.
   for (const auto& [name, tensor] : plain_tensors()) {
     const auto options = torch::TensorOptions(torch::kCPU).dtype(type_in(checkpoint, name, tensor));
     targets.push_back({{name, torch::empty(tensor.sizes(), options)}, tensor});
   }
-  for (auto& array : divided_tensors()) targets.push_back(beside(std::move(array)));
+  for (auto& array : divided_tensors()) {
+    const auto type = type_in(checkpoint, array.name, array.tensor);
+    targets.push_back(target_beside(std::move(array), type));
+  }
   loaded_generators_.clear();
   for (const auto& device : generators_) {
     std::int64_t ranks = 0;
@@ -432,13 +423,16 @@ void TrainingState::verify_unused(const ckpt::Checkpoint& checkpoint,
 void TrainingState::load_rows(const ckpt::Checkpoint& checkpoint) {
   const torch::NoGradGuard no_grad;
   const auto rows = divided_state_for(checkpoint);
-  std::vector<Target> targets;
+  std::vector<ReadTarget> targets;
   for (auto array : rows) {
     array.name = array_name(array.name);
     const auto type = type_in(checkpoint, array.name, array.tensor);
     targets.push_back(host_target(std::move(array), type));
   }
-  for (auto& array : divided_tensors()) targets.push_back(beside(std::move(array)));
+  for (auto& array : divided_tensors()) {
+    const auto type = type_in(checkpoint, array.name, array.tensor);
+    targets.push_back(target_beside(std::move(array), type));
+  }
   read_into(targets, checkpoint, ckpt::Match::subset);
   optimizer_state_->commit(rows);
 }
@@ -495,6 +489,7 @@ void TrainingState::restore_generator(torch::Device device, torch::Tensor loaded
 void TrainingState::distribute(std::uint64_t seed) {
   broadcast_from_leader(group_, plain_tensors());
   round_masters();
+  divided_->publish_masters();
 
   nlohmann::json names = nlohmann::json::array();
   auto optimizer_tensors = std::move(loaded_state_);

@@ -19,6 +19,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "ddp_runtime/amp/grad_scaler.h"
@@ -61,7 +62,8 @@ struct Position {
 // Note [Masters in a checkpoint]
 // If the optimizer keeps masters, the arrays of the model are the masters: the weights are those
 // values rounded, so nothing is lost, and a run resumes whether its weights are float32 or short
-// now.
+// now. A ShardedOptimizer has masters of its rows, so each rank saves and reads these, also of
+// weights that are whole on all ranks: after reading, the ranks exchange what they have rounded.
 class TrainingState {
  public:
   // `replica`, which may be null, provides the gradient order. All arguments must outlive this
@@ -129,6 +131,8 @@ class TrainingState {
   std::vector<StateArray> divided_state_for(const ckpt::Checkpoint& checkpoint);
   void verify_unused(const ckpt::Checkpoint& checkpoint, const std::vector<StateArray>& rows) const;
   void round_masters();
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> copy_for_masters(
+      std::vector<NamedTensor>& tensors) const;
   std::vector<NamedTensor> model_tensors() const;
   std::vector<StateArray> divided_tensors() const;
   bool divides_gradients(std::size_t replica) const;

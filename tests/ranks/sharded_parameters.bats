@@ -83,6 +83,28 @@ same_arrays() {
   same_arrays none hybrid
 }
 
+@test "bf16 weights have the bits of a training without shards, and are resumed by any strategy and type" {
+  half=(--precision bf16 --param-type bf16)
+  run -0 ranks 2 "${gpt[@]}" "${half[@]}" --steps 4 --checkpoint-dir first
+  run -0 ranks 2 "${gpt[@]}" "${half[@]}" --steps 8 --checkpoint-dir none --init-from first
+  whole=$(parameters)
+  for pair in "optimizer parameters" "gradients hybrid" "parameters optimizer" "hybrid parameters" "parameters none"; do
+    read -r first second <<< "$pair"
+    rm -rf ck
+    run -0 ranks 2 "${gpt[@]}" "${half[@]}" --steps 5 --checkpoint-dir ck --init-from first --shard "$first"
+    run -0 ranks 2 "${gpt[@]}" "${half[@]}" --steps 8 --checkpoint-dir ck --shard "$second"
+    [[ $output == *"resumed from"* ]]
+    [ "$whole" = "$(parameters)" ]
+    same_arrays none ck
+  done
+  # Float32 weights continue from the masters.
+  cp -r none ck4
+  run -0 ranks 4 "${gpt[@]}" --global-batch 16 --precision bf16 --steps 10 --checkpoint-dir ck4 --shard parameters
+  [[ $output == *"resumed from"*"made by 2 ranks"* ]]
+  run -0 ranks 4 "${gpt[@]}" --global-batch 16 --precision bf16 --steps 10 --checkpoint-dir none
+  same_arrays none ck4
+}
+
 @test "clipping and accumulation end with the same loss" {
   for mode in none gradients parameters hybrid; do
     run -0 ranks 2 "${gpt[@]}" --steps 6 --clip 0.5 --accumulate 2 --shard $mode
@@ -185,7 +207,6 @@ with h5py.File('large.h5', 'w') as f:
   refused 2 "mnist-cnn has no blocks that could be whole only while they compute" --steps 1 --model mnist-cnn --shard parameters
   refused 2 "--shard parameters does not go together with an average of the weights" --steps 1 --shard parameters --ema 0.9
   refused 2 "--shard hybrid does not go together with an average of the weights" --steps 1 --shard hybrid --ema 0.9
-  refused 2 "--shard parameters does not go together with bf16 weights" --steps 1 --shard parameters --precision bf16 --param-type bf16
   refused 2 "--keep-after-forward is for --shard parameters, and for hybrid on GPUs" --steps 1 --shard gradients --keep-after-forward
   refused 2 "--keep-after-forward is for GPUs with --shard hybrid" --steps 1 --shard hybrid --keep-after-forward
   refused 2 "ShardedDataParallel does not go together with a communication hook" --steps 1 --shard gradients --comm-hook bf16

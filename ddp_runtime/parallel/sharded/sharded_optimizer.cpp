@@ -39,10 +39,10 @@ void require_divisible_optimizer(torch::optim::Optimizer& optimizer) {
         "the optimizer for ShardedOptimizer has made steps already; give it a new one, before the "
         "first step");
   }
-  const auto* const keeper = dynamic_cast<const optim::KeepsMasters*>(&optimizer);
-  if (keeper != nullptr && keeper->masters() != nullptr) {
-    throw UsageError("ShardedOptimizer cannot divide an optimizer that keeps float32 masters yet");
-  }
+}
+
+std::int64_t version_of(const torch::Tensor& tensor) {
+  return static_cast<std::int64_t>(tensor._version());
 }
 
 }  // namespace
@@ -115,7 +115,8 @@ void ShardedOptimizer::list_arrays() {
       const auto& parts = flats[place->flat]->parts();
       const auto part = std::ranges::find_if(
           parts, [&](const auto& candidate) { return candidate.rows.array == place->array; });
-      arrays_.push_back({parameter, *place, part == parts.end() ? nullptr : &*part});
+      arrays_.push_back(
+          {parameter, *place, part == parts.end() ? nullptr : &*part, version_of(parameter)});
     }
   }
 }
@@ -142,6 +143,39 @@ torch::Tensor ShardedOptimizer::part_of(const torch::Tensor& parameter) const {
   return array == nullptr || array->part == nullptr ? torch::Tensor() : array->part->values;
 }
 
+optim::MasterWeights* ShardedOptimizer::masters() const {
+  const auto* const keeper = dynamic_cast<const optim::KeepsMasters*>(&*optimizer_);
+  return keeper == nullptr ? nullptr : keeper->masters();
+}
+
+bool ShardedOptimizer::has_master(const torch::Tensor& parameter) const {
+  return masters() != nullptr && optim::MasterWeights::are_for(parameter) &&
+         find_array(parameter) != nullptr;
+}
+
+torch::Tensor ShardedOptimizer::values_of(const torch::Tensor& parameter) const {
+  auto part = part_of(parameter);
+  return part.defined() && masters() != nullptr ? masters()->values_of(part) : part;
+}
+
+void ShardedOptimizer::round_masters() const {
+  if (masters() == nullptr) return;
+  std::vector<torch::Tensor> parts;
+  for (const auto& array : arrays_) {
+    if (array.part != nullptr) parts.push_back(array.part->values);
+  }
+  masters()->round_into(parts);
+}
+
+// Writes to a parameter give it a new version, but not its part, by whose version a master finds
+// out that it must take them: see Note [Master weights].
+void ShardedOptimizer::show_changes() {
+  for (const auto& array : arrays_) {
+    if (array.part == nullptr || version_of(array.parameter) == array.version) continue;
+    array.part->values.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
 ArrayDivision ShardedOptimizer::division_of(const torch::Tensor& parameter) const {
   const auto* const array = find_array(parameter);
   if (array != nullptr) return ddp::division_of(*shards_, array->place);
@@ -158,6 +192,7 @@ torch::Tensor ShardedOptimizer::step(LossClosure closure) {
   require_usable();
   if (steps_++ % kStepsBetweenComparisons == 0) require_same_update();
   take_options();
+  show_changes();
   if (next_flag_.defined()) {
     skips_of_shard().skip_next_step_if(std::exchange(next_flag_, torch::Tensor()));
   }
@@ -167,8 +202,9 @@ torch::Tensor ShardedOptimizer::step(LossClosure closure) {
     optimizer_->step();
   }
   // Autograd knows by this number that a value which backward needs has changed.
-  for (const auto& array : arrays_) {
+  for (auto& array : arrays_) {
     if (shards_->has_gradient(array.place)) array.parameter.unsafeGetTensorImpl()->bump_version();
+    array.version = version_of(array.parameter);
   }
   shards_->publish();
   return loss;
@@ -241,7 +277,7 @@ void ShardedOptimizer::require_usable() const {
         "all of them");
   }
   for (std::size_t i = 0; i < arrays_.size(); ++i) {
-    const auto& [parameter, place, part] = arrays_[i];
+    const auto& [parameter, place, part, version] = arrays_[i];
     if (!shards_->flats()[place.flat]->owns(place.array)) {
       throw RuntimeError(fmt::format(
           "the memory of parameter {} of a ShardedOptimizer, of shape [{}], was replaced, as by "

@@ -15,6 +15,10 @@
 // Each rank updates about 1/n of the rows of the parameters, and keeps the optimizer's state for
 // these only; then the ranks exchange what they have updated. The parameters have the same bits as
 // without shards, because the optimizers that can be divided update each element by itself.
+//
+// If the optimizer keeps float32 masters of short parameters (keep_masters(),
+// optim/master_weights.h, before it is divided), each rank keeps those of its rows. Parameters and
+// gradients are exchanged in their own type.
 #pragma once
 
 #include <torch/torch.h>
@@ -29,6 +33,10 @@
 #include "ddp_runtime/parallel/sharded/parameter_shards.h"
 
 namespace ddp {
+
+namespace optim {
+class MasterWeights;
+}  // namespace optim
 
 class ShardedDataParallel;
 
@@ -86,12 +94,23 @@ class ShardedOptimizer final : public torch::optim::Optimizer, public optim::Ski
   torch::Tensor part_of(const torch::Tensor& parameter) const;
   // Nobody saves a parameter that is not one of this optimizer.
   ArrayDivision division_of(const torch::Tensor& parameter) const;
+  // Whether short parameters have float32 masters, and whether this one has.
+  bool keeps_masters() const { return masters() != nullptr; }
+  bool has_master(const torch::Tensor& parameter) const;
+  // What updates this rank's part: its master, a vector, if there is one, or the part itself.
+  // Undefined without rows.
+  torch::Tensor values_of(const torch::Tensor& parameter) const;
+  // Rounds the masters of this rank's rows, which were given values, into its parts.
+  void round_masters() const;
+  // Collective: the parameters of all ranks are what the parts are now.
+  void publish_parts() { shards_->publish(); }
 
  private:
   struct Array {
     torch::Tensor parameter;
     PlaceInFlat place;
     const FlatShard::Part* part = nullptr;  // null: this rank has no rows of it
+    std::int64_t version = 0;               // of the parameter, after the last step
   };
   class LentGradients;
 
@@ -102,6 +121,8 @@ class ShardedOptimizer final : public torch::optim::Optimizer, public optim::Ski
   void require_usable() const;
   void require_same_update() const;
   void take_options();
+  void show_changes();
+  optim::MasterWeights* masters() const;
   optim::SkipsSteps& skips_of_shard() const;
 
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
