@@ -56,13 +56,6 @@ std::unique_ptr<torch::optim::Optimizer> shard_if_wanted(
     std::unique_ptr<torch::optim::Optimizer> optimizer, DistributedDataParallel& replica,
     const TrainOptions& options) {
   if (options.shard == Shard::none) return optimizer;
-  if ((options.shard == Shard::parameters || options.shard == Shard::hybrid) &&
-      options.ema_decay > 0) {
-    throw UsageError(
-        fmt::format("--shard {} does not go together with an average of the weights (--ema) yet; "
-                    "leave out one of them",
-                    shard_mode_name(options.shard)));
-  }
   if (auto* const sharded = dynamic_cast<ShardedDataParallel*>(&replica)) {
     return std::make_unique<ShardedOptimizer>(std::move(optimizer), *sharded);
   }

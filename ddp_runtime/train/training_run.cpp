@@ -93,7 +93,8 @@ TrainingRun::TrainingRun(comm::Group& group, TrainTask task, TrainOptions option
 // Begins with the weights that all ranks have, and adds itself to the state that is saved.
 std::unique_ptr<WeightAverage> TrainingRun::make_average() {
   if (options_.ema_decay == 0) return nullptr;
-  auto average = std::make_unique<WeightAverage>(task_.module, options_.ema_decay);
+  auto average =
+      std::make_unique<WeightAverage>(task_.module, options_.ema_decay, step_->replica());
   average->save_in(task_.user_state);
   return average;
 }
@@ -432,6 +433,7 @@ void TrainingRun::evaluate_now() {
       options_.dry_run ? std::min(data.size(), group_.size() * options_.batch) : data.size();
   evaluation_ =
       evaluate(group_, task_.module, objective_, data, samples, options_.batch, options_.precision);
+  if (averages) averages->end();
 }
 
 // The parts of the result that are known however the run ends.

@@ -238,12 +238,15 @@ std::vector<NamedTensor> TrainingState::plain_tensors() const {
   return tensors;
 }
 
-// This rank's rows of the parameters that are divided, or of their masters, whose memory they
-// share.
+// This rank's rows of the parameters that are divided, or of their masters, and of the user's
+// arrays. They share their memory.
 std::vector<StateArray> TrainingState::divided_tensors() const {
   std::vector<StateArray> arrays;
   for (const auto& [name, parameter] : named_parameters(module_)) {
     if (divided_->has(parameter)) arrays.push_back(divided_->array_of("model/" + name, parameter));
+  }
+  for (const auto& [name, rows, division] : user_.rows()) {
+    arrays.push_back({"user/" + name, rows, division});
   }
   return arrays;
 }

@@ -14,6 +14,7 @@ namespace ddp::train {
 void UserState::require_new(const std::string& name) const {
   const auto is_it = [&](const auto& other) { return other.name == name; };
   if (name.empty() || std::any_of(tensors_.begin(), tensors_.end(), is_it) ||
+      std::any_of(rows_.begin(), rows_.end(), is_it) ||
       std::any_of(values_.begin(), values_.end(), is_it)) {
     throw UsageError(
         fmt::format("the name '{}' for a user's value in checkpoints is {}", name,
@@ -27,6 +28,12 @@ void UserState::add(const std::string& name, const torch::Tensor& tensor) {
     throw UsageError(fmt::format("the tensor '{}' for checkpoints is not defined", name));
   }
   tensors_.push_back({name, tensor.detach()});
+}
+
+void UserState::add_rows(const std::string& name, StateArray rows) {
+  require_new(name);
+  rows.name = name;
+  rows_.push_back(std::move(rows));
 }
 
 void UserState::add(const std::string& name, std::function<nlohmann::json()> get,

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/train/state_array.h"
 
 namespace ddp::train {
 
@@ -25,6 +26,10 @@ class UserState {
   // shape must not change. Throws UsageError if the name is taken or empty.
   void add(const std::string& name, const torch::Tensor& tensor);
 
+  // The same for an array of which each rank has rows, which it saves and gets back: all ranks add
+  // the same name, each with its part.
+  void add_rows(const std::string& name, StateArray rows);
+
   // A JSON value (no NaN, no infinity). `get` is called on rank 0 at the beginning of a save; `set`
   // on every rank on resume, before the first step. Resuming fails if `set` throws.
   void add(const std::string& name, std::function<nlohmann::json()> get,
@@ -32,6 +37,7 @@ class UserState {
 
   // Used by the checkpoints of the training run:
   const std::vector<NamedTensor>& tensors() const noexcept { return tensors_; }
+  const std::vector<StateArray>& rows() const noexcept { return rows_; }
   nlohmann::json values() const;
   // Throws UsageError unless `values` has exactly the names that were added.
   void require_fit(const nlohmann::json& values) const;
@@ -48,6 +54,7 @@ class UserState {
   void require_new(const std::string& name) const;
 
   std::vector<NamedTensor> tensors_;
+  std::vector<StateArray> rows_;
   std::vector<Value> values_;
 };
 

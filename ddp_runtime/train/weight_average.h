@@ -5,6 +5,8 @@
 //
 // After step t, average = d * average + (1 - d) * weights, where d = min(decay, t / (t + 9)): at
 // the begin, an average that forgets slowly would mostly consist of initial weights.
+//
+// Of parameters that are divided among the ranks, each rank averages its rows.
 #pragma once
 
 #include <torch/torch.h>
@@ -12,8 +14,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/train/state_array.h"
 #include "ddp_runtime/train/user_state.h"
+
+namespace ddp {
+class DistributedDataParallel;
+}  // namespace ddp
 
 namespace ddp::train {
 
@@ -21,8 +27,10 @@ class WeightAverage {
  public:
   // Begins with the weights of now. `decay` is greater than 0 and less than 1. The averages are
   // float32, beside the weights; those of frozen parameters are left out, and buffers are not
-  // averaged.
-  WeightAverage(const torch::nn::Module& module, double decay);
+  // averaged. `replica`, which may be null, has divided parameters of the module, and must outlive
+  // this object.
+  WeightAverage(const torch::nn::Module& module, double decay,
+                DistributedDataParallel* replica = nullptr);
 
   // Begins again with the weights of now.
   void restart();
@@ -32,23 +40,29 @@ class WeightAverage {
   // After step number `step`, from 1. Does not wait for a device.
   void update(std::int64_t step);
 
-  // The model has the averages as its weights for the lifetime of this object, and its own bits
-  // again afterwards.
+  // The model has the averages as its weights until end(), and its own bits again afterwards. The
+  // constructor and end() are collective if parameters are divided. Without end(), after an error,
+  // the destructor gives this rank its own bits back.
   class Use {
    public:
     explicit Use(WeightAverage& average);
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;
     ~Use();
+    void end();
 
    private:
+    void put_back();
+
     WeightAverage& average_;
     std::vector<torch::Tensor> weights_;
   };
 
  private:
   double decay_;
-  std::vector<NamedTensor> parameters_;
+  ParameterShards* shards_ = nullptr;  // with divided parameters
+  // Parameters, or this rank's rows of them, which share their memory.
+  std::vector<StateArray> weights_;
   std::vector<torch::Tensor> averages_;  // in the same order
 };
 

@@ -105,6 +105,20 @@ same_arrays() {
   same_arrays none ck4
 }
 
+@test "averages of the weights are evaluated, and resumed by any strategy" {
+  evaluated() { grep -o 'eval loss [0-9.]*, accuracy [0-9.]*' <<< "$output" | tail -n 1; }
+  run -0 ranks 2 "${gpt[@]}" --steps 12 --ema 0.9 --checkpoint-dir none
+  whole="$(parameters) $(evaluated)"
+  for pair in "none parameters" "parameters hybrid" "hybrid none"; do
+    read -r first second <<< "$pair"
+    rm -rf ck
+    run -0 ranks 2 "${gpt[@]}" --steps 6 --ema 0.9 --checkpoint-dir ck --shard "$first"
+    run -0 ranks 2 "${gpt[@]}" --steps 12 --ema 0.9 --checkpoint-dir ck --shard "$second"
+    [ "$whole" = "$(parameters) $(evaluated)" ]
+    same_arrays none ck
+  done
+}
+
 @test "clipping and accumulation end with the same loss" {
   for mode in none gradients parameters hybrid; do
     run -0 ranks 2 "${gpt[@]}" --steps 6 --clip 0.5 --accumulate 2 --shard $mode
@@ -205,8 +219,6 @@ with h5py.File('large.h5', 'w') as f:
 @test "what does not go together with sharded parameters is refused with one sentence" {
   refused 2 "--shard must be none, optimizer, gradients, parameters or hybrid" --steps 1 --shard halves
   refused 2 "mnist-cnn has no blocks that could be whole only while they compute" --steps 1 --model mnist-cnn --shard parameters
-  refused 2 "--shard parameters does not go together with an average of the weights" --steps 1 --shard parameters --ema 0.9
-  refused 2 "--shard hybrid does not go together with an average of the weights" --steps 1 --shard hybrid --ema 0.9
   refused 2 "--keep-after-forward is for --shard parameters, and for hybrid on GPUs" --steps 1 --shard gradients --keep-after-forward
   refused 2 "--keep-after-forward is for GPUs with --shard hybrid" --steps 1 --shard hybrid --keep-after-forward
   refused 2 "ShardedDataParallel does not go together with a communication hook" --steps 1 --shard gradients --comm-hook bf16

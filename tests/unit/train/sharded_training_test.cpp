@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training with weights in bfloat16 whose float32 masters are divided among the ranks.
+// Training with shards and what is kept beside the weights: float32 masters of those in bfloat16,
+// and averages. Of both, each rank has its rows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,12 +39,11 @@ Arrays arrays_in(const fs::path& directory) {
   return arrays;
 }
 
-class ShardedBf16Weights : public testing::Test {
+class ShardedTraining : public testing::Test {
  protected:
-  ShardedBf16Weights() {
+  ShardedTraining() {
     torch::set_num_threads(1);
     options_.batch = 8;
-    options_.precision = options_.param_type = amp::Precision::bf16;
     options_.optimizer = {"adamw", 0.003, 0.9, 0.01};
     const auto inputs =
         torch::randn({64, 1, 4, 4}, torch::make_generator<torch::CPUGeneratorImpl>(7));
@@ -71,7 +71,9 @@ class ShardedBf16Weights : public testing::Test {
       if (overflowing_call_ > 0) task.loss = loss_of(group.rank());
       Trainer trainer(group, task, options);
       const auto result = trainer.fit();
-      if (group.rank() == 0) checksum = result.parameters_crc32c;
+      if (group.rank() != 0) return;
+      checksum = result.parameters_crc32c;
+      evaluation_loss_ = result.evaluation.loss;
     });
     return checksum;
   }
@@ -93,6 +95,20 @@ class ShardedBf16Weights : public testing::Test {
   TrainOptions options_;
   data::DataPair data_;
   int overflowing_call_ = 0;
+  double evaluation_loss_ = 0;  // of the last run
+};
+
+class ShardedBf16Weights : public ShardedTraining {
+ protected:
+  ShardedBf16Weights() { options_.precision = options_.param_type = amp::Precision::bf16; }
+};
+
+class ShardedAverages : public ShardedTraining {
+ protected:
+  ShardedAverages() {
+    options_.ema_decay = 0.9;
+    options_.optimizer.learning_rate = 0.05;
+  }
 };
 
 TEST_F(ShardedBf16Weights, EndWithTheBitsOfPlainOnes) {
@@ -173,6 +189,56 @@ TEST_F(ShardedBf16Weights, SkipTheStepsThatPlainOnesSkip) {
     // ATen's fused operators of CPUs, which the simulated GPU uses, differ in the last bits.
     if (test::on_device()) continue;
     EXPECT_TRUE(saved(shard_mode_name(shard)) == saved("whole")) << shard_mode_name(shard);
+  }
+}
+
+TEST_F(ShardedAverages, AreEvaluatedAndSaved) {
+  for (const auto type : {amp::Precision::fp32, amp::Precision::bf16}) {
+    options_.precision = options_.param_type = type;
+    const auto name = [&](Shard shard) {
+      return shard_mode_name(shard) + (type == amp::Precision::fp32 ? " full" : " half");
+    };
+    const auto expected = train(Shard::none, 12, name(Shard::none));
+    const auto loss = evaluation_loss_;
+    const auto arrays = saved(name(Shard::none));
+    EXPECT_TRUE(arrays.contains("user/ema/output.weight"));
+    for (const auto shard : kDivisions) {
+      EXPECT_EQ(train(shard, 12, name(shard)), expected) << name(shard);
+      EXPECT_EQ(evaluation_loss_, loss) << name(shard);
+      EXPECT_TRUE(saved(name(shard)) == arrays) << name(shard);
+    }
+    options_.ema_decay = 0;
+    train(Shard::parameters, 12);
+    EXPECT_NE(evaluation_loss_, loss);
+    options_.ema_decay = 0.9;
+  }
+}
+
+TEST_F(ShardedAverages, AreResumedByAnyStrategy) {
+  const auto expected = train(Shard::none, 8, "whole");
+  const auto loss = evaluation_loss_;
+  for (const auto& [first, second] : {std::pair{Shard::none, Shard::parameters},
+                                      {Shard::parameters, Shard::hybrid},
+                                      {Shard::hybrid, Shard::gradients},
+                                      {Shard::parameters, Shard::none}}) {
+    const auto name = shard_mode_name(first) + " " + shard_mode_name(second);
+    train(first, 4, name);
+    EXPECT_EQ(train(second, 8, name), expected) << name;
+    EXPECT_EQ(evaluation_loss_, loss) << name;
+    EXPECT_TRUE(saved(name) == saved("whole")) << name;
+  }
+}
+
+// In the middle of a run, after which it continues with its own weights.
+TEST_F(ShardedAverages, ReplaceTheWeightsForAnEvaluationOnly) {
+  const auto trained = [&](Shard shard, int ranks) {
+    options_.ema_decay = 0.9;
+    const auto averaged = train(shard, 12, "", ranks);  // three epochs with two ranks
+    options_.ema_decay = 0;
+    EXPECT_EQ(averaged, train(shard, 12, "", ranks)) << shard_mode_name(shard) << " " << ranks;
+  };
+  for (const int ranks : {1, 3}) {
+    for (const auto shard : kDivisions) trained(shard, ranks);
   }
 }
 
