@@ -18,9 +18,9 @@
 #include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/tools/train_command_line.h"
 #include "ddp_runtime/tools/train_result.h"
+#include "ddp_runtime/train/bf16_weights.h"
 #include "ddp_runtime/train/freeze.h"
 #include "ddp_runtime/train/gpu_advice.h"
-#include "ddp_runtime/train/run_start.h"
 #include "ddp_runtime/train/run_table.h"
 #include "ddp_runtime/train/step_boundary.h"
 #include "ddp_runtime/train/trainer.h"
@@ -85,6 +85,16 @@ bool divides_weights(const CommandLine& c) {
   return c.train.shard == ddp::Shard::parameters || c.train.shard == ddp::Shard::hybrid;
 }
 
+bool has_bf16_weights(const CommandLine& c) {
+  return c.train.param_type == ddp::amp::Precision::bf16;
+}
+
+// Frozen weights stay float32, but which are frozen is known only of the whole model.
+bool can_be_built_in_parts(const CommandLine& c) {
+  const bool converts_later = c.train.channels_last || (has_bf16_weights(c) && !c.freeze.empty());
+  return divides_weights(c) && !converts_later;
+}
+
 std::shared_ptr<ddp::ShardedBuild> make_build(ddp::comm::World& world) {
   std::optional<torch::Device> device;
   if (const auto gpu = world.device()) device = ddp::cuda_device(*gpu);
@@ -105,9 +115,12 @@ int train(const CommandLine& c, ddp::comm::World& world) {
     throw ddp::UsageError(
         "--keep-after-forward is for GPUs with --shard hybrid: on CPUs, blocks are always whole");
   }
-  if (divides_weights(c) && !ddp::train::converts_weights(c.train)) {
+  if (can_be_built_in_parts(c)) {
     options.build = make_build(world);
-    model_options.built = [&](torch::nn::Module& unit) { options.build->add(unit); };
+    model_options.built = [&](torch::nn::Module& unit) {
+      if (has_bf16_weights(c)) ddp::train::use_bf16_weights(unit);
+      options.build->add(unit);
+    };
   }
   torch::manual_seed(c.train.seed);
   const auto model = ddp::models::make_model(model_options);

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/train/bf16_weights.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <unordered_set>
 
+#include "base/errors.h"
 #include "ddp_runtime/parallel/each_module.h"
+#include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/train/optimizer.h"
 
 namespace ddp::train {
@@ -31,6 +36,12 @@ void use_bf16_weights(const torch::nn::Module& module) {
   for (auto& weight : decay_groups(module).decayed) {
     if (weight.scalar_type() != torch::kFloat32) continue;
     if (!weights.contains(weight.unsafeGetTensorImpl())) continue;
+    if (is_without_memory(weight)) {
+      throw UsageError(fmt::format(
+          "a weight of shape [{}] was divided as float32 when it was built, so it cannot become "
+          "bf16; convert each part by use_bf16_weights() before ShardedBuild::add()",
+          fmt::join(weight.sizes(), ", ")));
+    }
     weight.set_data(weight.detach().to(torch::kBFloat16));
   }
 }

@@ -16,8 +16,10 @@ namespace ddp::train {
 // Gradients of several micro-batches are added in bfloat16, which loses about 0.2 % with each: use
 // it with few of them.
 //
-// Call before anything holds the parameters' memory, such as a replica. The optimizer should keep
-// masters (optim/master_weights.h); otherwise small updates are lost.
+// Call before anything holds the parameters' memory, such as a replica; of a model that is divided
+// while it is built, for each part before ShardedBuild::add(). Throws UsageError for float32
+// weights that were divided without it. The optimizer should keep masters (optim/master_weights.h);
+// otherwise small updates are lost.
 void use_bf16_weights(const torch::nn::Module& module);
 
 }  // namespace ddp::train

@@ -51,18 +51,14 @@ TrainOptions same_on_all_ranks(comm::Group& group, const nlohmann::json& subject
   return options;
 }
 
-bool converts_weights(const TrainOptions& options) {
-  return options.param_type != amp::Precision::fp32 || options.channels_last;
-}
-
 Objective objective_of(const TrainTask& task, const TrainOptions& options) {
   Objective objective{task.forward, task.loss, task.batch_loss, task.weight, task.metrics};
   require_complete(objective);
   require_types(options);
-  if (options.build && converts_weights(options)) {
+  if (options.build && options.channels_last) {
     throw UsageError(
         "a model that was divided while it was built (TrainOptions::build) has no weights that "
-        "could be converted to bf16 or channels-last; convert it before, or build it whole");
+        "could be converted to channels-last; convert it before, or build it whole");
   }
   if (options.param_type == amp::Precision::bf16) use_bf16_weights(task.module);
   if (!options.channels_last) return objective;

@@ -21,9 +21,6 @@ namespace ddp::train {
 TrainOptions same_on_all_ranks(comm::Group& group, const nlohmann::json& subject,
                                TrainOptions options);
 
-// Whether the weights of the module change their type or their order in memory.
-bool converts_weights(const TrainOptions& options);
-
 // Called before anything is built on the module's memory, because it may convert the weights.
 // Throws UsageError.
 Objective objective_of(const TrainTask& task, const TrainOptions& options);

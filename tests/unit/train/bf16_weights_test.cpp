@@ -14,6 +14,7 @@
 #include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/optim/optimizers.h"
+#include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/train/checkpointer.h"
 #include "ddp_runtime/train/trainer.h"
 #include "ddp_runtime/train/training_state.h"
@@ -288,6 +289,21 @@ TEST_F(Bf16Weights, OthersThanTheOptimizersAreSavedAsTheyAre) {
       }
       net->parameters()[4].data().fill_(0.75);
     }
+  });
+}
+
+TEST_F(Bf16Weights, AreConvertedBeforeTheyAreDivided) {
+  test::run_ranks(2, [](comm::Group& group) {
+    auto converted = test::on_test_device(torch::nn::Linear(4, 6));
+    auto late = test::on_test_device(torch::nn::Linear(4, 6));
+    ShardedBuild build(group);
+    use_bf16_weights(*converted);
+    build.add(*converted);
+    use_bf16_weights(*converted);
+    EXPECT_EQ(converted->weight.scalar_type(), torch::kBFloat16);
+    build.add(*late);
+    EXPECT_THAT(error_of([&] { use_bf16_weights(*late); }),
+                HasSubstr("a weight of shape [6, 4] was divided as float32 when it was built"));
   });
 }
 
