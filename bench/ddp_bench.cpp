@@ -57,7 +57,7 @@ struct Options {
   std::string json_file;
   int threads = 0;
   bool plain = false;
-  double bucket_mb = static_cast<double>(bench::StepBenchOptions{}.buckets.bytes) / kMebibyte;
+  double bucket_mb = 0;  // 0: not given
   std::int64_t context = 128;
   std::int64_t image = 32;
   std::int64_t classes = 0;
@@ -94,9 +94,10 @@ void add_model(CLI::App& command, Options& options) {
   command.add_option("--batch", options.step.batch, "Samples per rank")
       ->check(ddp::tools::positive())
       ->capture_default_str();
-  command.add_option("--bucket-mb", options.bucket_mb, "Bucket size in MiB")
-      ->check(ddp::tools::positive())
-      ->capture_default_str();
+  command
+      .add_option("--bucket-mb", options.bucket_mb,
+                  "Bucket size in MiB (default: 4 on CPUs, 25 on GPUs)")
+      ->check(ddp::tools::positive());
   command.add_option("--threads", options.threads,
                      "Compute threads per rank; 0 means OMP_NUM_THREADS");
   command.add_option("--json", options.json_file, "Also write the result to this JSON file");
@@ -317,7 +318,7 @@ void complete(Options& options) {
   options.world.group.network = ddp::comm::parse_network(options.network);
   auto& buckets = options.step.buckets;
   buckets.bytes = static_cast<std::size_t>(options.bucket_mb * kMebibyte);
-  buckets.first_bytes = std::min(buckets.first_bytes, buckets.bytes);
+  if (options.bucket_mb > 0) buckets.first_bytes = std::min(buckets.first_bytes, buckets.bytes);
   if (options.threads > 0) torch::set_num_threads(options.threads);
   shape(options.step.model, options);
   options.step.how.bf16 = options.precision == "bf16";

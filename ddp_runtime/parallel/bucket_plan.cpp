@@ -7,8 +7,14 @@
 
 namespace ddp {
 
+BucketLimits limits_on(bool gpus, BucketLimits limits) {
+  if (limits.bytes == 0) limits.bytes = gpus ? kBucketOnGpus : kBucketOnCpus;
+  return limits;
+}
+
 BucketPlan plan_buckets(std::span<const GradientSize> gradients,
-                        std::span<const std::size_t> ready_order, const BucketLimits& limits) {
+                        std::span<const std::size_t> ready_order, const BucketLimits& given) {
+  const auto limits = limits_on(/*gpus=*/false, given);
   struct OpenBucket {
     std::vector<std::size_t> members;
     std::size_t bytes = 0;

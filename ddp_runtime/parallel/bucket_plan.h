@@ -16,12 +16,19 @@
 namespace ddp {
 
 // The last bucket is complete only when backward is over, so nothing hides its transfer. It should
-// therefore be no larger than the network needs. PyTorch uses 25 MiB; docs/benchmarks.md has
-// measurements of both sizes.
+// therefore be no larger than the network needs. docs/benchmarks.md has measurements of 4 and
+// 25 MiB on CPUs. On a GPU each bucket is a kernel that waits for the other ranks, and networks of
+// GPUs need more bytes to be efficient.
+inline constexpr std::size_t kBucketOnCpus = std::size_t{4} << 20;
+inline constexpr std::size_t kBucketOnGpus = std::size_t{25} << 20;  // as PyTorch's
+
 struct BucketLimits {
   std::size_t first_bytes = std::size_t{1} << 20;
-  std::size_t bytes = std::size_t{4} << 20;
+  std::size_t bytes = 0;  // 0: kBucketOnCpus or kBucketOnGpus
 };
+
+// With the size for CPUs or GPUs if none is given.
+BucketLimits limits_on(bool gpus, BucketLimits limits);
 
 struct GradientSize {
   std::size_t bytes = 0;
@@ -38,7 +45,8 @@ struct BucketPlan {
 
 // `ready_order` holds every index of `gradients` once, in the order in which backward is expected
 // to finish them. A bucket is closed as soon as it holds at least its limit, so a gradient larger
-// than the limit has its own bucket. Buckets are numbered in the order in which they close.
+// than the limit has its own bucket; no limit is that for CPUs. Buckets are numbered in the order
+// in which they close.
 BucketPlan plan_buckets(std::span<const GradientSize> gradients,
                         std::span<const std::size_t> ready_order, const BucketLimits& limits);
 

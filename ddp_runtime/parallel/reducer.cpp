@@ -27,7 +27,9 @@ BucketPlan plan_for(const std::vector<NamedTensor>& parameters,
   for (const auto& p : parameters) {
     sizes.push_back({p.tensor.nbytes(), static_cast<int>(p.tensor.scalar_type())});
   }
-  return plan_buckets(sizes, ready_order, limits);
+  const bool gpus =
+      std::ranges::any_of(parameters, [](const auto& p) { return !p.tensor.is_cpu(); });
+  return plan_buckets(sizes, ready_order, limits_on(gpus, limits));
 }
 
 std::vector<torch::Tensor> tensors_of(const std::vector<NamedTensor>& parameters) {

@@ -149,9 +149,9 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
          "How gradients travel: mpi, or nccl for GPUs; auto takes nccl for GPUs that ranks do "
          "not share; mpi sends GPU memory through the host")
       ->capture_default_str();
-  app.add_option("--bucket-mb", c.bucket_mb, "Size of gradient buckets in MiB")
-      ->check(size_in_mib())
-      ->capture_default_str();
+  app.add_option("--bucket-mb", c.bucket_mb,
+                 "Size of gradient buckets in MiB (default: 4 on CPUs, 25 on GPUs)")
+      ->check(size_in_mib());
   app.add_option(
          "--comm-hook", c.comm_hook,
          "Gradient compression: off, fp16, bf16, bf16-fp32, powersgd or powersgd:RANK; noop sends "
@@ -454,7 +454,7 @@ void interpret(TrainCommandLine& c) {
   t.checkpoint.bytes_per_writer = static_cast<std::uint64_t>(c.checkpoint_share_mb * 1048576.0);
   auto& buckets = t.parallel.buckets;
   buckets.bytes = static_cast<std::size_t>(c.bucket_mb * 1048576.0);
-  buckets.first_bytes = std::min(buckets.first_bytes, buckets.bytes);
+  if (c.bucket_mb > 0) buckets.first_bytes = std::min(buckets.first_bytes, buckets.bytes);
   train::set_checkpoint_interval(t.checkpoint, c.checkpoint_every);
   t.checkpoint.mtbf_seconds = mtbf_of(c);
 }

@@ -42,7 +42,7 @@ struct TrainCommandLine {
   std::string keep_best = "0";
   std::string after_save_limit = "1h";
   std::string comm_hook = "off";
-  double bucket_mb = 4;
+  double bucket_mb = 0;  // 0: not given
   double checkpoint_copy_mb = 8192;
   double checkpoint_share_mb = 64;
   double timeout_seconds = 600;

@@ -6,7 +6,9 @@
 
 #include <vector>
 
+#include "ddp_runtime/parallel/bucket_plan.h"
 #include "ddp_runtime/train/graph_hindrance.h"
+#include "ddp_runtime/train/module_device.h"
 #include "ddp_runtime/train/run_difference.h"
 #include "ddp_runtime/train/shard_mode.h"
 #include "hdf5_ckpt/crc32c.h"
@@ -54,8 +56,9 @@ nlohmann::json describe_run(const nlohmann::json& subject, const TrainTask& task
 
 nlohmann::json describe_settings(const TrainTask& task, const TrainOptions& options) {
   auto settings = run_settings(options);
+  const auto buckets = limits_on(!device_of(task.module).is_cpu(), options.parallel.buckets);
   settings.update({{"batch", options.batch},
-                   {"bucket_bytes", options.parallel.buckets.bytes},
+                   {"bucket_bytes", buckets.bytes},
                    {"comm_hook", options.parallel.hook ? "set" : "off"},
                    {"channels_last", options.channels_last ? "yes" : "no"},
                    {"graph", graph_mode_name(options.graph.mode)},

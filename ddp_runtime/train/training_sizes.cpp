@@ -93,7 +93,8 @@ std::int64_t fresh_gradients(const std::vector<NamedTensor>& parameters,
     on_device = on_device || !tensor.is_cpu();
   }
   std::size_t largest = 0;
-  for (const auto& bucket : plan_buckets(sizes, reverse_order(sizes.size()), limits).buckets) {
+  const auto plan = plan_buckets(sizes, reverse_order(sizes.size()), limits_on(on_device, limits));
+  for (const auto& bucket : plan.buckets) {
     std::size_t bytes = 0;
     for (const std::size_t i : bucket) {
       bytes = on_device ? bytes + sizes[i].bytes : std::max(bytes, sizes[i].bytes);

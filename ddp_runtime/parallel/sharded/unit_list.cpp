@@ -40,7 +40,9 @@ std::vector<Unit> units_by_size(const std::vector<NamedTensor>& parameters,
   for (const auto& p : parameters) {
     sizes.push_back({p.tensor.nbytes(), static_cast<int>(p.tensor.scalar_type())});
   }
-  auto buckets = plan_buckets(sizes, reverse_order(sizes.size()), limits).buckets;
+  const bool gpus =
+      std::ranges::any_of(parameters, [](const auto& p) { return !p.tensor.is_cpu(); });
+  auto buckets = plan_buckets(sizes, reverse_order(sizes.size()), limits_on(gpus, limits)).buckets;
   std::vector<Unit> units(1);
   for (auto bucket = buckets.rbegin(); bucket != buckets.rend(); ++bucket) {
     std::ranges::sort(*bucket);

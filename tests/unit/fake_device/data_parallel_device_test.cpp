@@ -304,5 +304,23 @@ TEST_F(DataParallelOnTheDevice, ParametersOnTwoDevicesAreAnError) {
   EXPECT_THAT(errors, Each(HasSubstr("must be on one device in each process")));
 }
 
+// 24 MiB of gradients: the weights of the last layer are the first bucket, and on CPUs each of the
+// others is one, too.
+TEST_F(DataParallelOnTheDevice, BucketsAreLargerThanOnCpus) {
+  const auto buckets_on = [](comm::Group& group, const torch::Device& where) {
+    torch::nn::Sequential net;
+    for (int i = 0; i < 6; ++i) {
+      net->push_back(torch::nn::Linear(torch::nn::LinearOptions(1024, 1024).bias(false)));
+    }
+    if (!where.is_cpu()) move_to(*net, where);
+    return DistributedDataParallel(*net, group).bucket_count();
+  };
+  const auto errors = comm::test::run_gpu_ranks(2, [&](const comm::test::GpuRank& r) {
+    EXPECT_EQ(buckets_on(r.host, torch::kCPU), 6U);
+    EXPECT_EQ(buckets_on(r.group, device(r.rank)), 2U);
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(2));
+}
+
 }  // namespace
 }  // namespace ddp::fake_device

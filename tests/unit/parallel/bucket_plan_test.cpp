@@ -52,5 +52,17 @@ TEST(PlanBucketsOrder, FollowsAnyReadyOrder) {
   EXPECT_EQ(plan_buckets(gradients, order, {4, 8}).buckets, (Buckets{{1}, {0, 2}}));
 }
 
+TEST(BucketLimitsOn, GpusTakeLargerBucketsUnlessASizeIsGiven) {
+  constexpr std::size_t kMiB = 1 << 20;
+  EXPECT_EQ(limits_on(false, {}).bytes, 4 * kMiB);
+  EXPECT_EQ(limits_on(true, {}).bytes, 25 * kMiB);
+  EXPECT_EQ(limits_on(true, {}).first_bytes, kMiB);
+  EXPECT_EQ(limits_on(true, {64, 200}).bytes, 200U);
+  EXPECT_EQ(limits_on(false, {64, 200}).first_bytes, 64U);
+  // Without a size, a plan is that for CPUs.
+  const auto gradients = sizes({3 * kMiB, 3 * kMiB, kMiB, kMiB});
+  EXPECT_EQ(plan_buckets(gradients, reverse_order(4), {}).buckets, (Buckets{{3}, {2, 1}, {0}}));
+}
+
 }  // namespace
 }  // namespace ddp

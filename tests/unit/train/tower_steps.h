@@ -4,10 +4,8 @@
 
 #include <torch/torch.h>
 
-#include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "ddp_runtime/train/training_step.h"
@@ -37,10 +35,8 @@ inline TrainOptions with_shards(TrainOptions options, Shard shard) {
 // One rank's steps.
 class TowerSteps {
  public:
-  // `prepare` is called before the step is made.
-  TowerSteps(comm::Group& group, const TrainOptions& options,
-             const std::function<void(test::Tower&)>& prepare = {})
-      : net(prepared(prepare)),
+  TowerSteps(comm::Group& group, const TrainOptions& options)
+      : net(test::seeded([] { return test::Tower(); })),
         objective_(objective_of(net)),
         batches_(
             1000, [rank = group.rank()](std::int64_t i) { return batch_of_tower(rank, i); }, 1, 1),
@@ -69,11 +65,6 @@ class TowerSteps {
   std::int64_t made = 0;
 
  private:
-  static test::Tower prepared(const std::function<void(test::Tower&)>& prepare) {
-    auto net = test::seeded([] { return test::Tower(); });
-    if (prepare) prepare(net);
-    return net;
-  }
   void note() {
     for (const auto& update : step->take_skipped()) {
       skipped.push_back("step " + std::to_string(update.step) + ": " + update.why);
