@@ -65,7 +65,8 @@ FlatShard::FlatShard(comm::Group& group, std::vector<torch::Tensor> arrays, Kept
     : group_(group),
       arrays_(std::move(arrays)),
       sizes_(sizes_of(arrays_)),
-      plan_(plan_shards(sizes_, group.size())),
+      plan_(plan_shards(sizes_, group.size(),
+                        arrays_.front().is_cpu() ? ShardSizes::close : ShardSizes::equal)),
       flat_(plan_.flats.front()),
       // With a single rank, its part is all there is.
       kept_(group.size() == 1 ? Kept::whole : kept) {
@@ -191,9 +192,18 @@ void FlatShard::start_gather(WholeMemory& memory, const std::string& label) {
     started_ = gather_;
     return;
   }
-  mine_in(flat).copy_(mine_);
-  gather_ = group_.all_gather(buffer_of(flat), comm::Cut{part_sizes_}, label, keep);
+  if (has_equal_parts()) {
+    gather_ = group_.all_gather(buffer_of(mine_), buffer_of(flat), label, keep);
+  } else {
+    mine_in(flat).copy_(mine_);
+    gather_ = group_.all_gather(buffer_of(flat), comm::Cut{part_sizes_}, label, keep);
+  }
   started_ = gather_;
+}
+
+bool FlatShard::has_equal_parts() const {
+  return !mine_.is_cpu() && std::ranges::count(part_sizes_, part_sizes_.front()) ==
+                                static_cast<std::ptrdiff_t>(part_sizes_.size());
 }
 
 void FlatShard::wait() {

@@ -60,6 +60,8 @@ class FlatShard {
   const std::vector<Part>& parts() const noexcept { return parts_; }
   // Of all ranks' parts.
   const std::vector<std::size_t>& sizes() const noexcept { return part_sizes_; }
+  // Whether they can be parts of NCCL's own collectives: on a GPU, and all of one size.
+  bool has_equal_parts() const;
   std::int64_t elements() const noexcept { return flat_.elements; }
   torch::TensorOptions options() const { return mine_.options(); }
   std::int64_t first_of_mine() const noexcept { return first_; }

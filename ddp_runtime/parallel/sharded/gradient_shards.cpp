@@ -16,12 +16,18 @@ namespace ddp {
 GradientShards::GradientShards(const ShardGroups& groups, std::vector<const FlatShard*> flats)
     : groups_(groups), flats_(std::move(flats)), sums_(flats_.size()), has_sum_(flats_.size()) {
   std::size_t most = 0;
+  std::size_t most_of_equal = 0;
   for (const auto* flat : flats_) {
-    const auto bytes =
-        static_cast<std::size_t>(flat->elements()) * flat->options().dtype().itemsize();
-    most = std::max(most, bytes);
+    const auto size = flat->options().dtype().itemsize();
+    most = std::max(most, static_cast<std::size_t>(flat->elements()) * size);
+    if (groups_.sharing.size() > 1 && flat->has_equal_parts()) {
+      most_of_equal = std::max(most_of_equal, flat->sizes().front() * size);
+    }
   }
-  for (auto& buffer : buffers_) buffer.memory = groups_.sharing.allocate(most);
+  for (auto& buffer : buffers_) {
+    buffer.memory = groups_.sharing.allocate(most);
+    if (most_of_equal > 0) buffer.part = groups_.sharing.allocate(most_of_equal);
+  }
 }
 
 void GradientShards::begin_step() {
@@ -36,6 +42,27 @@ void GradientShards::begin_step() {
 
 torch::Tensor GradientShards::tensor_in(const Buffer& buffer, std::size_t flat) const {
   return tensor_on(buffer.memory, flats_[flat]->elements(), flats_[flat]->options());
+}
+
+torch::Tensor GradientShards::mine_in(const Buffer& buffer, std::size_t flat) const {
+  const auto& shard = *flats_[flat];
+  if (groups_.sharing.size() > 1 && shard.has_equal_parts()) {
+    return tensor_on(buffer.part, shard.elements_of_mine(), shard.options());
+  }
+  return tensor_in(buffer, flat).narrow(0, shard.first_of_mine(), shard.elements_of_mine());
+}
+
+comm::Work GradientShards::start_reduction(const Buffer& buffer, std::size_t flat) {
+  const auto& shard = *flats_[flat];
+  const auto all = buffer_of(tensor_in(buffer, flat));
+  if (!shard.has_equal_parts()) {
+    return groups_.sharing.reduce_scatter(all, comm::Cut{shard.sizes()}, comm::ReduceOp::sum,
+                                          buffer.label, buffer.memory);
+  }
+  using Both = std::pair<std::shared_ptr<std::byte>, std::shared_ptr<std::byte>>;
+  return groups_.sharing.reduce_scatter(all, buffer_of(mine_in(buffer, flat)), comm::ReduceOp::sum,
+                                        buffer.label,
+                                        std::make_shared<Both>(buffer.memory, buffer.part));
 }
 
 void GradientShards::reduce(std::size_t flat, const std::vector<torch::Tensor>& gradients,
@@ -61,8 +88,7 @@ void GradientShards::reduce(std::size_t flat, const std::vector<torch::Tensor>& 
   buffer.label = label;
   buffer.last = last;
   if (groups_.sharing.size() == 1) return;
-  buffer.work = groups_.sharing.reduce_scatter(buffer_of(all), comm::Cut{shard.sizes()},
-                                               comm::ReduceOp::sum, label, buffer.memory);
+  buffer.work = start_reduction(buffer, flat);
 }
 
 // Waits for the reduction in the buffer, if there is one, and takes this rank's part out of it.
@@ -71,14 +97,12 @@ void GradientShards::collect(Buffer& buffer) {
   const std::size_t flat = *std::exchange(buffer.flat, std::nullopt);
   const auto work = std::exchange(buffer.work, comm::Work());
   work.wait();
-  const auto& shard = *flats_[flat];
-  const auto all = tensor_in(buffer, flat);
   const torch::NoGradGuard no_grad;
-  const auto mine = all.narrow(0, shard.first_of_mine(), shard.elements_of_mine());
+  const auto mine = mine_in(buffer, flat);
   if (!sums_[flat].defined()) sums_[flat] = torch::empty_like(mine);
   has_sum_[flat] ? sums_[flat].add_(mine) : sums_[flat].copy_(mine);
   has_sum_[flat] = true;
-  if (groups_.sharing.size() > 1) record(buffer.label, all.nbytes(), work);
+  if (groups_.sharing.size() > 1) record(buffer.label, tensor_in(buffer, flat).nbytes(), work);
   if (groups_.across == nullptr || !buffer.last) return;
   across_.push_back({flat, fmt::format("{} of other nodes", buffer.label), {}});
   if (sums_[flat].is_cpu()) start(across_.back());

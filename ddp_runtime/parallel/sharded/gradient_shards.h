@@ -5,7 +5,9 @@
 // The gradients of a flat memory are copied into one of two buffers, reduced there, and only this
 // rank's part is kept. Several micro-batches add up in that part. The buffers are memory of the
 // group, so ranks of one machine add up their parts straight from each other's buffers. All ranks
-// use them in turn, in the order of the reductions.
+// use them in turn, in the order of the reductions. On GPUs, where parts are equal, NCCL scatters
+// into memory of its own size, because in place a part would be at another offset on each rank,
+// which memory in a window of NCCL must not be (see Arena).
 //
 // If several ranks have the same part, they add up their parts of all micro-batches once per step
 // (hybrid sharding; HYBRID_SHARD of Zhao et al., 2023). On CPUs, they do so during backward; on
@@ -55,6 +57,7 @@ class GradientShards {
  private:
   struct Buffer {
     std::shared_ptr<std::byte> memory;
+    std::shared_ptr<std::byte> part;  // for a part of equal ones; null if no flat has them
     std::optional<std::size_t> flat;  // whose gradients are being reduced
     std::string label;
     bool last = false;
@@ -66,6 +69,9 @@ class GradientShards {
     comm::Work work;
   };
   torch::Tensor tensor_in(const Buffer& buffer, std::size_t flat) const;
+  // This rank's part, once it is reduced.
+  torch::Tensor mine_in(const Buffer& buffer, std::size_t flat) const;
+  comm::Work start_reduction(const Buffer& buffer, std::size_t flat);
   void collect(Buffer& buffer);
   void start(Across& reduction);
   void record(const std::string& label, std::size_t bytes, const comm::Work& work);

@@ -64,19 +64,27 @@ ShardCosts memory_without_divided_gradients(const TrainingSizes& sizes, int rank
           .bytes_in_step = ranks > 1 ? sizes.fresh_gradients : 0};
 }
 
-ShardCosts memory_of_divided_gradients(const TrainingSizes& sizes, int n) {
+// Two buffers, and on GPUs one beside each of them for this rank's part: see gradient_shards.h.
+std::int64_t buffers_of_gradients(std::int64_t largest, int n, bool on_gpus) {
+  return 2 * largest + (on_gpus && n > 1 ? 2 * part(largest, n) : 0);
+}
+
+ShardCosts memory_of_divided_gradients(const TrainingSizes& sizes, int n, bool on_gpus) {
   return {.divided_by = n,
           .bytes_between_steps = parameters_of(sizes) + part(sizes.trained, n) +
-                                 part(sizes.state, n) + 2 * sizes.largest_bucket,
+                                 part(sizes.state, n) +
+                                 buffers_of_gradients(sizes.largest_bucket, n, on_gpus),
           .bytes_in_step = sizes.largest_bucket};
 }
 
-ShardCosts memory_of_divided_parameters(const TrainingSizes& sizes, int n, bool keeps_all) {
+ShardCosts memory_of_divided_parameters(const TrainingSizes& sizes, int n, bool keeps_all,
+                                        bool on_gpus) {
   const auto whole = n > 1 ? whole_bytes(sizes, keeps_all) : WholeBytes{};
   const auto gradients = sizes.units.largest_of_gradients;
   return {.divided_by = n,
           .bytes_between_steps = part(parameters_of(sizes), n) + part(sizes.trained, n) +
-                                 part(sizes.state, n) + 2 * gradients + whole.kept,
+                                 part(sizes.state, n) +
+                                 buffers_of_gradients(gradients, n, on_gpus) + whole.kept,
           .bytes_in_step = whole.in_step - whole.kept + gradients};
 }
 
@@ -96,14 +104,14 @@ ShardCosts memory_of(ShardStrategy strategy, const TrainingSizes& sizes, const R
     case ShardStrategy::optimizer:
       return memory_without_divided_gradients(sizes, n, n);
     case ShardStrategy::gradients:
-      return memory_of_divided_gradients(sizes, n);
+      return memory_of_divided_gradients(sizes, n, layout.on_gpus);
     case ShardStrategy::parameters:
-      return memory_of_divided_parameters(sizes, n, false);
+      return memory_of_divided_parameters(sizes, n, false, layout.on_gpus);
     case ShardStrategy::parameters_kept:
-      return memory_of_divided_parameters(sizes, n, true);
+      return memory_of_divided_parameters(sizes, n, true, layout.on_gpus);
     case ShardStrategy::hybrid:
       return layout.on_gpus
-                 ? memory_of_divided_parameters(sizes, n / layout.nodes, layout.hybrid_keeps)
+                 ? memory_of_divided_parameters(sizes, n / layout.nodes, layout.hybrid_keeps, true)
                  : memory_of_common_parameters(sizes, n / layout.nodes);
   }
   return {};

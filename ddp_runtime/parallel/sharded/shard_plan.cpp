@@ -2,6 +2,8 @@
 #include "ddp_runtime/parallel/sharded/shard_plan.h"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 
 namespace ddp {
 namespace {
@@ -21,9 +23,66 @@ std::int64_t nearest_boundary(const ShardPlan::Flat& flat, std::span<const Array
   return flat.offsets[place] + (into + row / 2) / row * row;
 }
 
+std::int64_t multiple_from(std::int64_t least, std::int64_t unit) {
+  return (least + unit - 1) / unit * unit;
+}
+
+// Where an array can begin, at or after the aligned element `from`, so that the next boundary of
+// equal shards is not within a row of it. Nothing is to be gained beyond that boundary.
+std::int64_t place_from(std::int64_t from, const ArraySize& array, std::int64_t shard) {
+  const std::int64_t boundary = (from / shard + 1) * shard;
+  if (from + array.elements() <= boundary) return from;
+  std::int64_t place = from + (boundary - from) % array.row_elements;
+  while (place % kShardAlignment != 0) place += array.row_elements;
+  return place;
+}
+
+// Where all arrays begin, and the end of the last one.
+std::int64_t place_in_equal_shards(ShardPlan::Flat& flat, std::span<const ArraySize> arrays,
+                                   std::int64_t shard) {
+  std::int64_t end = 0;
+  for (std::size_t i = 0; i < flat.arrays.size(); ++i) {
+    const ArraySize& array = arrays[flat.arrays[i]];
+    const bool is_empty = array.elements() == 0;
+    flat.offsets[i] = is_empty ? end : place_from(aligned(end), array, shard);
+    end = flat.offsets[i] + array.elements();
+  }
+  return end;
+}
+
+// Of a multiple of this many elements, so that arrays longer than a shard are cut between rows.
+std::int64_t unit_of_shards(const ShardPlan::Flat& flat, std::span<const ArraySize> arrays,
+                            std::int64_t shard, std::int64_t most) {
+  std::int64_t unit = kShardAlignment;
+  for (const std::size_t index : flat.arrays) {
+    if (arrays[index].elements() <= shard) continue;
+    unit = std::lcm(unit, arrays[index].row_elements);
+    if (unit > most) break;
+  }
+  return unit;
+}
+
+// Nullopt if the gaps would be too large. See Note [Equal shards].
+std::optional<ShardPlan::Flat> in_equal_shards(ShardPlan::Flat flat,
+                                               std::span<const ArraySize> arrays, int ranks) {
+  const std::int64_t most = flat.elements + flat.elements / 16;
+  std::int64_t shard = multiple_from((flat.elements + ranks - 1) / ranks, kShardAlignment);
+  while (shard > 0) {
+    const std::int64_t unit = unit_of_shards(flat, arrays, shard, most);
+    shard = multiple_from(shard, unit);
+    if (shard > most / ranks) return std::nullopt;
+    const std::int64_t missing = place_in_equal_shards(flat, arrays, shard) - shard * ranks;
+    if (missing <= 0) break;
+    shard += multiple_from((missing + ranks - 1) / ranks, unit);
+  }
+  flat.elements = shard * ranks;
+  for (std::int64_t rank = 0; rank <= ranks; ++rank) flat.starts.push_back(rank * shard);
+  return flat;
+}
+
 }  // namespace
 
-ShardPlan plan_shards(std::span<const ArraySize> arrays, int ranks) {
+ShardPlan plan_shards(std::span<const ArraySize> arrays, int ranks, ShardSizes sizes) {
   ShardPlan plan;
   std::vector<int> keys;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
@@ -40,6 +99,12 @@ ShardPlan plan_shards(std::span<const ArraySize> arrays, int ranks) {
     flat.elements = flat.offsets.back() + arrays[i].elements();
   }
   for (auto& flat : plan.flats) {
+    if (sizes == ShardSizes::equal) {
+      if (auto equal = in_equal_shards(flat, arrays, ranks)) {
+        flat = *std::move(equal);
+        continue;
+      }
+    }
     flat.starts.push_back(0);
     for (std::int64_t rank = 1; rank < ranks; ++rank) {
       flat.starts.push_back(nearest_boundary(flat, arrays, flat.elements * rank / ranks));

@@ -8,6 +8,12 @@
 // array: then a rank's part of an array is a range of its first dimension, which has a name, a
 // shape and a place in a checkpoint. A shard has at most one row more than an equal one at each
 // end.
+//
+// Note [Equal shards]
+// NCCL gathers and scatters parts of one size only. So on GPUs, arrays are moved back by gaps of
+// less than a few rows, until each boundary between equal shards is one between two rows. An array
+// that is longer than a shard has several boundaries: its rows must divide the size of a shard. If
+// that takes more than a sixteenth of the memory, shards are only about equal.
 #pragma once
 
 #include <cstddef>
@@ -47,8 +53,14 @@ struct ShardPlan {
 // Arrays begin at multiples of this many elements, so that they are aligned for vector units.
 inline constexpr std::int64_t kShardAlignment = 16;
 
+enum class ShardSizes : std::uint8_t {
+  close,  // as few gaps as alignment needs
+  equal,  // see Note [Equal shards]
+};
+
 // Keeps the order of the arrays.
-ShardPlan plan_shards(std::span<const ArraySize> arrays, int ranks);
+ShardPlan plan_shards(std::span<const ArraySize> arrays, int ranks,
+                      ShardSizes sizes = ShardSizes::close);
 
 // The rows of a rank, in memory order. Each row of each array belongs to one rank.
 std::vector<RowRange> rows_of(const ShardPlan& plan, std::span<const ArraySize> arrays, int rank);

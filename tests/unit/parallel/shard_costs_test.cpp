@@ -59,8 +59,10 @@ TEST(ShardCosts, MemoryOfEachStrategy) {
                  {parameters_kept, {200 + 200 + 400 + 2 * 90 + 2 * 90, 90 + 720 - 180 + 90}},
                  // In common: no memory for whole units, and gradients in buckets.
                  {hybrid, {400 + 400 + 800 + 2 * 120, 120}}});
+  // On GPUs, with a buffer for a rank's part beside each of the two for gradients.
   expect_memory(sizes(), {.ranks = 4, .nodes = 2, .on_gpus = true},
-                {{hybrid, {400 + 400 + 800 + 2 * 90 + 2 * 90, 270 - 180 + 90}}});
+                {{hybrid, {400 + 400 + 800 + 2 * 90 + 90 + 2 * 90, 270 - 180 + 90}},
+                 {gradients, {800 + 200 + 400 + 2 * 120 + 60, 120}}});
 }
 
 TEST(ShardCosts, SingleRankKeepsAllAndGathersNothing) {
