@@ -2,6 +2,7 @@
 // How much memory of a device a rank's weights, gradients, optimizer and activations have taken at
 // once: what libtorch's allocator has given out at its peak, without what it keeps for later, and
 // the buffers of the group, which it keeps. What was there before, except the model, is subtracted.
+// The memory in which a graph computes counts while it is captured only.
 #pragma once
 
 #include <torch/torch.h>
@@ -19,7 +20,7 @@ class DeviceMemory {
   // device already. `group` must outlive this object.
   DeviceMemory(const comm::Group& group, torch::Device device, std::int64_t model_bytes);
 
-  // Before the first step.
+  // Before the first step. Restarts libtorch's own measurement of the peak.
   void begin();
   // The largest since begin(), in bytes; nullopt if libtorch does not tell (before 2.11), and
   // before begin().

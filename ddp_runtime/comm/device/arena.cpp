@@ -96,7 +96,9 @@ std::shared_ptr<Arena::Piece> Arena::add_piece(std::size_t bytes, Group& host, c
   std::shared_ptr<Piece> piece;
   std::string error;
   try {
-    piece = std::make_shared<Piece>(libraries_, device_, std::max(bytes, piece_bytes_));
+    // Next to a large buffer, most of a piece would often remain unused.
+    const bool is_large = bytes > piece_bytes_ / 4;
+    piece = std::make_shared<Piece>(libraries_, device_, is_large ? bytes : piece_bytes_);
   } catch (const RuntimeError& e) {
     error = e.what();
   }
@@ -141,9 +143,9 @@ void Arena::release(Communicator& communicator) {
   }
 }
 
-std::size_t Arena::bytes() const noexcept {
+std::size_t Arena::bytes_in_use() const noexcept {
   std::size_t sum = 0;
-  for (const auto& piece : pieces_) sum += piece->bytes;
+  for (const auto& piece : pieces_) sum += piece.use_count() > 1 ? piece->bytes : 0;
   return sum;
 }
 

@@ -33,8 +33,8 @@ class Arena {
   std::shared_ptr<std::byte> allocate(std::size_t bytes, Group& host, const Run& run);
   // Undoes the registrations at the end. The memory stays until the last pointer to it is gone.
   void release(Communicator& communicator);
-  // Of all pieces, used or not.
-  std::size_t bytes() const noexcept;
+  // Of the pieces of which this rank uses something.
+  std::size_t bytes_in_use() const noexcept;
 
  private:
   struct Piece;

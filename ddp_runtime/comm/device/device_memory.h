@@ -8,8 +8,8 @@ namespace ddp::comm {
 
 class Group;
 
-// Bytes of the GPU that allocate() of this group and of its parts has, used or kept for later; 0
-// for a group of hosts.
+// Bytes of the GPU that are in use by allocate() of this group and of its parts, with what is left
+// of the pieces that they are in; 0 for a group of hosts.
 std::size_t device_memory_of(const Group& group);
 
 }  // namespace ddp::comm

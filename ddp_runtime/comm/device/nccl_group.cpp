@@ -92,7 +92,7 @@ Group* NcclGroup::split(int color, int key, const std::string& name) {
 }
 
 std::size_t NcclGroup::device_memory() const {
-  std::size_t bytes = device_.arena->bytes();
+  std::size_t bytes = device_.arena->bytes_in_use();
   for (const auto& part : parts_) bytes += part->device_memory();
   return bytes;
 }

@@ -26,7 +26,7 @@ struct NcclOptions {
   std::chrono::milliseconds start_timeout = std::chrono::minutes(2);
   // Time limits of collectives; the sizes are not used.
   LinkLimits limits;
-  // allocate() takes memory from pieces of at least this size.
+  // allocate() takes memory from pieces of this size, except for buffers of more than a quarter.
   std::size_t arena_bytes = std::size_t{64} << 20;
   // The number of thread blocks that NCCL may use, which it takes from kernels that compute; 0: its
   // own choice.
