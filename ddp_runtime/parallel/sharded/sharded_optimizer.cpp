@@ -149,13 +149,19 @@ optim::MasterWeights* ShardedOptimizer::masters() const {
 }
 
 bool ShardedOptimizer::has_master(const torch::Tensor& parameter) const {
-  return masters() != nullptr && optim::MasterWeights::are_for(parameter) &&
-         find_array(parameter) != nullptr;
+  if (masters() == nullptr || !optim::MasterWeights::are_for(parameter)) return false;
+  // A frozen parameter that is whole is not exchanged, so it must not be read by rows either.
+  const auto* const array = find_array(parameter);
+  return array != nullptr &&
+         (parameter.requires_grad() || shards_->flats()[array->place.flat]->is_divided());
 }
 
 torch::Tensor ShardedOptimizer::values_of(const torch::Tensor& parameter) const {
-  auto part = part_of(parameter);
-  return part.defined() && masters() != nullptr ? masters()->values_of(part) : part;
+  const auto* const array = find_array(parameter);
+  if (array == nullptr || array->part == nullptr) return {};
+  if (masters() == nullptr) return array->part->values;
+  show_change(*array);
+  return masters()->values_of(array->part->values);
 }
 
 void ShardedOptimizer::round_masters() const {
@@ -169,11 +175,9 @@ void ShardedOptimizer::round_masters() const {
 
 // Writes to a parameter give it a new version, but not its part, by whose version a master finds
 // out that it must take them: see Note [Master weights].
-void ShardedOptimizer::show_changes() {
-  for (const auto& array : arrays_) {
-    if (array.part == nullptr || version_of(array.parameter) == array.version) continue;
-    array.part->values.unsafeGetTensorImpl()->bump_version();
-  }
+void ShardedOptimizer::show_change(const Array& array) {
+  if (array.part == nullptr || version_of(array.parameter) == array.version) return;
+  array.part->values.unsafeGetTensorImpl()->bump_version();
 }
 
 ArrayDivision ShardedOptimizer::division_of(const torch::Tensor& parameter) const {
@@ -192,7 +196,7 @@ torch::Tensor ShardedOptimizer::step(LossClosure closure) {
   require_usable();
   if (steps_++ % kStepsBetweenComparisons == 0) require_same_update();
   take_options();
-  show_changes();
+  for (const auto& array : arrays_) show_change(array);
   if (next_flag_.defined()) {
     skips_of_shard().skip_next_step_if(std::exchange(next_flag_, torch::Tensor()));
   }

@@ -121,7 +121,7 @@ class ShardedOptimizer final : public torch::optim::Optimizer, public optim::Ski
   void require_usable() const;
   void require_same_update() const;
   void take_options();
-  void show_changes();
+  static void show_change(const Array& array);
   optim::MasterWeights* masters() const;
   optim::SkipsSteps& skips_of_shard() const;
 

@@ -400,6 +400,27 @@ TEST(ShardedMasters, AddUpSmallStepsAndTakeWhatIsWritten) {
   }
 }
 
+// A checkpoint can be saved after a write, without a step in between.
+TEST(ShardedMasters, TakeWhatIsWrittenWithoutAStep) {
+  test::run_ranks(2, [](comm::Group& group) {
+    auto weight = on_test_device(torch::ones({6, 2}, torch::kBFloat16)).requires_grad_();
+    auto frozen = on_test_device(torch::ones({6, 2}, torch::kBFloat16));
+    auto inner = std::make_unique<optim::AdamW>(Tensors{weight, frozen}, AdamWOptions(0.1));
+    inner->keep_masters();
+    ShardedOptimizer optimizer(std::move(inner), group);
+    EXPECT_TRUE(optimizer.has_master(weight));
+    EXPECT_FALSE(optimizer.has_master(frozen)) << "it is whole, and is not exchanged";
+    weight.mutable_grad() = torch::ones_like(weight);
+    optimizer.step();
+    {
+      const torch::NoGradGuard no_grad;
+      weight.fill_(0.25);
+    }
+    const auto master = optimizer.values_of(weight);
+    if (master.defined()) EXPECT_TRUE(torch::all(master == 0.25).item<bool>());
+  });
+}
+
 TEST(ShardedMasters, AreOfTheRowsOfARank) {
   test::run_ranks(3, [](comm::Group& group) {
     auto weight = on_test_device(torch::ones({7, 2}, torch::kBFloat16)).requires_grad_();
