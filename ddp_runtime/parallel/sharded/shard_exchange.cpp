@@ -249,12 +249,9 @@ void ShardExchange::compare_parts(const std::string& when) const {
   // Ranks whose own parts are the same must not continue without the others.
   const std::int32_t differs = difference.empty() ? 0 : 1;
   if (groups_.all.all_reduce_value(differs, comm::ReduceOp::max) == 0) return;
-  if (difference.empty()) {
-    difference = fmt::format(
-        "the parameters are no longer the same on all nodes {}: other ranks name what differs",
-        when);
-  }
-  throw RuntimeError(difference);
+  // The rank that fails first is the one that the user hears of.
+  const auto texts = groups_.all.all_gather_text(difference);
+  throw RuntimeError(*std::ranges::find_if_not(texts, &std::string::empty));
 }
 
 // See Note [Gradients on a device] in reducer.h.
