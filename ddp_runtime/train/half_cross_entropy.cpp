@@ -33,7 +33,7 @@ void require_fitting(const torch::Tensor& scores, const torch::Tensor& targets) 
 Rows rows_of(const torch::Tensor& scores, const torch::Tensor& targets) {
   require_fitting(scores, targets);
   Rows rows;
-  const auto wanted = targets.unsqueeze(1);
+  const auto wanted = targets.to(torch::kInt64).unsqueeze(1);
   rows.counted = wanted.ne(kIgnoredTarget);
   rows.target = wanted.masked_fill(wanted.eq(kIgnoredTarget), 0);
   // Autocast leaves this operator alone, unlike softmax().
@@ -93,7 +93,7 @@ class HalfCrossEntropy : public torch::autograd::Function<HalfCrossEntropy> {
 
 bool has_cheap_cross_entropy(const torch::Tensor& scores) {
   return !scores.is_cpu() && scores.numel() >= kManyElements &&
-         (scores.scalar_type() == torch::kBFloat16 || scores.scalar_type() == torch::kHalf);
+         scores.scalar_type() == torch::kBFloat16;
 }
 
 torch::Tensor half_cross_entropies(const torch::Tensor& scores, const torch::Tensor& targets) {

@@ -29,8 +29,9 @@ namespace ddp::train {
 // The target that torch's cross-entropy leaves out, and so does this one.
 inline constexpr std::int64_t kIgnoredTarget = -100;
 
-// Whether it is worth it for these scores: in half precision, on a device, and so many that memory
-// limits the loss, not the number of kernels.
+// Whether it is worth it for these scores: bf16, on a device, and so many that memory limits the
+// loss, not the number of kernels. Not fp16, whose p would be rounded before the loss scale, which
+// is there to protect small derivatives, multiplies them.
 bool has_cheap_cross_entropy(const torch::Tensor& scores);
 
 // The loss of each target, float32 [n], without a graph; 0 for ignored targets. Scores [n, classes]
