@@ -317,8 +317,11 @@ void complete(Options& options) {
   options.timeline.limits = limits;
   options.world.group.network = ddp::comm::parse_network(options.network);
   auto& buckets = options.step.buckets;
-  buckets.bytes = static_cast<std::size_t>(options.bucket_mb * kMebibyte);
-  if (options.bucket_mb > 0) buckets.first_bytes = std::min(buckets.first_bytes, buckets.bytes);
+  if (options.bucket_mb > 0) {
+    buckets.bytes =
+        std::max<std::size_t>(static_cast<std::size_t>(options.bucket_mb * kMebibyte), 1);
+    buckets.first_bytes = std::min(buckets.first_bytes, buckets.bytes);
+  }
   if (options.threads > 0) torch::set_num_threads(options.threads);
   shape(options.step.model, options);
   options.step.how.bf16 = options.precision == "bf16";

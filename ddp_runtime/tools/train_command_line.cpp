@@ -453,8 +453,10 @@ void interpret(TrainCommandLine& c) {
   t.checkpoint.copy_bytes = static_cast<std::uint64_t>(c.checkpoint_copy_mb * 1048576.0);
   t.checkpoint.bytes_per_writer = static_cast<std::uint64_t>(c.checkpoint_share_mb * 1048576.0);
   auto& buckets = t.parallel.buckets;
-  buckets.bytes = static_cast<std::size_t>(c.bucket_mb * 1048576.0);
-  if (c.bucket_mb > 0) buckets.first_bytes = std::min(buckets.first_bytes, buckets.bytes);
+  if (c.bucket_mb > 0) {
+    buckets.bytes = std::max<std::size_t>(static_cast<std::size_t>(c.bucket_mb * 1048576.0), 1);
+    buckets.first_bytes = std::min(buckets.first_bytes, buckets.bytes);
+  }
   train::set_checkpoint_interval(t.checkpoint, c.checkpoint_every);
   t.checkpoint.mtbf_seconds = mtbf_of(c);
 }
