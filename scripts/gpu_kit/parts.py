@@ -14,7 +14,7 @@ from machine import nccl_text, nccl_version
 from runner import Step, kit_manifest
 from shard_parts import shard_steps, shards
 from step_parts import ceilings, large_steps, launch_bound_steps, nvidia_smi
-from trainings import (DONE, SHARES_A_GPU, kill_one_of_two_ranks, program, ranks, shared_gpu, test, two_trainings,
+from trainings import (DONE, SHARES_A_GPU, kill_one_of_two_ranks, program, ranks, shared_gpu, test, trainings_on,
                        understand_training, unless_there)
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -240,7 +240,7 @@ def train(session, device="cuda"):
                            function=lambda session: compare_two_ranks(session, name))]
 
     graph = ["--graph", "auto" if device == "cpu" else "on"]
-    variables, impossible = two_trainings(session)
+    variables, impossible = trainings_on(session)
     over_nccl = {} if device == "cpu" else {"environment": variables, "skip": impossible}
     nccl = [] if device == "cpu" else ["--backend", "nccl"]
     gpt = ["--model", "gpt", "--data", f"text:{HERE / 'parts.py'}", "--batch", 8, "--steps", 50]
@@ -289,7 +289,7 @@ def faults(session):
     two = tests_on_gpus(session, "nccl_gpu_test", "*Error*/Two:*MissingRank*/Two:*DoesNotEnd*/Two",
                         "failures amid collectives, two ranks", environment=variables)
     two.skip = two.skip or impossible
-    of_trainings, _ = two_trainings(session)
+    of_trainings, _ = trainings_on(session)
     on_gpus = functools.partial(kill_one_of_two_ranks, options=("--device", "cuda", "--backend", "nccl"),
                                 environment=of_trainings)
     cost = test(session, "nccl_launch_cost")

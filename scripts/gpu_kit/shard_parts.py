@@ -3,6 +3,7 @@
 
 import functools
 import json
+import os
 import pathlib
 import shlex
 import subprocess
@@ -11,7 +12,7 @@ import sys
 from runner import Step, run_command
 from step_cases import SHARDED
 from step_parts import LIMIT, nvidia_smi, python_for_peers, quantile_text
-from trainings import kill_one_of_two_ranks, program, ranks, two_trainings, understand_training
+from trainings import kill_one_of_two_ranks, program, ranks, trainings_on, understand_training
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -24,6 +25,7 @@ STRATEGIES = {
     "hybrid": ["--shard", "hybrid"],
 }
 MEBIBYTE = 1 << 20
+MOST_RANKS = 4
 
 
 def values_of(session, name):
@@ -64,11 +66,13 @@ class Trainings:
 
     def __init__(self, session, device):
         self.session, self.device, self.on_gpu = session, device, device != "cpu"
-        self.variables, self.impossible = two_trainings(session) if self.on_gpu else ({}, "")
+        self.variables, self.impossible = trainings_on(session, MOST_RANKS) if self.on_gpu else ({}, "")
 
     def run(self, name, number, options, backend="nccl", limit=60, understand=understand_training, **more):
         over = ["--device", self.device, *(["--backend", backend] if self.on_gpu else [])]
-        environment = {**self.variables, **({"NCCL_MAX_CTAS": "4"} if number > 2 else {})}
+        environment = dict(self.variables)
+        if self.variables and number > 2:
+            environment["NCCL_MAX_CTAS"] = "4"
         return Step(name, ranks(self.session, number, program(self.session, "ddp-train"), *over, *options), limit=limit,
                     understand=understand, environment=environment, skip=self.impossible, needs_gpu=self.on_gpu, **more)
 
@@ -119,7 +123,7 @@ OPTIONS = {
     "bf16 weights": ["--precision", "bf16", "--param-type", "bf16"],
     "fp16 and a loss scale": ["--precision", "fp16"],
     "an average": ["--ema", 0.9],
-    "skipped steps and clipping": ["--on-nan", "skip", "--clip", 1000],
+    "flags of skipped steps, and a norm below the limit": ["--on-nan", "skip", "--clip", 1000],
 }
 
 
@@ -144,15 +148,23 @@ def same_losses(trainings, gpt):
     return [*runs.values(), trainings.compare("compare the losses of gpt", lambda session: compare_losses(session, names, 0.02))]
 
 
+def divided_by(session, directory, wanted):
+    found = json.loads((session.work / directory / "run.json").read_text())["sharding"]["divided_by"]
+    return found == wanted, f"divided by {found} ranks", {"divided_by": found}
+
+
 def two_nodes(session, trainings, mlp):
-    number = 4
-    runs = [trainings.run(f"mlp, {name} on {number} ranks", number, [*mlp, "--epochs", 2, *STRATEGIES[name]], limit=90)
-            for name in ("none", "hybrid", "parameters")]
-    runs += [on_two_nodes(session, trainings.run(f"mlp, {name} on two nodes", number,
-                                                 [*mlp, "--epochs", 2, *STRATEGIES[name]], limit=90))
-             for name in ("none", "hybrid")]
+    def run(where, name, directory):
+        return trainings.run(f"mlp, {name} on {where}", MOST_RANKS,
+                             [*mlp, "--epochs", 2, *STRATEGIES[name], "--report-dir", directory], limit=90)
+
+    runs = [run("4 ranks", name, f"one-node-{name}") for name in ("none", "hybrid", "parameters")]
+    runs += [on_two_nodes(session, run("two nodes", name, f"two-nodes-{name}")) for name in ("none", "hybrid")]
     return [*runs, trainings.compare("compare the losses of 4 ranks",
-                                     lambda session: compare_losses(session, [step.name for step in runs], 0.02))]
+                                     lambda session: compare_losses(session, [step.name for step in runs], 0.02)),
+            trainings.compare("hybrid shards of one node", lambda session: divided_by(session, "one-node-hybrid", MOST_RANKS)),
+            trainings.compare("hybrid shards of two nodes",
+                              lambda session: divided_by(session, "two-nodes-hybrid", MOST_RANKS // 2))]
 
 
 def memory(session, trainings, gpt):
@@ -178,12 +190,17 @@ sys.stdin.read()
 
 def in_little_memory(session, trainings, rest, small_options, large_options):
     """The rest of a GPU is too small for a model without shards, and large enough for one of three times the size."""
-    ranks_of_gpu = 4
-    small = trainings.run("without shards", ranks_of_gpu, small_options, limit=150, exit_codes=range(1, 256),
+    small = trainings.run("without shards", MOST_RANKS, small_options, limit=150, exit_codes=range(1, 256),
                           understand=None, expected="out of memory|cannot allocate", shown="(CUDA )?out of memory.*")
-    large = trainings.run("three times the size with --shard parameters", ranks_of_gpu,
+    large = trainings.run("three times the size with --shard parameters", MOST_RANKS,
                           [*large_options, *STRATEGIES["parameters"]], limit=150)
-    with subprocess.Popen([sys.executable, "-c", BALLAST, str(rest)], stdin=subprocess.PIPE,
+    variables, impossible = trainings_on(session, session.machine.gpus + 1)  # all on the first GPU
+    if impossible:
+        return False, impossible, {}
+    for step in (small, large):
+        step.environment = {**step.environment, **variables, "NCCL_MAX_CTAS": "4", "CUDA_VISIBLE_DEVICES": "0"}
+    with subprocess.Popen([sys.executable, "-c", BALLAST, str(rest)],
+                          env={**os.environ, "CUDA_VISIBLE_DEVICES": "0"}, stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, text=True) as ballast:
         left = int(ballast.stdout.readline())
         results = [run_command(session, step, min(step.limit, session.left())) for step in (small, large)]
@@ -240,7 +257,7 @@ def compare_shards(result, peer):
 
 def shard_steps(session, cases=tuple(SHARDED), device="cuda", python=sys.executable, limit=2 * LIMIT):
     on_gpu = device != "cpu"
-    variables, impossible = two_trainings(session) if on_gpu else ({}, "")
+    variables, impossible = trainings_on(session) if on_gpu else ({}, "")
     python = python_for_peers(session, python)
     peers = {"optimizer": "zero1", "gradients": "fsdp2_keep", "parameters": "fsdp2", "hybrid": None}
     steps = [nvidia_smi("clocks before")] if on_gpu else []

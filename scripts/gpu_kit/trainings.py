@@ -31,21 +31,21 @@ def ranks(session, number, *command):
 SHARES_A_GPU = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_MAX_CTAS": "8"}
 
 
-def shared_gpu(session):
-    """Returns the variables with which two ranks run on this machine's GPUs, or the reason why they cannot."""
+def shared_gpu(session, number=2):
+    """Returns the variables with which ranks run on this machine's GPUs, or the reason why they cannot."""
     machine = session.machine
-    if machine.gpus >= 2:
+    if machine.gpus >= number:
         return {}, ""
     file, version = machine.nccl[0] if machine.nccl else (None, 0)
     if version < NCCL_FOR_SHARED_GPUS:
         newest = f"the newest here is {nccl_text(version)}" if version else "there is none here"
-        return {}, machine.no_gpu or f"two ranks need two GPUs, or NCCL 2.30 to share one; {newest}; see --nccl"
+        return {}, machine.no_gpu or f"{number} ranks need {number} GPUs, or NCCL 2.30 to share one; {newest}; see --nccl"
     return {"GPU_TEST_NCCL_LIBRARY": str(file), **SHARES_A_GPU}, ""
 
 
-def two_trainings(session):
+def trainings_on(session, number=2):
     """The same for ddp-train, which takes the NCCL that is in the process already."""
-    variables, impossible = shared_gpu(session)
+    variables, impossible = shared_gpu(session, number)
     variables = dict(variables)
     if "GPU_TEST_NCCL_LIBRARY" in variables:
         variables["LD_PRELOAD"] = variables.pop("GPU_TEST_NCCL_LIBRARY")
