@@ -333,7 +333,7 @@ PYTHON
 @test "usage errors are one sentence" {
   need_kit
   PATH=$PYTHON_DIRECTORY:$PATH run -2 "$gpu_day" run all
-  [ "$output" = "gpu_day: there is no part 'all'; the parts are cpu, smoke, correctness, train, faults, speed, steps, large-steps" ]
+  [ "$output" = "gpu_day: there is no part 'all'; the parts are cpu, smoke, correctness, train, faults, speed, steps, large-steps, shards, shard-steps" ]
   run -2 "$here/scripts/gpu_day" run cpu
   [[ $output == "gpu_day: "*" is not an unpacked kit; make one with 'scripts/gpu_day pack'"* ]]
 }
