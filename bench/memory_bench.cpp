@@ -10,7 +10,6 @@
 #include "bench/training_loop.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/profile/process_memory.h"
-#include "ddp_runtime/train/run_reporter.h"
 #include "ddp_runtime/train/shard_mode.h"
 #include "ddp_runtime/train/training_sizes.h"
 
@@ -74,7 +73,7 @@ json predicted(TrainingLoop& loop, comm::Group& group, const MemoryBenchOptions&
   training.units = loop.model().units();
   training.parallel.buckets = options.buckets;
   const auto prediction = train::predict_shards(loop.model(), loop.optimizer(), training,
-                                                group.size(), train::count_nodes(group));
+                                                group.size(), train::count_machines(group));
   auto result = train::sharding_of_report(*prediction, std::nullopt);
   result.erase("measured_peak_bytes");
   return result;

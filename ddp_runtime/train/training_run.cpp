@@ -192,7 +192,7 @@ RunResult TrainingRun::fit() {
   learning_rate_.total_steps = planned_steps();
   progress_ = std::make_unique<Progress>(group_.rank() == 0, first_step_, task_.log);
   prediction_ = predict_shards(task_.module, step_->optimizer(), options_, group_.size(),
-                               count_nodes(group_));
+                               count_machines(group_));
   reporter_ = make_reporter();
   if (!graph_.hindrance.empty()) {
     progress_->log(fmt::format("graph: steps run eagerly, because {}", graph_.hindrance));

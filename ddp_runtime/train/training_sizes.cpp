@@ -2,6 +2,7 @@
 #include "ddp_runtime/train/training_sizes.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -154,6 +155,11 @@ std::vector<ShardStrategy> possible_strategies(const TrainingSizes& sizes, const
 }
 
 }  // namespace
+
+int count_machines(comm::Group& group) {
+  const auto keys = group.all_gather_text(group.machine_key());
+  return static_cast<int>(std::set(keys.begin(), keys.end()).size());
+}
 
 std::optional<std::int64_t> bytes_of_state(const torch::optim::Optimizer& optimizer) {
   std::int64_t bytes = 0;

@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/parallel/sharded/shard_costs.h"
 #include "ddp_runtime/train/options.h"
 #include "ddp_runtime/train/shard_prediction.h"
@@ -16,8 +17,11 @@ namespace ddp::train {
 // will have. Nullopt for kinds whose state is not known.
 std::optional<std::int64_t> bytes_of_state(const torch::optim::Optimizer& optimizer);
 
+// Collective. Machines whose ranks can share memory, as those of one host need not in containers.
+int count_machines(comm::Group& group);
+
 // The chosen strategy, and what else the module can do with options.units. `nodes`: on which the
-// ranks are. Nullopt if bytes_of_state() is, and for asynchronous training.
+// ranks are, see count_machines(). Nullopt if bytes_of_state() is, and for asynchronous training.
 std::optional<ShardPrediction> predict_shards(const torch::nn::Module& module,
                                               const torch::optim::Optimizer& optimizer,
                                               const TrainOptions& options, int ranks, int nodes);
