@@ -108,7 +108,8 @@ TEST(HybridGroups, ThatDriftApartAreNamed) {
       {
         WholeParameters whole(replica);
         const torch::NoGradGuard no_grad;
-        if (group.rank() >= 2) net->spare->weight.add_(1);
+        // Of the second rank of a node: the first one hears of it.
+        if (group.rank() >= 2) net->spare->weight[kWidth - 1].add_(1);
         whole.keep_changes();
       }
       for (int i = 0; i < 3; ++i) {
