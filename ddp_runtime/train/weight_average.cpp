@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <exception>
 #include <span>
 #include <utility>
 
@@ -64,12 +65,17 @@ void WeightAverage::update(std::int64_t step) {
 WeightAverage::Use::Use(WeightAverage& average) : average_(average) {
   const torch::NoGradGuard no_grad;
   if (average_.shards_ != nullptr) average_.shards_->begin_update();
-  for (std::size_t i = 0; i < average_.weights_.size(); ++i) {
-    auto& weight = average_.weights_[i].tensor;
-    weights_.push_back(weight.clone());
-    weight.copy_(average_.averages_[i]);
+  // All copies come first: there may be no memory for one of them.
+  for (const auto& weight : average_.weights_) weights_.push_back(weight.tensor.clone());
+  try {
+    for (std::size_t i = 0; i < average_.weights_.size(); ++i) {
+      average_.weights_[i].tensor.copy_(average_.averages_[i]);
+    }
+    if (average_.shards_ != nullptr) average_.shards_->publish();
+  } catch (...) {
+    put_back_after_error();
+    throw;
   }
-  if (average_.shards_ != nullptr) average_.shards_->publish();
 }
 
 void WeightAverage::Use::put_back() {
@@ -84,8 +90,16 @@ void WeightAverage::Use::end() {
   if (average_.shards_ != nullptr) average_.shards_->publish();
 }
 
+// The error that has led here tells more than one of the device that is found now.
+void WeightAverage::Use::put_back_after_error() noexcept {
+  try {
+    put_back();
+  } catch (const std::exception&) {
+  }
+}
+
 WeightAverage::Use::~Use() {
-  put_back();
+  put_back_after_error();
 }
 
 }  // namespace ddp::train

@@ -53,6 +53,7 @@ class WeightAverage {
 
    private:
     void put_back();
+    void put_back_after_error() noexcept;
 
     WeightAverage& average_;
     std::vector<torch::Tensor> weights_;
