@@ -235,7 +235,7 @@ assert not shard_parts.compare_bits(session, ("a", "b"))[0] and not shard_parts.
 assert not shard_parts.compare_losses(session, ("a", "b"), 0.1)[0] and shard_parts.compare_losses(session, ("a", "b"), 0.21)[0]
 assert not shard_parts.compare_losses(session, ("a", "broken"), 0.21)[0]
 PYTHON
-  run ! grep -q "tmpfs.*nodes" /proc/mounts
+  run ! grep -q "^tmpfs .*/nodes/" /proc/mounts
 }
 
 @test "the part shard-steps compares with our data parallelism and with Python's shards" {
