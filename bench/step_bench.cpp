@@ -20,6 +20,7 @@
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/parallel/hooks/compression.h"
 #include "ddp_runtime/profile/step_recorder.h"
+#include "ddp_runtime/train/training_sizes.h"
 
 namespace ddp::bench {
 namespace {
@@ -62,12 +63,6 @@ struct PythonContender {
   bool has_shards = false;
 };
 
-// Collective.
-bool is_one_node(comm::Group& group) {
-  const auto keys = group.all_gather_text(group.machine_key());
-  return std::all_of(keys.begin(), keys.end(), [&](const auto& key) { return key == keys[0]; });
-}
-
 // Collective. Starts Python's DistributedDataParallel and, if our ranks divide something among
 // themselves, Python's way to divide it.
 std::vector<PythonContender> start_python(comm::Group& group, const StepBenchOptions& options,
@@ -77,7 +72,7 @@ std::vector<PythonContender> start_python(comm::Group& group, const StepBenchOpt
   std::vector<std::string> shards = {""};
   // Within one node, PyTorch's hybrid sharding is FSDP2; between nodes, it is not compared.
   const bool is_hybrid = options.shard == "hybrid";
-  if (!options.shard.empty() && (!is_hybrid || is_one_node(group))) {
+  if (!options.shard.empty() && (!is_hybrid || train::count_machines(group) == 1)) {
     shards.push_back(is_hybrid ? "parameters" : options.shard);
   }
   for (const auto& shard : shards) {

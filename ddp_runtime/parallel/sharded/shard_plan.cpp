@@ -28,7 +28,7 @@ std::int64_t multiple_from(std::int64_t least, std::int64_t unit) {
 }
 
 // Where an array can begin, at or after the aligned element `from`, so that the next boundary of
-// equal shards is not within a row of it. Nothing is to be gained beyond that boundary.
+// equal shards is not within a row of it: at that boundary at the latest.
 std::int64_t place_from(std::int64_t from, const ArraySize& array, std::int64_t shard) {
   const std::int64_t boundary = (from / shard + 1) * shard;
   if (from + array.elements() <= boundary) return from;
