@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/parallel/missing_gradients.h"
+#include "ddp_runtime/parallel/tensor_buckets.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
 #include "ddp_runtime/parallel/used_parameters.h"
 #include "ddp_runtime/torch_compat.h"
@@ -18,18 +19,6 @@ namespace {
 std::vector<NamedTensor> trainable(std::vector<NamedTensor> parameters) {
   std::erase_if(parameters, [](const NamedTensor& p) { return !p.tensor.requires_grad(); });
   return parameters;
-}
-
-BucketPlan plan_for(const std::vector<NamedTensor>& parameters,
-                    std::span<const std::size_t> ready_order, const BucketLimits& limits) {
-  std::vector<GradientSize> sizes;
-  sizes.reserve(parameters.size());
-  for (const auto& p : parameters) {
-    sizes.push_back({p.tensor.nbytes(), static_cast<int>(p.tensor.scalar_type())});
-  }
-  const bool gpus =
-      std::ranges::any_of(parameters, [](const auto& p) { return !p.tensor.is_cpu(); });
-  return plan_buckets(sizes, ready_order, limits_on(gpus, limits));
 }
 
 std::vector<torch::Tensor> tensors_of(const std::vector<NamedTensor>& parameters) {
@@ -77,7 +66,7 @@ Reducer::Reducer(comm::Group& group, std::vector<NamedTensor> parameters,
       options_(options),
       parameters_(trainable(std::move(parameters))),
       sparse_(group, trainable(std::move(sparse))),
-      plan_(plan_for(parameters_, reverse_order(parameters_.size()), options.buckets)),
+      plan_(plan_buckets_of(parameters_, reverse_order(parameters_.size()), options.buckets)),
       order_(plan_),
       device_(device_of(parameters_)),
       used_(parameters_.size()) {
@@ -439,7 +428,7 @@ void Reducer::expect_gradient_order(std::span<const std::int64_t> order) {
 
 void Reducer::rebuild() {
   knowledge_ = Knowledge::complete;
-  auto plan = plan_for(parameters_, ready_order_, options_.buckets);
+  auto plan = plan_buckets_of(parameters_, ready_order_, options_.buckets);
   if (plan.buckets == plan_.buckets) return;
   plan_ = std::move(plan);
   order_ = LaunchOrder(plan_);

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "ddp_runtime/parallel/bucket_plan.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/parallel/sharded/unit_list.h"
+#include "ddp_runtime/parallel/tensor_buckets.h"
 #include "ddp_runtime/train/shard_mode.h"
 
 namespace ddp::train {
@@ -84,21 +84,15 @@ UnitSizes unit_sizes(const std::vector<UnitBytes>& units) {
 }
 
 // See Note [Gradients on a device] in reducer.h.
-std::int64_t fresh_gradients(const std::vector<NamedTensor>& parameters,
-                             const BucketLimits& limits) {
-  std::vector<GradientSize> sizes;
-  bool on_device = false;
-  for (const auto& [name, tensor] : parameters) {
-    if (!tensor.requires_grad()) continue;
-    sizes.push_back({tensor.nbytes(), static_cast<int>(tensor.scalar_type())});
-    on_device = on_device || !tensor.is_cpu();
-  }
+std::int64_t fresh_gradients(std::vector<NamedTensor> parameters, const BucketLimits& limits) {
+  std::erase_if(parameters, [](const auto& p) { return !p.tensor.requires_grad(); });
+  const auto plan = plan_buckets_of(parameters, reverse_order(parameters.size()), limits);
   std::size_t largest = 0;
-  const auto plan = plan_buckets(sizes, reverse_order(sizes.size()), limits_on(on_device, limits));
   for (const auto& bucket : plan.buckets) {
     std::size_t bytes = 0;
     for (const std::size_t i : bucket) {
-      bytes = on_device ? bytes + sizes[i].bytes : std::max(bytes, sizes[i].bytes);
+      const auto& tensor = parameters[i].tensor;
+      bytes = tensor.is_cpu() ? std::max(bytes, tensor.nbytes()) : bytes + tensor.nbytes();
     }
     largest = std::max(largest, bytes);
   }

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "ddp_runtime/parallel/bucket_plan.h"
+#include "ddp_runtime/parallel/tensor_buckets.h"
 
 namespace ddp {
 namespace {
@@ -36,13 +36,7 @@ std::vector<ParameterUse> uses_of(const torch::nn::Module& module,
 // gradients first.
 std::vector<Unit> units_by_size(const std::vector<NamedTensor>& parameters,
                                 const BucketLimits& limits) {
-  std::vector<GradientSize> sizes;
-  for (const auto& p : parameters) {
-    sizes.push_back({p.tensor.nbytes(), static_cast<int>(p.tensor.scalar_type())});
-  }
-  const bool gpus =
-      std::ranges::any_of(parameters, [](const auto& p) { return !p.tensor.is_cpu(); });
-  auto buckets = plan_buckets(sizes, reverse_order(sizes.size()), limits_on(gpus, limits)).buckets;
+  auto buckets = plan_buckets_of(parameters, reverse_order(parameters.size()), limits).buckets;
   std::vector<Unit> units(1);
   for (auto bucket = buckets.rbegin(); bucket != buckets.rend(); ++bucket) {
     std::ranges::sort(*bucket);
