@@ -12,11 +12,13 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <utility>
 
 #include "base/errors.h"
+#include "base/text.h"
 
 namespace ddp {
 namespace {
@@ -249,6 +251,15 @@ void Subprocess::kill_all() noexcept {
   if (kill(-pid_, SIGKILL) != 0) kill(pid_, SIGKILL);
   static_cast<void>(reap_until(Clock::now() + kKernelTime));
   pid_ = -1;
+}
+
+bool can_be_executed(const std::string& program) {
+  if (program.find('/') != std::string::npos) return access(program.c_str(), X_OK) == 0;
+  const char* const path = std::getenv("PATH");
+  for (const auto directory : split(path == nullptr ? "/usr/bin" : path, ':')) {
+    if (access((std::string(directory) + "/" + program).c_str(), X_OK) == 0) return true;
+  }
+  return false;
 }
 
 std::optional<std::string> output_of(const std::vector<std::string>& arguments,

@@ -70,6 +70,9 @@ class Subprocess {
   FileDescriptor output_;
 };
 
+// Whether the program, a path or a name that PATH has, exists and may be executed.
+bool can_be_executed(const std::string& program);
+
 // Returns the standard output of a program that exits with 0 within both limits. Returns nullopt
 // otherwise, including if the program cannot be started.
 std::optional<std::string> output_of(const std::vector<std::string>& arguments,

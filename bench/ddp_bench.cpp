@@ -16,6 +16,7 @@
 #include "bench/async_bench.h"
 #include "bench/ckpt_bench.h"
 #include "bench/memory_bench.h"
+#include "bench/pipeline_bench.h"
 #include "bench/print_result.h"
 #include "bench/step_bench.h"
 #include "bench/timeline.h"
@@ -40,6 +41,9 @@ constexpr const char* kExamples = R"(Examples:
       A step of GPT-2 on a GPU, compared with Python's as a CUDA graph.
   mpirun -n 2 ddp-bench step --optimizer adamw --shard parameters --python ~/torch/bin/python
       A step that divides the parameters, compared with Python's FSDP2.
+  mpirun -n 2 ddp-bench pipeline --micro-batches 8 --python ~/torch/bin/python
+      A model cut into stages, compared with the time that the stages predict, with data parallelism, and with
+      Python's pipelines.
   ddp-bench trainer
       What the trainer and callbacks of yours add to a step.
   srun --ddp -N2 -n2 ddp-bench memory
@@ -67,6 +71,8 @@ struct Options {
   double segment_kib =
       static_cast<double>(ddp::comm::WorldOptions{}.group.limits.segment_bytes) / 1024;
   bench::StepBenchOptions step;
+  int micro_batches = 8;
+  int stages_per_rank = 2;
   bench::AllreduceBenchOptions allreduce;
   bench::TimelineOptions timeline;
   bench::CkptBenchOptions ckpt;
@@ -160,6 +166,12 @@ CLI::App* add_step(CLI::App& app, Options& options) {
           "these within nodes (hybrid), as with ddp-train --shard, and the same in Python: with "
           "ZeroRedundancyOptimizer, with FSDP2 that keeps weights after forward, or with FSDP2")
       ->check(CLI::IsMember({"optimizer", "gradients", "parameters", "hybrid"}));
+  command
+      ->add_option("--local-steps", step.local_steps,
+                   "Also measure local steps whose parameters are averaged every N steps, as with "
+                   "ddp-train --local-steps; 0 means none")
+      ->check(ddp::tools::whole_number(0, 1'000'000'000))
+      ->capture_default_str();
   command->add_flag("--graph", step.graph,
                     "Our step is the trainer's as a CUDA graph; our eager step is compared, too");
   command->add_flag("!--no-python", step.with_python,
@@ -176,6 +188,37 @@ CLI::App* add_step(CLI::App& app, Options& options) {
                    "optimizer; graph, with that and the whole step as a CUDA graph; or compile, "
                    "with the fused optimizer and torch.compile()")
       ->check(CLI::IsMember({"eager", "fused", "graph", "compile"}))
+      ->capture_default_str();
+  return command;
+}
+
+CLI::App* add_pipeline(CLI::App& app, Options& options) {
+  auto* command =
+      app.add_subcommand("pipeline", "Measure the time of a training step of a model in stages");
+  add_model(*command, options);
+  add_blocks(*command, options.step);
+  command
+      ->add_option("--micro-batches", options.micro_batches,
+                   "Micro-batches into which the samples of all ranks are divided")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  command
+      ->add_option("--stages-per-rank", options.stages_per_rank,
+                   "Stages of each rank with the schedule interleaved")
+      ->check(ddp::tools::positive())
+      ->capture_default_str();
+  command
+      ->add_option("--optimizer", options.step.optimizer, "sgd, adam or adamw of ddp::optim [sgd]")
+      ->check(CLI::IsMember({"sgd", "adam", "adamw"}));
+  command->add_flag("!--no-python", options.step.with_python,
+                    "Skip the comparison with Python's pipelines over Gloo");
+  command
+      ->add_option("--python", options.step.python.interpreter, "Python interpreter with PyTorch")
+      ->capture_default_str();
+  command
+      ->add_option("--python-step", options.step.python.step,
+                   "eager, with PyTorch's default optimizer, or fused")
+      ->check(CLI::IsMember({"eager", "fused"}))
       ->capture_default_str();
   return command;
 }
@@ -348,6 +391,20 @@ bench::TrainerBenchOptions trainer_options(const bench::StepBenchOptions& step) 
   return {step.model, step.batch, step.steps, step.block, step.buckets};
 }
 
+bench::PipelineBenchOptions pipeline_options(const Options& options) {
+  const auto& step = options.step;
+  return {.model = step.model,
+          .batch = step.batch,
+          .micro_batches = options.micro_batches,
+          .stages_per_rank = options.stages_per_rank,
+          .steps = step.steps,
+          .block = step.block,
+          .optimizer = step.optimizer.empty() ? "sgd" : step.optimizer,
+          .with_python = step.with_python,
+          .python = step.python,
+          .buckets = step.buckets};
+}
+
 void report(ddp::comm::World& world, const Options& options, const json& result,
             void (*print)(const json&)) {
   if (!world.is_leader()) return;
@@ -380,6 +437,7 @@ int main(int argc, char** argv) {
   std::map<std::string, Options> of_command;
   const auto* step = add_step(app, of_command["step"]);
   const auto* trainer = add_trainer(app, of_command["trainer"]);
+  const auto* pipeline = add_pipeline(app, of_command["pipeline"]);
   const auto* memory = add_memory(app, of_command["memory"]);
   const auto* allreduce = add_allreduce(app, of_command["allreduce"]);
   const auto* ckpt = add_ckpt(app, of_command["ckpt"]);
@@ -405,6 +463,9 @@ int main(int argc, char** argv) {
     } else if (trainer->parsed()) {
       report(world, options, bench::run_trainer_bench(world, trainer_options(options.step)),
              bench::print_step);
+    } else if (pipeline->parsed()) {
+      report(world, options, bench::run_pipeline_bench(world, pipeline_options(options)),
+             bench::print_pipeline);
     } else if (memory->parsed()) {
       report(world, options, bench::run_memory_bench(world, memory_options(options)),
              bench::print_memory);

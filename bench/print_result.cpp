@@ -58,6 +58,34 @@ void print_rates(const std::string& name, const json& r) {
              r.at("busbw_GBps").get<double>());
 }
 
+void print_schedule(const std::string& name, const json& entry) {
+  const auto percent = [](const json& part) { return 100 * part.get<double>(); };
+  fmt::print("{:<12} {}\n", name, milliseconds(entry.at("step_seconds")));
+  fmt::print("  bubble {:.1f} %, predicted {:.1f} % (equal stages, free messages: {:.1f} %)\n",
+             percent(entry.at("bubble").at("p50")), percent(entry.at("predicted_bubble").at("p50")),
+             percent(entry.at("bubble_of_equal_stages")));
+  for (const auto* const key :
+       {"bubble_over_predicted", "bubble_over_replayed", "pass_over_predicted",
+        "pass_over_replayed", "pass_over_predicted_from_stages_alone"}) {
+    const auto& rounds = entry.at(key);
+    fmt::print("  {:<39} per round p10 {:.3f}, p50 {:.3f}, p90 {:.3f}\n", key,
+               rounds.at("p10").get<double>(), rounds.at("p50").get<double>(),
+               rounds.at("p90").get<double>());
+  }
+  for (const auto* const key : {"stages", "stages_alone"}) {
+    fmt::print("  {:<13}", key);
+    for (const auto& stage : entry.at(key)) {
+      fmt::print(" {:.3f} + {:.3f}", 1e3 * stage.at("forward_seconds").get<double>(),
+                 1e3 * stage.at("backward_seconds").get<double>());
+    }
+    fmt::print(" ms\n");
+  }
+  print_ratio("  ours / data_parallel", entry.at("over_data_parallel"));
+  if (!entry.contains("python")) return;
+  fmt::print("  python       {}\n", milliseconds(entry.at("python").at("step_seconds")));
+  print_ratio("  ours / python", entry.at("python"));
+}
+
 }  // namespace
 
 void print_ckpt(const json& result) {
@@ -97,6 +125,21 @@ void print_step(const json& result) {
   }
   for (const auto& [name, peer] : compared.items()) print_ratios(name, peer);
   if (result.contains("limit")) print_limit(result["limit"]);
+  if (!result.contains("not_compared")) return;
+  for (const auto& [name, reason] : result["not_compared"].items()) {
+    fmt::print("{} not compared: {}\n", name, reason.get<std::string>());
+  }
+}
+
+void print_pipeline(const json& result) {
+  fmt::print("{} parameters, {} ranks, batch {} each, {} micro-batches, {} steps in blocks of {}\n",
+             result.at("parameters").get<std::int64_t>(), result.at("world_size").get<int>(),
+             result.at("batch").get<std::int64_t>(), result.at("micro_batches").get<int>(),
+             result.at("steps").get<std::int64_t>(), result.at("block").get<std::int64_t>());
+  fmt::print("{:<12} {}\n", "data_parallel",
+             milliseconds(result.at("data_parallel").at("step_seconds")));
+  fmt::print("{:<12} {}\n", "message", milliseconds(result.at("message_seconds")));
+  for (const auto& [name, entry] : result.at("schedules").items()) print_schedule(name, entry);
   if (!result.contains("not_compared")) return;
   for (const auto& [name, reason] : result["not_compared"].items()) {
     fmt::print("{} not compared: {}\n", name, reason.get<std::string>());

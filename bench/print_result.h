@@ -7,6 +7,7 @@
 namespace ddp::bench {
 
 void print_step(const nlohmann::json& result);
+void print_pipeline(const nlohmann::json& result);
 void print_memory(const nlohmann::json& result);
 void print_allreduce(const nlohmann::json& result);
 void print_ckpt(const nlohmann::json& result);

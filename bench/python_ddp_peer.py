@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """One rank of PyTorch's DistributedDataParallel over Gloo, or over NCCL on GPUs, started by ddp-bench for comparison.
-With "shard", it divides the training among the ranks (python_shards.py).
+With "shard", it divides the training among the ranks (python_shards.py), and with "pipeline", the model is cut into
+stages (python_pipeline.py).
 
 Reads requests as lines of JSON from standard input and answers on standard output: first the
 training configuration, then the address of rank 0, then {"run": K} any number of times. The
@@ -17,6 +18,7 @@ import sys
 import time
 
 import python_models
+import python_pipeline
 import python_shards
 
 
@@ -49,6 +51,8 @@ def why_not(torch, spec):
         return "--python-step graph needs --device cuda"
     if spec["shard"] and kind in ("graph", "compile"):
         return f"--shard is compared with --python-step eager or fused, not with {kind}"
+    if spec["pipeline"]:
+        return python_pipeline.why_not(torch, spec)
     return python_shards.why_not(torch, spec["shard"])
 
 
@@ -75,6 +79,9 @@ class Replica:
         torch.distributed.init_process_group(
             "nccl" if self.on_gpu else "gloo", store=store, rank=spec["rank"], world_size=spec["world_size"])
         torch.manual_seed(1)
+        if spec["pipeline"]:
+            self.step = python_pipeline.Pipeline(torch, spec, *optimizer_of(torch.optim, spec)).step
+            return
         model = python_models.make_model(torch.nn, spec).to(device)
         if spec["channels_last"]:
             model = model.to(memory_format=torch.channels_last)

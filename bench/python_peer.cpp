@@ -43,6 +43,13 @@ json parse_ddp_arguments(const std::string& text) {
   return arguments;
 }
 
+json pipeline_of(const PythonPeerOptions::Pipeline& pipeline) {
+  if (pipeline.schedule.empty()) return nullptr;
+  return {{"schedule", pipeline.schedule},
+          {"micro_batches", pipeline.micro_batches},
+          {"stages_per_rank", pipeline.stages_per_rank}};
+}
+
 json ask(ChildProcess& child, const json& question) {
   child.write_line(question.dump());
   return json::parse(child.read_line());
@@ -115,6 +122,7 @@ StartedPythonPeer start_python_peer(comm::Group& group, const models::ModelOptio
                               {"optimizer", options.optimizer},
                               {"step", options.step},
                               {"shard", options.shard},
+                              {"pipeline", pipeline_of(options.pipeline)},
                               {"device", how.device.str()},
                               {"precision", precision_of(how)},
                               {"channels_last", how.channels_last},

@@ -27,6 +27,13 @@ struct PythonPeerOptions {
   // "parameters", with FSDP2; or the "gradients", with FSDP2 that keeps the parameters whole from
   // forward to backward. Empty: DistributedDataParallel alone.
   std::string shard = {};
+  // Cuts the model into stages instead, with torch.distributed.pipelining.
+  struct Pipeline {
+    std::string schedule = {};  // as in pipeline::parse_schedule(); empty: no pipeline
+    int micro_batches = 1;
+    int stages_per_rank = 1;
+  };
+  Pipeline pipeline = {};
 };
 
 // Of the result, such as python_fsdp2_gloo.

@@ -14,6 +14,7 @@
 #include "base/errors.h"
 #include "bench/contenders.h"
 #include "bench/graphed_loop.h"
+#include "bench/local_loop.h"
 #include "bench/reducer_peer.h"
 #include "bench/statistics.h"
 #include "bench/training_loop.h"
@@ -125,6 +126,12 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
   const std::string optimizer = options.optimizer.empty() ? "sgd" : options.optimizer;
   const bool on_cpus = options.how.device.is_cpu();
   if (options.graph && on_cpus) throw UsageError("--graph needs --device cuda");
+  if (options.local_steps > 0 && options.block % options.local_steps != 0) {
+    throw UsageError(fmt::format(
+        "blocks of {} steps do not have the same number of averages; use a --block that "
+        "is a multiple of --local-steps {}",
+        options.block, options.local_steps));
+  }
   if (!on_cpus) at::globalContext().setBenchmarkCuDNN(true);  // as Python's
   const auto pythons = start_python(group, options, optimizer);
   using Library = TrainingLoop::Library;
@@ -169,6 +176,13 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
         divided.emplace(make_loop(library)).shard(group, options.shard, options.buckets);
     add_loop(kWithShards, *divided, [&] { divided->step(*divided_replica); });
   }
+  // A block as a whole: most of its steps do not wait for an average.
+  std::optional<LocalLoop> local;
+  if (options.local_steps > 0) {
+    local.emplace(group, make_loop(library), options.local_steps, options.buckets);
+    add("ours_with_local_steps",
+        [&](std::int64_t n) { return time_block(n, local->loop(), [&] { local->step(); }); });
+  }
   TrainingLoop hooked = make_loop(library);
   DistributedDataParallel hooked_replica(
       hooked.model(), group, {.buckets = options.buckets, .hook = hooks::by_name(options.hook)});
@@ -204,6 +218,9 @@ json run_step_bench(comm::World& world, const StepBenchOptions& options) {
   for (std::size_t i = 1; i < contenders.size(); ++i) {
     result["compared"][contenders[i].name] =
         comparison(contenders.front(), contenders[i], options.block);
+  }
+  if (options.local_steps > 0) {
+    result["compared"]["ours_with_local_steps"]["every"] = options.local_steps;
   }
   if (!options.hook.empty()) {
     auto& with_hook = result["compared"]["ours_with_hook"];

@@ -31,6 +31,9 @@ struct StepBenchOptions {
   // Compares also our step and Python's whose ranks divide this among themselves: the "optimizer",
   // the "gradients" or the "parameters". Empty: no such steps.
   std::string shard;
+  // Compares also our local steps, whose parameters are averaged after this many of them, of which
+  // a block is a multiple. 0: no such steps.
+  std::int64_t local_steps = 0;
   // Whether our step is the trainer's as a graph, compared with our eager one, too. For a device.
   bool graph = false;
 };

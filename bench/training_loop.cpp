@@ -37,6 +37,8 @@ std::unique_ptr<torch::optim::Optimizer> optimizer_over(std::vector<torch::Tenso
   return std::make_unique<Theirs>(std::move(parameters), options);
 }
 
+}  // namespace
+
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<torch::Tensor> parameters,
                                                         const std::string& name,
                                                         TrainingLoop::Library library) {
@@ -56,8 +58,6 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<torch::Tenso
   }
   throw UsageError(fmt::format("unknown optimizer '{}'; use sgd, adam or adamw", name));
 }
-
-}  // namespace
 
 double learning_rate_of(const std::string& optimizer) {
   return optimizer == "sgd" ? 0.01 : 1e-4;

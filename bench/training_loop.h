@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "bench/reducer_peer.h"
 #include "ddp_runtime/data/dataset.h"
@@ -69,5 +70,10 @@ class TrainingLoop {
   torch::Tensor inputs_;
   torch::Tensor targets_;
 };
+
+// `name` as above; its learning rate is learning_rate_of(name).
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<torch::Tensor> parameters,
+                                                        const std::string& name,
+                                                        TrainingLoop::Library library);
 
 }  // namespace ddp::bench

@@ -80,12 +80,30 @@ function(slurm_ddp_executable name)
   install(TARGETS ${name} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT tools)
 endfunction()
 
+# slurm_ddp_test_program(<name> SOURCES ... DEPS ...): build/tests/<name>, which tests start. Like most tests, it takes
+# longer to compile than to run.
+function(slurm_ddp_test_program name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} slurm_ddp_build_flags)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
+
 # slurm_ddp_unit_test(<name> SOURCES ... DEPS ... [LABELS ...] [SHARDS n] [OPTIMIZED]): one
 # GoogleTest executable, run as a whole or in n shards by ctest: a process for each case would take
 # longer than the cases. Most tests take longer to compile than to run; OPTIMIZED is for the other tests.
+# The target unit_tests builds all of them but those for GPUs, and what they start.
+add_custom_target(unit_tests)
 function(slurm_ddp_unit_test name)
   cmake_parse_arguments(ARG "OPTIMIZED" "SHARDS" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
+  if(NOT gpu IN_LIST ARG_LABELS)
+    add_dependencies(unit_tests ${name})
+  endif()
+  if(NOT SLURM_DDP_ALL_UNIT_TESTS)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main slurm_ddp_build_flags)
   target_compile_definitions(${name} PRIVATE SLURM_DDP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")

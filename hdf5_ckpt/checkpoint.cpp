@@ -162,9 +162,13 @@ Checkpoint::Checkpoint(fs::path path, FileDescriptor directory, Manifest manifes
       arrays_(arrays_of(manifest_)) {}
 
 Checkpoint Checkpoint::open(const fs::path& path) {
+  const FileDescriptor directory = open_directory(path);
+  return open(path, named(path, [&] { return read_manifest(directory.get()); }));
+}
+
+Checkpoint Checkpoint::open(const fs::path& path, Manifest manifest) {
   FileDescriptor directory = open_directory(path);
   return named(path, [&] {
-    Manifest manifest = read_manifest(directory.get());
     Checkpoint checkpoint(path, std::move(directory), std::move(manifest));
     for (const FileInfo& file : checkpoint.manifest().files) checkpoint.open_file(file);
     return checkpoint;

@@ -52,6 +52,9 @@ class Checkpoint {
   // and size of every file; reads no array. Throws DamagedError, or Error if the directory does not
   // exist.
   static Checkpoint open(const std::filesystem::path& directory);
+  // The same with a manifest from elsewhere, which serialize_manifest() accepts; manifest.json need
+  // not be there.
+  static Checkpoint open(const std::filesystem::path& directory, Manifest manifest);
 
   const std::filesystem::path& path() const noexcept { return path_; }
   const Manifest& manifest() const noexcept { return manifest_; }

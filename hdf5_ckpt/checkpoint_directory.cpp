@@ -41,27 +41,6 @@ std::int64_t unix_now() {
   return std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::seconds>(now).count());
 }
 
-Manifest assemble(const SaveId& id, std::span<const FileRecord> records,
-                  const CheckpointInfo& info) {
-  Manifest manifest;
-  manifest.step = id.step;
-  manifest.epoch = info.epoch;
-  manifest.world_size = info.world_size;
-  manifest.run_id = info.run_id;
-  manifest.created_unix = unix_now();
-  manifest.state = info.state;
-  manifest.lineage = info.lineage;
-  manifest.permanent = info.permanent;
-  for (const FileRecord& record : records) {
-    manifest.files.push_back(record.file);
-    manifest.arrays.insert(manifest.arrays.end(), record.arrays.begin(), record.arrays.end());
-  }
-  std::sort(manifest.files.begin(), manifest.files.end(),
-            [](const FileInfo& a, const FileInfo& b) { return a.name < b.name; });
-  std::sort(manifest.arrays.begin(), manifest.arrays.end(), stored_before);
-  return manifest;
-}
-
 // Returns the reason why the directory is not a whole checkpoint; empty if it is.
 std::string damage_in(const fs::path& dir) {
   try {
@@ -119,6 +98,27 @@ SaveId SaveId::from_json(const nlohmann::json& json) {
   const auto owner = OwnerTag::parse(fields.text("owner"));
   if (!owner) fields.fail("owner", "is not an owner tag");
   return {fields.number("step", std::numeric_limits<std::int64_t>::max()), *owner};
+}
+
+Manifest manifest_of(const SaveId& id, std::span<const FileRecord> records,
+                     const CheckpointInfo& info) {
+  Manifest manifest;
+  manifest.step = id.step;
+  manifest.epoch = info.epoch;
+  manifest.world_size = info.world_size;
+  manifest.run_id = info.run_id;
+  manifest.created_unix = unix_now();
+  manifest.state = info.state;
+  manifest.lineage = info.lineage;
+  manifest.permanent = info.permanent;
+  for (const FileRecord& record : records) {
+    manifest.files.push_back(record.file);
+    manifest.arrays.insert(manifest.arrays.end(), record.arrays.begin(), record.arrays.end());
+  }
+  std::sort(manifest.files.begin(), manifest.files.end(),
+            [](const FileInfo& a, const FileInfo& b) { return a.name < b.name; });
+  std::sort(manifest.arrays.begin(), manifest.arrays.end(), stored_before);
+  return manifest;
 }
 
 CheckpointDirectory::CheckpointDirectory(const fs::path& root, SaveOptions options, FileOps& ops)
@@ -193,7 +193,7 @@ Saved CheckpointDirectory::commit(const SaveId& id, std::span<const FileRecord> 
 Saved CheckpointDirectory::write_and_publish(const SaveId& id, std::span<const FileRecord> records,
                                              const CheckpointInfo& info) {
   const fs::path draft = draft_directory(root_, id);
-  Saved saved{root_ / step_directory_name(id.step), assemble(id, records, info), {}};
+  Saved saved{root_ / step_directory_name(id.step), manifest_of(id, records, info), {}};
   write_durable_file(*ops_, draft / kManifestName, serialize_manifest(saved.manifest));
   sync_directory(*ops_, draft);
   // Reads the manifest back and detects files that another rank reported but this one cannot see.
@@ -254,7 +254,7 @@ std::vector<fs::path> CheckpointDirectory::set_aside(std::span<const std::uint64
                                                      std::optional<std::uint64_t> newest,
                                                      const OwnerTag& owner) {
   std::vector<fs::path> names;
-  if (!steps.empty()) ops_->unlink((root_ / kLocalSavesName).c_str());
+  if (!steps.empty()) forget_local_saves();
   for (const std::uint64_t step : steps) {
     const fs::path from = root_ / step_directory_name(step);
     const fs::path to = free_name(kSuperseded, step, owner);
@@ -269,6 +269,12 @@ std::vector<fs::path> CheckpointDirectory::set_aside(std::span<const std::uint64
   else
     ops_->unlink((root_ / kHintName).c_str());
   return names;
+}
+
+void CheckpointDirectory::forget_local_saves() {
+  const fs::path identity = root_ / kLocalSavesName;
+  if (ops_->unlink(identity.c_str()) != 0 && errno != ENOENT)
+    throw IoError("remove", identity, errno);
 }
 
 std::vector<fs::path> CheckpointDirectory::set_aside_later_than(std::uint64_t step,

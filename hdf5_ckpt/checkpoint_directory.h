@@ -83,6 +83,11 @@ struct CheckpointInfo {
   bool permanent = false;                           // retention never deletes it
 };
 
+// The manifest of these files, without a checksum. They may break its rules: see
+// serialize_manifest().
+Manifest manifest_of(const SaveId& id, std::span<const FileRecord> records,
+                     const CheckpointInfo& info);
+
 struct Saved {
   std::filesystem::path path;
   Manifest manifest;
@@ -167,6 +172,10 @@ class CheckpointDirectory {
   // checkpoint.
   std::vector<std::filesystem::path> set_aside_later_than(std::uint64_t step,
                                                           const OwnerTag& owner);
+
+  // Node-local saves and copies in memory are no longer used: the next run resumes from the newest
+  // checkpoint here. There may be none. Throws IoError.
+  void forget_local_saves();
 
   // Moves a checkpoint of another directory on the same file system here, and sets `latest` to the
   // newest checkpoint here. Returns its new path. Throws IoError, EEXIST if this directory already

@@ -79,6 +79,10 @@ LocalShard shard_from_json(const json& value) {
   return shard;
 }
 
+std::string record_of(const fs::path& file) {
+  return file.string() + std::string(kRecordEnding);
+}
+
 // Whether the store's file names this checkpoint directory.
 bool belongs_to(const fs::path& store, const std::string& checkpoints) {
   try {
@@ -117,15 +121,26 @@ fs::path LocalStore::file_of(const LocalShard& shard) const {
 LocalShard LocalStore::write(const SaveId& save, std::size_t shards, const std::string& file_name,
                              std::span<const ArrayView> arrays, const json& attributes,
                              const std::optional<CheckpointInfo>& info) {
-  const fs::path directory = directory_of(root_, save);
-  const std::string record = (directory / file_name).string() + std::string(kRecordEnding);
-  make_directories(*ops_, directory);
-  // The save is written again because its first attempt failed.
-  ops_->unlink(record.c_str());
-  ops_->unlink((directory / file_name).c_str());
-  LocalShard shard{save, shards, shards_.write_shard(save, file_name, arrays, attributes), info};
-  replace_durable_file(*ops_, record, record + std::string(kDraftEnding), to_json(shard).dump());
+  LocalShard shard{save, shards, {}, info};
+  shard.record.file.name = file_name;
+  make_room_for(shard);
+  shard.record = shards_.write_shard(save, file_name, arrays, attributes);
+  add(shard);
   return shard;
+}
+
+fs::path LocalStore::make_room_for(const LocalShard& shard) {
+  const fs::path file = file_of(shard);
+  make_directories(*ops_, file.parent_path());
+  // If it is there, it is written again because the first attempt failed.
+  ops_->unlink(record_of(file).c_str());
+  ops_->unlink(file.c_str());
+  return file;
+}
+
+void LocalStore::add(const LocalShard& shard) {
+  const std::string record = record_of(file_of(shard));
+  replace_durable_file(*ops_, record, record + std::string(kDraftEnding), to_json(shard).dump());
 }
 
 std::vector<LocalShard> LocalStore::list(std::vector<std::string>& notes) const {
@@ -138,7 +153,7 @@ std::vector<LocalShard> LocalStore::list(std::vector<std::string>& notes) const 
       try {
         LocalShard shard =
             shard_from_json(parse_bounded_json(text_of_file(path, kMaxManifestBytes)));
-        if (file_of(shard).string() + std::string(kRecordEnding) != path.string())
+        if (record_of(file_of(shard)) != path.string())
           throw DamagedError("it belongs to another file");
         found.push_back(std::move(shard));
       } catch (const Error& error) {
@@ -148,6 +163,37 @@ std::vector<LocalShard> LocalStore::list(std::vector<std::string>& notes) const 
     }
   }
   return found;
+}
+
+Checkpoint LocalStore::open(std::span<const LocalShard> shards) const {
+  std::vector<FileRecord> records;
+  const CheckpointInfo* info = nullptr;
+  for (const LocalShard& shard : shards) {
+    records.push_back(shard.record);
+    if (shard.info) info = &*shard.info;
+  }
+  if (info == nullptr || shards.size() != shards.front().shards)
+    throw DamagedError("a node-local save is not complete");
+  const SaveId& save = shards.front().save;
+  // The text is checked as that of any other manifest, and its checksum names the save.
+  std::string text;
+  try {
+    text = serialize_manifest(manifest_of(save, records, *info));
+  } catch (const Error& error) {
+    throw DamagedError(error.what());
+  }
+  return Checkpoint::open(directory_of(root_, save), parse_manifest(text));
+}
+
+void LocalStore::remove(const LocalShard& shard) noexcept {
+  try {
+    const fs::path file = file_of(shard);
+    ops_->unlink(record_of(file).c_str());
+    ops_->unlink(file.c_str());
+    ops_->rmdir(file.parent_path().c_str());  // unless it has shards of other ranks
+  } catch (const std::exception&) {
+    // Only space is lost.
+  }
 }
 
 void LocalStore::keep_only(std::span<const SaveId> keep,
@@ -192,6 +238,14 @@ void LocalStore::remove_abandoned() noexcept {
   } catch (const std::exception&) {
     // Only space is lost.
   }
+}
+
+std::string shard_to_text(const LocalShard& shard) {
+  return to_json(shard).dump();
+}
+
+LocalShard shard_from_text(const std::string& text) {
+  return shard_from_json(parse_bounded_json(text));
 }
 
 std::string info_to_text(const SaveId& save, const CheckpointInfo& info) {

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "hdf5_ckpt/array.h"
+#include "hdf5_ckpt/checkpoint.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/file_ops.h"
 #include "hdf5_ckpt/manifest.h"
@@ -57,11 +58,25 @@ class LocalStore {
                    std::span<const ArrayView> arrays, const nlohmann::json& attributes,
                    const std::optional<CheckpointInfo>& info = std::nullopt);
 
+  // Takes over a shard of another store: the caller writes its file at the path that
+  // make_room_for() returns, where none is, and then calls add(), which writes the record. Both
+  // throw Error.
+  std::filesystem::path make_room_for(const LocalShard& shard);
+  void add(const LocalShard& shard);
+
   // The file of a shard.
   std::filesystem::path file_of(const LocalShard& shard) const;
 
   // All shards with a valid record, in any order. Adds a sentence to `notes` for each other record.
   std::vector<LocalShard> list(std::vector<std::string>& notes) const;
+
+  // A save whose shards are all in this store, as a checkpoint to load. `shards`: all of them, with
+  // the info of one. Throws DamagedError if they are not one save, or a file is missing or has
+  // another size; reads no array.
+  Checkpoint open(std::span<const LocalShard> shards) const;
+
+  // Removes a shard, its record first. Ignores errors.
+  void remove(const LocalShard& shard) noexcept;
 
   // Removes the shards of all saves but `keep`, those of `owner` or, by default, of all owners.
   // Ignores errors: the next call tries again.
@@ -81,6 +96,10 @@ class LocalStore {
   CheckpointDirectory shards_;
   FileOps* ops_;
 };
+
+// Convert a shard for sending it to another rank. shard_from_text throws Error.
+std::string shard_to_text(const LocalShard& shard);
+LocalShard shard_from_text(const std::string& text);
 
 // Convert `info` for sending it to another rank: a manifest without files and arrays, which has a
 // checksum, a version and limits of its own. info_from_text throws Error.

@@ -14,7 +14,7 @@ cluster_packages=(
 )
 # Additional packages for the tests.
 test_packages=(
-  libgtest-dev libgmock-dev bats
+  libgtest-dev libgmock-dev bats parallel
   python3 python3-venv python3-numpy python3-h5py
   clang libclang-rt-dev clang-format clang-tidy cppcheck shellcheck strace e2fsprogs chromium nftables
   python3-torch libgloo-dev rpm man-db environment-modules doxygen python3-yaml

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <exception>
 
+#include "ddp_runtime/comm/awaited_work.h"
 #include "ddp_runtime/comm/peer_failure.h"
 
 namespace ddp::comm {
@@ -40,6 +41,19 @@ Messages::~Messages() = default;
 void Messages::post(MessageRequest request) {
   auto& queue = queues_[{request.direction, request.peer}];
   queue.push_back(std::make_unique<UnderWay>(std::move(request), transport_, failures_, limits_));
+}
+
+bool Messages::awaited() const {
+  for (const auto& [place, queue] : queues_) {
+    for (const auto& message : queue) {
+      if (is_awaited(*message->request.state)) return true;
+    }
+  }
+  return false;
+}
+
+bool Messages::outgoing() const {
+  return !queues_.empty() && queues_.begin()->first.first == Direction::outgoing;
 }
 
 bool Messages::progress() noexcept {

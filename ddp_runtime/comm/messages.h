@@ -47,6 +47,9 @@ class Messages {
   ~Messages();
 
   bool empty() const noexcept { return queues_.empty(); }
+  // Whether a thread of this rank waits for one of them.
+  bool awaited() const;
+  bool outgoing() const;
   void post(MessageRequest request);
   // Returns whether any message made progress. Completes the work of a failed message with its
   // error; never throws.

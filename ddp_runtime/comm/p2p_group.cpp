@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "ddp_runtime/comm/awaited_work.h"
 #include "ddp_runtime/comm/call_record.h"
 #include "ddp_runtime/comm/peer_failure.h"
 #include "ddp_runtime/comm/schedules/chain.h"
@@ -27,6 +28,8 @@ namespace {
 constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kTinyMessage = 4096;
 constexpr int kCollectiveTags = 32767;  // from 0; messages between two ranks use the next tag
+constexpr int kManyCalls = 1000;  // of Transport::idle(): naps have become as long as they get
+constexpr int kPatience = 4;      // how much longer naps are while no thread waits
 
 void require(bool condition, const char* what) {
   if (!condition) throw std::invalid_argument(what);
@@ -196,6 +199,7 @@ Work P2pGroup::enqueue_message(Direction direction, Buffer data, int peer, const
       std::move(keep),
       Work::make_state()};
   Work work(request.state);
+  call_on_wait(*request.state, [this] { hurry(); });
   {
     const std::lock_guard lock(mutex_);
     new_messages_.push_back(std::move(request));
@@ -208,8 +212,7 @@ Work P2pGroup::enqueue_message(Direction direction, Buffer data, int peer, const
 // if there will be no further collective or message.
 bool P2pGroup::take_queued(Operation& operation, bool& over) {
   std::unique_lock lock(mutex_);
-  const auto something = [this] { return stopping_ || !queue_.empty() || !new_messages_.empty(); };
-  if (messages_.empty()) wake_.wait(lock, something);
+  if (messages_.empty()) wake_.wait(lock, [this] { return stopping_ || has_requests(); });
   for (auto& message : new_messages_) messages_.post(std::move(message));
   new_messages_.clear();
   if (!queue_.empty()) {
@@ -224,6 +227,7 @@ bool P2pGroup::take_queued(Operation& operation, bool& over) {
 void P2pGroup::communicate() {
   name_this_thread(name_.thread);
   sleep_precisely();
+  wake_early();
   link_.set_meanwhile([this] { progress_messages(); });
   int idle_calls = 0;
   bool over = false;
@@ -233,11 +237,32 @@ void P2pGroup::communicate() {
       execute(operation);
     } else if (!messages_.empty()) {
       idle_calls = messages_.progress() ? 0 : idle_calls + 1;
-      if (idle_calls > 0) transport_->idle(idle_calls - 1);
+      if (idle_calls > 0) idle(idle_calls - 1);
       continue;
     }
     idle_calls = 0;
   }
+}
+
+// Between two polls of messages. A new request ends the nap, because a peer may wait for it, and so
+// does a thread that begins to wait here. Until then, polling only takes a core from threads that
+// compute, so naps are longer, and begin at once if nothing is to be sent.
+void P2pGroup::idle(int calls) {
+  const bool awaited = messages_.awaited();
+  auto nap = transport_->nap_after(awaited || messages_.outgoing() ? calls : kManyCalls);
+  if (nap.count() == 0) return transport_->idle(calls);
+  if (!awaited) nap *= kPatience;
+  std::unique_lock lock(mutex_);
+  wake_.wait_for(lock, nap, [this] { return has_requests() || hurried_; });
+  hurried_ = false;
+}
+
+void P2pGroup::hurry() {
+  {
+    const std::lock_guard lock(mutex_);
+    hurried_ = true;
+  }
+  wake_.notify_one();
 }
 
 // Called while a collective waits. Also drives messages that were requested after it began.

@@ -120,6 +120,9 @@ class P2pGroup final : public Group {
   Work enqueue_message(Direction direction, Buffer data, int peer, const std::string& label,
                        std::shared_ptr<const void> keep);
   void communicate();
+  void idle(int calls);
+  void hurry();
+  bool has_requests() const noexcept { return !queue_.empty() || !new_messages_.empty(); }
   void progress_messages();
   bool take_queued(Operation& operation, bool& over);
   void execute(Operation& operation);
@@ -149,7 +152,8 @@ class P2pGroup final : public Group {
   std::deque<MessageRequest> new_messages_;
   std::uint64_t call_history_ = 0;
   bool stopping_ = false;
-  std::thread thread_;  // uses everything above
+  bool hurried_ = false;  // see idle()
+  std::thread thread_;    // uses everything above
 
   // Used only by the calling thread.
   std::map<std::string, std::unique_ptr<P2pGroup>> channels_;

@@ -4,6 +4,7 @@
 // split().
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -58,6 +59,8 @@ class Transport {
   // Called when no message made progress, with the number of such calls in a row, so that a
   // transport can yield the core to ranks that compute.
   virtual void idle(int calls) = 0;
+  // How long idle() would sleep. A caller that can be woken may do so itself.
+  virtual std::chrono::microseconds nap_after(int /*calls*/) const noexcept { return {}; }
   // Abandons a message after a failure: its memory may be freed afterwards.
   virtual void abandon(Ticket ticket) noexcept = 0;
 

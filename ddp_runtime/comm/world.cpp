@@ -32,6 +32,7 @@
 #include "ddp_runtime/comm/mpi/start_deadline.h"
 #include "ddp_runtime/comm/p2p_group.h"
 #include "ddp_runtime/comm/peer_failure.h"
+#include "ddp_runtime/comm/run_events.h"
 #include "ddp_runtime/comm/secret/step_secret.h"
 #include "ddp_runtime/comm/start_check.h"
 
@@ -265,8 +266,10 @@ void print_once(const std::string& program, World& world, const Failure& failure
   const int speaker = world.speaker_for(failure.rank);
   if (!failure.lost && world.rank() == failure.rank) {
     print_failure(program, world.rank(), world.size(), failure.text.c_str());
+    tell_failure(failure.rank, failure.text);
   } else if (failure.lost && world.rank() == speaker) {
     fmt::print(stderr, "{}: {}\n", program, failure.text);
+    tell_failure(failure.rank, failure.text);
   }
 }
 
@@ -280,7 +283,10 @@ std::string without_stack_frames(std::string text) {
 }
 
 int end_after(const std::string& program, World& world, const Failure& observed) {
-  const Failure cause = world.fail(observed);
+  Failure cause = world.fail(observed);
+  // What the lost rank did, as far as the program has added it.
+  const bool is_same = cause.lost && observed.lost && cause.rank == observed.rank;
+  if (is_same && observed.text.starts_with(cause.text)) cause.text = observed.text;
   print_once(program, world, cause);
   const int exit_code = cause.is_usage_error ? 2 : 1;
   world.kill_remaining(exit_code);

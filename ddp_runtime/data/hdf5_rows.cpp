@@ -235,9 +235,9 @@ class Hdf5Rows final : public Dataset {
 };
 
 // Every tenth sample (9, 19, 29, ...) of a data set, or all other samples.
-class Share final : public Dataset {
+class PartOfRows final : public Dataset {
  public:
-  Share(std::shared_ptr<const Dataset> all, bool held_out)
+  PartOfRows(std::shared_ptr<const Dataset> all, bool held_out)
       : all_(std::move(all)), held_out_(held_out) {}
 
   std::int64_t size() const override {
@@ -264,8 +264,8 @@ DataPair read_hdf5(const std::filesystem::path& path) {
   const PositionedFile exists(path);  // its errors are easier to read than HDF5's
   try {
     auto rows = std::make_shared<const Hdf5Rows>(path.string());
-    return {"hdf5:" + path.string(), std::make_shared<const Share>(rows, false),
-            std::make_shared<const Share>(rows, true)};
+    return {"hdf5:" + path.string(), std::make_shared<const PartOfRows>(rows, false),
+            std::make_shared<const PartOfRows>(rows, true)};
   } catch (const ckpt::Error& e) {
     throw RuntimeError(
         fmt::format("{} is not a valid HDF5 file: {}; write it again", path.string(), e.what()));

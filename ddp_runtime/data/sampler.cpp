@@ -23,11 +23,12 @@ DistributedSampler::DistributedSampler(std::int64_t size, std::uint64_t seed, Ba
   const std::int64_t most = size / layout.micro_batches / layout.ranks;
   if (layout.batch > most) {
     throw UsageError(fmt::format(
-        "the global batch of {:.0f} samples ({} ranks x {} x {} micro-batches) is larger than the "
+        "the global batch of {:.0f} samples ({} rank{} x {} x {} micro-batch{}) is larger than the "
         "{} training samples; {}",
         static_cast<double>(layout.batch) * static_cast<double>(layout.micro_batches) *
             layout.ranks,
-        layout.ranks, layout.batch, layout.micro_batches, size,
+        layout.ranks, layout.ranks == 1 ? "" : "s", layout.batch, layout.micro_batches,
+        layout.micro_batches == 1 ? "" : "es", size,
         most > 0 ? fmt::format("use --batch {} or less", most)
                  : "use fewer micro-batches or fewer ranks"));
   }
@@ -44,8 +45,7 @@ std::int64_t DistributedSampler::steps_left() const noexcept {
 }
 
 std::vector<std::int64_t> DistributedSampler::indices(std::int64_t step, std::int64_t micro) const {
-  const std::int64_t block = micro * layout_.ranks + layout_.rank;
-  const std::int64_t first = consumed_after(step) + block * layout_.batch;
+  const std::int64_t first = consumed_after(step) + layout_.block(micro) * layout_.batch;
   std::vector<std::int64_t> samples(static_cast<std::size_t>(layout_.batch));
   for (std::size_t i = 0; i < samples.size(); ++i) {
     samples[i] = order_(first + static_cast<std::int64_t>(i));

@@ -8,6 +8,10 @@
 // micro-batches. The whole state of the order is the number of samples consumed in the epoch, which
 // stays valid when the number of ranks changes. Samples at the end that do not fill a global batch
 // are left out; they differ from epoch to epoch.
+//
+// Note [Blocks]
+// If the number of blocks is fixed, a rank has blocks in a row instead: rank r has those from
+// r * micro_batches on.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +26,11 @@ struct BatchLayout {
   std::int64_t micro_batches = 1;
   int rank = 0;
   int ranks = 1;
+  bool in_row = false;  // see Note [Blocks]
 
+  std::int64_t block(std::int64_t micro) const noexcept {
+    return in_row ? rank * micro_batches + micro : micro * ranks + rank;
+  }
   std::int64_t global_batch() const noexcept { return batch * micro_batches * ranks; }
 };
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include "ddp_runtime/models/builtin.h"
 #include "ddp_runtime/models/convolution.h"
 
@@ -25,14 +27,36 @@ class CifarCnn final : public Model {
   torch::Tensor forward(const torch::Tensor& inputs) override {
     auto x = inputs;
     for (std::size_t i = 0; i < convolutions_->size(); ++i) {
-      x = convolutions_[i]->as<torch::nn::Conv2d>()->forward(x);
-      x = torch::relu(norms_[i]->as<torch::nn::BatchNorm2d>()->forward(x));
-      if (i % 2 == 1) x = torch::max_pool2d(x, 2);
+      x = convolve(*convolutions_[i], *norms_[i], i % 2 == 1, x);
     }
     return output_(x.mean({2, 3}));
   }
 
+  std::vector<Piece> pieces() const override {
+    std::vector<Piece> pieces;
+    for (std::size_t i = 0; i < convolutions_->size(); ++i) {
+      const auto convolution = convolutions_->ptr(i);
+      const auto norm = norms_->ptr(i);
+      pieces.push_back({fmt::format("convolutions.{}", i),
+                        {convolution, norm},
+                        [convolution, norm, pools = i % 2 == 1](const torch::Tensor& x) {
+                          return convolve(*convolution, *norm, pools, x);
+                        }});
+    }
+    pieces.push_back({"output", {output_.ptr()}, [output = output_.ptr()](const torch::Tensor& x) {
+                        return output->forward(x.mean({2, 3}));
+                      }});
+    return pieces;
+  }
+
  private:
+  static torch::Tensor convolve(torch::nn::Module& convolution, torch::nn::Module& norm, bool pools,
+                                const torch::Tensor& inputs) {
+    auto x = convolution.as<torch::nn::Conv2d>()->forward(inputs);
+    x = torch::relu(norm.as<torch::nn::BatchNorm2d>()->forward(x));
+    return pools ? torch::max_pool2d(x, 2) : x;
+  }
+
   void add(std::int64_t in_channels, std::int64_t out_channels) {
     convolutions_->push_back(he_convolution(in_channels, out_channels, 3));
     norms_->push_back(torch::nn::BatchNorm2d(out_channels));

@@ -99,17 +99,48 @@ class Gpt final : public Model {
   // Maps inputs, int64 [n, t] with t at most the context, to scores [n, t, vocabulary]. The output
   // layer uses the token embedding's tensor, so checkpoints hold one parameter with one name.
   torch::Tensor forward(const torch::Tensor& inputs) override {
-    const auto t = inputs.size(1);
-    auto x = tokens_(inputs) + positions_->weight.slice(0, 0, t);
-    for (const auto& block : blocks_) x = through_block(block, x);
-    return scores_of(norm_(x), tokens_->weight, !x.is_cpu());
+    auto x = embed(*tokens_, *positions_, inputs);
+    for (const auto& block : blocks_) x = through_block(block, x, checkpoint_activations_);
+    return scores(*norm_, *tokens_, x);
   }
 
   std::vector<std::string> units() const override { return {"blocks.*"}; }
 
+  std::vector<Piece> pieces() const override {
+    std::vector<Piece> pieces;
+    const auto tokens = tokens_.ptr();
+    const auto positions = positions_.ptr();
+    pieces.push_back({"tokens", {tokens, positions}, [tokens, positions](const torch::Tensor& x) {
+                        return embed(*tokens, *positions, x);
+                      }});
+    for (const auto& block : blocks_) {
+      pieces.push_back({fmt::format("blocks.{}", pieces.size() - 1),
+                        {block},
+                        [block, checkpoint = checkpoint_activations_](const torch::Tensor& x) {
+                          return through_block(block, x, checkpoint);
+                        }});
+    }
+    const auto norm = norm_.ptr();
+    pieces.push_back({"norm", {norm, tokens}, [norm, tokens](const torch::Tensor& x) {
+                        return scores(*norm, *tokens, x);
+                      }});
+    return pieces;
+  }
+
  private:
-  torch::Tensor through_block(const std::shared_ptr<Block>& block, const torch::Tensor& x) const {
-    if (!checkpoint_activations_ || !torch::GradMode::is_enabled()) return unit(block)(x);
+  static torch::Tensor embed(torch::nn::EmbeddingImpl& tokens, torch::nn::EmbeddingImpl& positions,
+                             const torch::Tensor& inputs) {
+    return tokens.forward(inputs) + positions.weight.slice(0, 0, inputs.size(1));
+  }
+
+  static torch::Tensor scores(torch::nn::LayerNormImpl& norm, torch::nn::EmbeddingImpl& tokens,
+                              const torch::Tensor& x) {
+    return scores_of(norm.forward(x), tokens.weight, !x.is_cpu());
+  }
+
+  static torch::Tensor through_block(const std::shared_ptr<Block>& block, const torch::Tensor& x,
+                                     bool checkpoint_activations) {
+    if (!checkpoint_activations || !torch::GradMode::is_enabled()) return unit(block)(x);
     return checkpointed(
         [block](const std::vector<torch::Tensor>& in) { return unit(block)(in[0]); }, {x},
         block->parameters());

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <functional>
 #include <numeric>
 
@@ -22,15 +24,32 @@ class Mlp final : public Model {
 
   torch::Tensor forward(const torch::Tensor& inputs) override {
     auto x = inputs.flatten(1);
-    for (const auto& layer : *layers_) {
-      x = torch::relu(unit(*layer->as<torch::nn::Linear>())(x));
-    }
+    for (const auto& layer : *layers_) x = through_hidden(layer, x);
     return output_(x);
   }
 
   std::vector<std::string> units() const override { return {"hidden.*"}; }
 
+  std::vector<Piece> pieces() const override {
+    std::vector<Piece> pieces;
+    for (const auto& layer : *layers_) {
+      pieces.push_back(
+          {fmt::format("hidden.{}", pieces.size()), {layer}, [layer](const torch::Tensor& x) {
+             return through_hidden(layer, x.flatten(1));
+           }});
+    }
+    pieces.push_back({"output", {output_.ptr()}, [output = output_.ptr()](const torch::Tensor& x) {
+                        return output->forward(x.flatten(1));
+                      }});
+    return pieces;
+  }
+
  private:
+  static torch::Tensor through_hidden(const std::shared_ptr<torch::nn::Module>& layer,
+                                      const torch::Tensor& x) {
+    return torch::relu(unit(*layer->as<torch::nn::Linear>())(x));
+  }
+
   torch::nn::ModuleList layers_;
   torch::nn::Linear output_{nullptr};
 };

@@ -20,13 +20,32 @@ class MnistCnn final : public Model {
   }
 
   torch::Tensor forward(const torch::Tensor& inputs) override {
-    auto x = torch::max_pool2d(torch::relu(conv1_(inputs)), 2);
-    x = torch::max_pool2d(torch::relu(conv2_(x)), 2);
-    x = torch::relu(fc1_(x.flatten(1)));
-    return fc2_(x);
+    return fc2_(through_hidden(*fc1_, convolve(*conv2_, convolve(*conv1_, inputs))));
+  }
+
+  std::vector<Piece> pieces() const override {
+    const auto of = [](const auto& module, const char* name, const auto& function) {
+      const auto shared = module.ptr();
+      return Piece{name, {shared}, [shared, function](const torch::Tensor& x) {
+                     return function(*shared, x);
+                   }};
+    };
+    const auto output = [](torch::nn::LinearImpl& fc, const torch::Tensor& x) {
+      return fc.forward(x);
+    };
+    return {of(conv1_, "conv1", convolve), of(conv2_, "conv2", convolve),
+            of(fc1_, "fc1", through_hidden), of(fc2_, "fc2", output)};
   }
 
  private:
+  static torch::Tensor convolve(torch::nn::Conv2dImpl& convolution, const torch::Tensor& x) {
+    return torch::max_pool2d(torch::relu(convolution.forward(x)), 2);
+  }
+
+  static torch::Tensor through_hidden(torch::nn::LinearImpl& fc, const torch::Tensor& x) {
+    return torch::relu(fc.forward(x.flatten(1)));
+  }
+
   torch::nn::Conv2d conv1_;
   torch::nn::Conv2d conv2_;
   torch::nn::Linear fc1_;

@@ -13,6 +13,14 @@
 
 namespace ddp::models {
 
+// One of the parts into which a model can be cut. The result of one is the input of the next, so
+// all of them after one another compute what the model's forward() does, bit by bit.
+struct Piece {
+  std::string name;                                            // of its first module: "blocks.3"
+  std::vector<std::shared_ptr<torch::nn::Module>> modules;     // that have its parameters
+  std::function<torch::Tensor(const torch::Tensor&)> forward;  // leaves its argument as it is
+};
+
 class Model : public torch::nn::Module {
  public:
   // Maps inputs [n, ...] to scores (logits) [n, classes]; in a sequence model, token ids [n,
@@ -20,6 +28,9 @@ class Model : public torch::nn::Module {
   virtual torch::Tensor forward(const torch::Tensor& inputs) = 0;
   // The modules that it calls as units of a ShardedDataParallel: see ShardOptions::units.
   virtual std::vector<std::string> units() const { return {}; }
+  // Its pieces in their order, for a pipeline. Pieces may have a module in common, such as that of
+  // the weight of gpt's first and last layer. Empty if it cannot be cut.
+  virtual std::vector<Piece> pieces() const { return {}; }
 };
 
 constexpr std::int64_t kGptHeads = 4;  // the default

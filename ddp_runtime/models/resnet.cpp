@@ -86,6 +86,7 @@ class ResNet final : public Model {
         const auto convolutions = architecture.block(width << stage, stage > 0 && i == 0 ? 2 : 1);
         blocks_.push_back(std::make_shared<ResidualBlock>(channels, convolutions));
         blocks->push_back(blocks_.back());
+        block_names_.push_back(fmt::format("layer{}.{}", stage + 1, i));
         channels = convolutions.back().channels;
       }
       register_module(fmt::format("layer{}", stage + 1), blocks);
@@ -94,17 +95,42 @@ class ResNet final : public Model {
   }
 
   torch::Tensor forward(const torch::Tensor& inputs) override {
-    auto x = torch::relu(bn1_(conv1_(inputs)));
-    if (!small_) x = torch::max_pool2d(x, 3, 2, 1);
+    auto x = stem(*conv1_, *bn1_, small_, inputs);
     for (const auto& block : blocks_) x = block->forward(x);
     return fc_(x.mean({2, 3}));
   }
 
+  std::vector<Piece> pieces() const override {
+    std::vector<Piece> pieces;
+    const auto conv1 = conv1_.ptr();
+    const auto bn1 = bn1_.ptr();
+    pieces.push_back({"conv1", {conv1, bn1}, [conv1, bn1, small = small_](const torch::Tensor& x) {
+                        return stem(*conv1, *bn1, small, x);
+                      }});
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      const auto block = blocks_[i];
+      pieces.push_back({block_names_[i], {block}, [block](const torch::Tensor& x) {
+                          return block->forward(x);
+                        }});
+    }
+    pieces.push_back({"fc", {fc_.ptr()}, [fc = fc_.ptr()](const torch::Tensor& x) {
+                        return fc->forward(x.mean({2, 3}));
+                      }});
+    return pieces;
+  }
+
  private:
+  static torch::Tensor stem(torch::nn::Conv2dImpl& convolution, torch::nn::BatchNorm2dImpl& norm,
+                            bool small, const torch::Tensor& inputs) {
+    const auto x = torch::relu(norm.forward(convolution.forward(inputs)));
+    return small ? x : torch::max_pool2d(x, 3, 2, 1);
+  }
+
   bool small_;
   torch::nn::Conv2d conv1_;
   torch::nn::BatchNorm2d bn1_;
   std::vector<std::shared_ptr<ResidualBlock>> blocks_;
+  std::vector<std::string> block_names_;
   torch::nn::Linear fc_{nullptr};
 };
 

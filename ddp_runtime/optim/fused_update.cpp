@@ -9,15 +9,17 @@
 
 namespace ddp::optim {
 
-bool can_be_fused(const torch::Tensor& parameter, const std::vector<torch::Tensor>& others) {
+bool can_be_fused(const torch::Tensor& parameter, const std::vector<torch::Tensor>& others,
+                  bool may_be_on_host) {
   if (parameter.layout() != torch::kStrided || !parameter.is_floating_point() ||
       !parameter.is_non_overlapping_and_dense() || parameter.numel() == 0) {
     return false;
   }
   return std::ranges::all_of(others, [&](const torch::Tensor& other) {
     return other.defined() && other.layout() == torch::kStrided &&
-           other.device() == parameter.device() && other.scalar_type() == parameter.scalar_type() &&
-           other.is_non_overlapping_and_dense() && same_order(parameter, other);
+           (other.device() == parameter.device() || (may_be_on_host && other.is_cpu())) &&
+           other.scalar_type() == parameter.scalar_type() && other.is_non_overlapping_and_dense() &&
+           same_order(parameter, other);
   });
 }
 

@@ -21,8 +21,10 @@ inline constexpr bool kHasFusedUpdates = false;
 
 // Whether the operators accept the tensors of one parameter: strided tensors of
 // a floating type on one device, with the same sizes, without gaps and in the
-// same order. `others` are the gradient and the state.
-bool can_be_fused(const torch::Tensor& parameter, const std::vector<torch::Tensor>& others);
+// same order. `others` are the gradient, or the state, which may be on the host if a step brings it
+// to the device.
+bool can_be_fused(const torch::Tensor& parameter, const std::vector<torch::Tensor>& others,
+                  bool may_be_on_host = false);
 
 // Tensors of the same device and type. The i-th elements of the lists belong to
 // the i-th parameter.

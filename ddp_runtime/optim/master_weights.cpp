@@ -35,6 +35,7 @@ torch::Tensor MasterWeights::values_before_comparison(const torch::Tensor& param
   if (!fits(parameter, master.values)) {
     master.parameter = parameter;
     master.values = parameter.detach().to(torch::kFloat32);
+    if (file_ != nullptr) master.values = file_->moved(master.values);
     note_rounded(parameter);
   }
   return master.values;
@@ -76,6 +77,22 @@ void MasterWeights::note_rounded(const torch::Tensor& parameter) {
   if (found == masters_.end()) return;
   found->second.version = version_of(parameter);
   found->second.storage = parameter.storage();
+}
+
+torch::Tensor state_like(const torch::optim::Optimizer& optimizer, const torch::Tensor& values) {
+  const auto* const keeper = dynamic_cast<const KeepsMasters*>(&optimizer);
+  if (keeper != nullptr && values.is_cpu() && keeper->state_file() != nullptr) {
+    return keeper->state_file()->zeros_like(values);
+  }
+  if (keeper != nullptr && !values.is_cpu() && keeper->host_state() != nullptr) {
+    return HostState::zeros_like(values);
+  }
+  return torch::zeros_like(values).detach();
+}
+
+void await_state(const torch::optim::Optimizer& optimizer) {
+  const auto* const keeper = dynamic_cast<const KeepsMasters*>(&optimizer);
+  if (keeper != nullptr && keeper->host_state() != nullptr) keeper->host_state()->await();
 }
 
 }  // namespace ddp::optim

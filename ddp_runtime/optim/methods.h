@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ddp_runtime/optim/fused_update.h"
+#include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/optim/update_rules.h"
 #include "ddp_runtime/torch_compat.h"
 
@@ -74,7 +75,7 @@ struct SgdMethod {
   static State* create_state(torch::optim::Optimizer& optimizer, const Options& options,
                              const torch::Tensor& parameter, const torch::Tensor& values) {
     if (options.momentum() == 0) return nullptr;
-    const auto buffer = torch::zeros_like(values).detach();
+    const auto buffer = state_like(optimizer, values);
     auto& state = add_state<State>(optimizer, parameter);
     state.momentum_buffer(buffer);
     return &state;
@@ -83,14 +84,24 @@ struct SgdMethod {
                        const State* state) {
     return {values, gradient, options.momentum() == 0 ? nullptr : floats(state->momentum_buffer())};
   }
-  static void append_state(const Options& options, const State* state, FusedLists& lists) {
-    if (options.momentum() != 0) lists.averages.push_back(state->momentum_buffer());
+  // `state`: used(), or copies of it.
+  static void append_state(const std::vector<torch::Tensor>& state, FusedLists& lists) {
+    if (!state.empty()) lists.averages.push_back(state.front());
   }
   static void run_fused(const FusedLists& lists, const Options& options, std::int64_t number) {
     fused_sgd(lists, options, number == 1);
   }
   // libtorch, too, changes the parameter without a new version.
   static void finish(const torch::Tensor&, State*) {}
+  // Calls `use` with a reference to each array of the state.
+  template <class Use>
+  static void for_each_array_of_state(Arrays& arrays, const Use& use) {
+    if (arrays.momentum != nullptr) use(arrays.momentum);
+  }
+  template <class Use>
+  static void for_each_tensor(State& state, const Use& use) {
+    use(state.momentum_buffer());
+  }
   static constexpr bool kFirstStepDiffers = true;
   static void take_back(State&) {}
   static void run(const UpdateRules& rules, const Update& u, const Arrays& a, std::size_t n) {
@@ -128,7 +139,7 @@ struct AdamMethod {
   }
   static State* create_state(torch::optim::Optimizer& optimizer, const Options& options,
                              const torch::Tensor& parameter, const torch::Tensor& values) {
-    const auto zeros = [&] { return torch::zeros_like(values).detach(); };
+    const auto zeros = [&] { return state_like(optimizer, values); };
     const auto average = zeros();
     const auto square_average = zeros();
     const auto max_square_average = options.amsgrad() ? zeros() : torch::Tensor();
@@ -139,10 +150,10 @@ struct AdamMethod {
     state.max_exp_avg_sq(max_square_average);
     return &state;
   }
-  static void append_state(const Options& options, const State* state, FusedLists& lists) {
-    lists.averages.push_back(state->exp_avg());
-    lists.square_averages.push_back(state->exp_avg_sq());
-    if (options.amsgrad()) lists.max_square_averages.push_back(state->max_exp_avg_sq());
+  static void append_state(const std::vector<torch::Tensor>& state, FusedLists& lists) {
+    lists.averages.push_back(state.at(0));
+    lists.square_averages.push_back(state.at(1));
+    if (state.size() > 2) lists.max_square_averages.push_back(state.at(2));
   }
   static void run_fused(const FusedLists& lists, const Options& options, std::int64_t number) {
     fused_adam(lists, options, number);
@@ -154,6 +165,17 @@ struct AdamMethod {
   static void finish(const torch::Tensor& parameter, State* state) {
     state->step(state->step() + 1);
     parameter.unsafeGetTensorImpl()->bump_version();
+  }
+  template <class Use>
+  static void for_each_array_of_state(Arrays& arrays, const Use& use) {
+    use(arrays.average);
+    use(arrays.square_average);
+  }
+  template <class Use>
+  static void for_each_tensor(State& state, const Use& use) {
+    use(state.exp_avg());
+    use(state.exp_avg_sq());
+    use(state.max_exp_avg_sq());
   }
   static constexpr bool kFirstStepDiffers = false;
   static void take_back(State& state) { state.step(state.step() - 1); }

@@ -67,30 +67,49 @@ class LentMasters {
   const std::vector<MasterOf>& masters_;
 };
 
+// Into the file, or to the host.
+template <class Method>
+void move_state_if_elsewhere(typename Method::Optimizer& optimizer, const Means& means) {
+  if (!dynamic_cast<KeepsMasters&>(optimizer).take_state_elsewhere()) return;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      auto* const state = find_state<typename Method::State>(optimizer, parameter);
+      if (state == nullptr) continue;
+      Method::for_each_tensor(*state, [&](torch::Tensor& tensor) {
+        tensor = offloaded(tensor, parameter, means.file, means.host);
+      });
+    }
+  }
+}
+
 // libtorch's step for the parameters that do not fit.
 template <class Method>
 void update_rest(typename Method::Optimizer& optimizer, Step<Method>& step) {
   using Libtorch [[maybe_unused]] = typename Method::Optimizer;  // Clang 14 misses its uses
   if (!step.has_rest()) return;
+  step.bring_state_of_rest();
   {
     const LentMasters lent(optimizer, step.masters_of_rest());
     const ReplacedGroups some(optimizer, step.take_rest());
     optimizer.Libtorch::step(nullptr);
   }
   step.round_rest();
+  step.offload_state_of_rest();
 }
 
 // libtorch's step comes first: it may refuse a gradient.
 template <class Method>
 void update(typename Method::Optimizer& optimizer, const Means& means) {
   using Libtorch [[maybe_unused]] = typename Method::Optimizer;  // Clang 14 misses its uses
-  if (means.rules == nullptr && !kHasFusedUpdates && means.masters == nullptr) {
+  if (means.rules == nullptr && !kHasFusedUpdates && means.masters == nullptr &&
+      means.file == nullptr && means.host == nullptr) {
     optimizer.Libtorch::step(nullptr);
     return;
   }
   Step<Method> step(optimizer, means);
   if (step.shares_memory()) {
-    Step<Method> rest(optimizer, {.masters = means.masters});
+    Step<Method> rest(optimizer,
+                      {.masters = means.masters, .file = means.file, .host = means.host});
     update_rest(optimizer, rest);
     return;
   }
@@ -101,11 +120,11 @@ void update(typename Method::Optimizer& optimizer, const Means& means) {
 // Returns false, without an update, if the device cannot decide alone.
 template <class Method>
 bool update_unless(const torch::Tensor& flag, typename Method::Optimizer& optimizer,
-                   MasterWeights* masters, std::deque<FlaggedStep>& unsettled) {
+                   MasterWeights* masters, HostState* host, std::deque<FlaggedStep>& unsettled) {
   if (!kHasFusedUpdates) return false;
   if (second_step_is_unsure<Method>(unsettled)) settle_now<Method>(optimizer, unsettled);
   const auto fuses = [&](torch::DeviceType type) { return type == flag.device().type(); };
-  Step<Method> step(optimizer, {.fuses = fuses, .masters = masters});
+  Step<Method> step(optimizer, {.fuses = fuses, .masters = masters, .host = host});
   if (flag.is_cpu() || step.shares_memory() || step.has_rest() ||
       !step.fuses_only_on(flag.device())) {
     return false;
@@ -124,8 +143,9 @@ torch::Tensor step_of(typename Method::Optimizer& optimizer, const Means& means,
     loss = closure();
   }
   const torch::NoGradGuard no_grad;
+  move_state_if_elsewhere<Method>(optimizer, means);
   if (flag.defined()) {
-    if (update_unless<Method>(flag, optimizer, means.masters, unsettled)) return loss;
+    if (update_unless<Method>(flag, optimizer, means.masters, means.host, unsettled)) return loss;
     unsettled.push_back({flag, {}});
     if (flag.item<float>() != 0) return loss;
   }
@@ -163,6 +183,7 @@ std::unique_ptr<PartialStep> partial_step_of(typename Method::Optimizer& optimiz
                                              std::deque<FlaggedStep>& unsettled) {
   if ((means.rules == nullptr && !kHasFusedUpdates) || flag.defined()) return nullptr;
   settle_now<Method>(optimizer, unsettled);
+  move_state_if_elsewhere<Method>(optimizer, means);
   auto step = std::make_unique<SplitStep<Method>>(optimizer, std::move(means));
   if (!step->possible()) return nullptr;
   return step;
@@ -170,13 +191,15 @@ std::unique_ptr<PartialStep> partial_step_of(typename Method::Optimizer& optimiz
 
 template <class Method>
 std::vector<torch::Tensor> capture_step_of(typename Method::Optimizer& optimizer,
-                                           MasterWeights* masters, const torch::Tensor& flag,
+                                           MasterWeights* masters, HostState* host,
+                                           const torch::Tensor& flag,
                                            const DeviceNumbers& numbers) {
   const torch::NoGradGuard no_grad;
   const auto fuses = [&](torch::DeviceType type) {
     return kHasFusedUpdates && type == numbers.steps.device().type();
   };
-  return Step<Method>(optimizer, {.fuses = fuses, .masters = masters}).capture(flag, numbers);
+  return Step<Method>(optimizer, {.fuses = fuses, .masters = masters, .host = host})
+      .capture(flag, numbers);
 }
 
 void take_written_weights(MasterWeights* masters, const std::vector<torch::Tensor>& parameters) {
@@ -221,7 +244,8 @@ std::unique_ptr<PartialStep> SGD::begin_partial_step() {
 }
 void SGD::capture_step(const DeviceNumbers& numbers) {
   captured_.flag = std::exchange(next_flag_, {});
-  captured_.parameters = capture_step_of<SgdMethod>(*this, masters(), captured_.flag, numbers);
+  captured_.parameters =
+      capture_step_of<SgdMethod>(*this, masters(), host_state(), captured_.flag, numbers);
 }
 void SGD::begin_replay() {
   take_written_weights(masters(), captured_.parameters);
@@ -229,11 +253,21 @@ void SGD::begin_replay() {
 void SGD::note_replay() {
   note_replay_of<SgdMethod>(*this, masters(), captured_.parameters, captured_.flag, unsettled_);
 }
+void SGD::save(torch::serialize::OutputArchive& archive) const {
+  await_state(*this);
+  torch::optim::SGD::save(archive);
+}
+void SGD::load(torch::serialize::InputArchive& archive) {
+  await_state(*this);
+  torch::optim::SGD::load(archive);
+  note_state_elsewhere();
+}
 std::int64_t SGD::steps_made() {
   return steps_made_by<SgdMethod>(*this);
 }
 Means SGD::means() const {
-  return {rules(), [this](torch::DeviceType type) { return fuses(type); }, masters()};
+  return {rules(), [this](torch::DeviceType type) { return fuses(type); }, masters(), state_file(),
+          host_state()};
 }
 torch::Tensor Adam::step(LossClosure closure) {
   return step_of<AdamCase>(*this, means(), closure, std::exchange(next_flag_, {}), unsettled_);
@@ -246,7 +280,8 @@ std::unique_ptr<PartialStep> Adam::begin_partial_step() {
 }
 void Adam::capture_step(const DeviceNumbers& numbers) {
   captured_.flag = std::exchange(next_flag_, {});
-  captured_.parameters = capture_step_of<AdamCase>(*this, masters(), captured_.flag, numbers);
+  captured_.parameters =
+      capture_step_of<AdamCase>(*this, masters(), host_state(), captured_.flag, numbers);
 }
 void Adam::begin_replay() {
   take_written_weights(masters(), captured_.parameters);
@@ -254,11 +289,21 @@ void Adam::begin_replay() {
 void Adam::note_replay() {
   note_replay_of<AdamCase>(*this, masters(), captured_.parameters, captured_.flag, unsettled_);
 }
+void Adam::save(torch::serialize::OutputArchive& archive) const {
+  await_state(*this);
+  torch::optim::Adam::save(archive);
+}
+void Adam::load(torch::serialize::InputArchive& archive) {
+  await_state(*this);
+  torch::optim::Adam::load(archive);
+  note_state_elsewhere();
+}
 std::int64_t Adam::steps_made() {
   return steps_made_by<AdamCase>(*this);
 }
 Means Adam::means() const {
-  return {rules(), [this](torch::DeviceType type) { return fuses(type); }, masters()};
+  return {rules(), [this](torch::DeviceType type) { return fuses(type); }, masters(), state_file(),
+          host_state()};
 }
 torch::Tensor AdamW::step(LossClosure closure) {
   return step_of<AdamWCase>(*this, means(), closure, std::exchange(next_flag_, {}), unsettled_);
@@ -271,7 +316,8 @@ std::unique_ptr<PartialStep> AdamW::begin_partial_step() {
 }
 void AdamW::capture_step(const DeviceNumbers& numbers) {
   captured_.flag = std::exchange(next_flag_, {});
-  captured_.parameters = capture_step_of<AdamWCase>(*this, masters(), captured_.flag, numbers);
+  captured_.parameters =
+      capture_step_of<AdamWCase>(*this, masters(), host_state(), captured_.flag, numbers);
 }
 void AdamW::begin_replay() {
   take_written_weights(masters(), captured_.parameters);
@@ -279,11 +325,21 @@ void AdamW::begin_replay() {
 void AdamW::note_replay() {
   note_replay_of<AdamWCase>(*this, masters(), captured_.parameters, captured_.flag, unsettled_);
 }
+void AdamW::save(torch::serialize::OutputArchive& archive) const {
+  await_state(*this);
+  torch::optim::AdamW::save(archive);
+}
+void AdamW::load(torch::serialize::InputArchive& archive) {
+  await_state(*this);
+  torch::optim::AdamW::load(archive);
+  note_state_elsewhere();
+}
 std::int64_t AdamW::steps_made() {
   return steps_made_by<AdamWCase>(*this);
 }
 Means AdamW::means() const {
-  return {rules(), [this](torch::DeviceType type) { return fuses(type); }, masters()};
+  return {rules(), [this](torch::DeviceType type) { return fuses(type); }, masters(), state_file(),
+          host_state()};
 }
 
 }  // namespace ddp::optim

@@ -64,6 +64,8 @@ class SGD : public torch::optim::SGD,
   void begin_replay() override;
   void note_replay() override;
   std::int64_t steps_made() override;
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
 
  protected:
   // The rules of the one pass; null leaves every parameter to libtorch's step.
@@ -91,6 +93,8 @@ class Adam : public torch::optim::Adam,
   void begin_replay() override;
   void note_replay() override;
   std::int64_t steps_made() override;
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
 
  protected:
   virtual const UpdateRules* rules() const { return rules_in_use(Rule::adam); }
@@ -115,6 +119,8 @@ class AdamW : public torch::optim::AdamW,
   void begin_replay() override;
   void note_replay() override;
   std::int64_t steps_made() override;
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
 
  protected:
   virtual const UpdateRules* rules() const { return rules_in_use(Rule::adamw); }

@@ -5,7 +5,6 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <array>
 #include <deque>
 #include <functional>
 #include <span>
@@ -19,18 +18,16 @@
 #include "ddp_runtime/optim/fused_update.h"
 #include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/optim/methods.h"
-#include "ddp_runtime/optim/parallel_ranges.h"
+#include "ddp_runtime/optim/offload/host_state.h"
+#include "ddp_runtime/optim/one_pass.h"
 #include "ddp_runtime/optim/plain_memory.h"
 #include "ddp_runtime/optim/skipped_steps.h"
+#include "ddp_runtime/optim/step_part.h"
 #include "ddp_runtime/torch_compat.h"
 
 namespace ddp::optim {
 
 using torch::optim::OptimizerParamGroup;
-
-// Fewer elements are not worth another thread; libtorch's operators use the
-// same number.
-inline constexpr std::int64_t kGrain = 32768;
 
 // How parameters may be updated, apart from libtorch's step.
 struct Means {
@@ -39,7 +36,17 @@ struct Means {
     return false;
   };                                 // by ATen's fused operators?
   MasterWeights* masters = nullptr;  // null: parameters are updated in their own type
+  // Null: the state is where its parameters are.
+  StateFile* file = nullptr;
+  HostState* host = nullptr;
 };
+
+// A tensor of a parameter's state where it belongs: itself, or a copy in the file or on the host.
+inline torch::Tensor offloaded(const torch::Tensor& state, const torch::Tensor& parameter,
+                               const StateFile* file, const HostState* host) {
+  if (parameter.is_cpu()) return file == nullptr ? state : file->moved(state);
+  return host == nullptr ? state : HostState::moved(state);
+}
 
 // A parameter and its master. See Note [Master weights].
 struct MasterOf {
@@ -53,6 +60,9 @@ class Step {
  public:
   Step(torch::optim::Optimizer& optimizer, Means means)
       : optimizer_(optimizer), means_(std::move(means)) {
+    // Of a step in parts that was left by an error.
+    if (means_.file != nullptr) means_.file->finish_windows();
+    if (means_.host != nullptr) means_.host->begin_step();
     for (auto& group : optimizer.param_groups()) sort(group);
   }
 
@@ -73,6 +83,21 @@ class Step {
     if (!masters_of_rest_.empty()) round_masters(masters_of_rest_);
   }
 
+  // Before and after libtorch's step: it reads the state beside the parameters, and makes it there.
+  void bring_state_of_rest() {
+    if (means_.host == nullptr || !has_rest_) return;
+    means_.host->await();
+    for_each_state_of_rest([](const torch::Tensor& parameter, torch::Tensor& tensor) {
+      if (tensor.defined()) tensor = tensor.to(parameter.device());
+    });
+  }
+  void offload_state_of_rest() {
+    if (means_.file == nullptr && means_.host == nullptr) return;
+    for_each_state_of_rest([&](const torch::Tensor& parameter, torch::Tensor& tensor) {
+      tensor = offloaded(tensor, parameter, means_.file, means_.host);
+    });
+  }
+
   // Whether updating some parameters before the others makes sense and does no
   // harm. A sparse gradient may be refused, which must happen before any update.
   bool can_be_split() const {
@@ -80,10 +105,12 @@ class Step {
            !rest_shares_storage();
   }
 
-  // Updates all parameters that fit, except those that were updated before.
+  // Updates all parameters that fit, except those that were updated before. The last part of a
+  // step.
   void update_all() {
     update_in_one_pass(left_of(one_pass_));
     update_by_fused_operators(left_of(fused_));
+    if (means_.file != nullptr) means_.file->finish_windows();
   }
 
   // Updates those of `parameters` that fit and were not updated before.
@@ -131,6 +158,9 @@ class Step {
     }
     std::vector<torch::Tensor> parameters;
     for (const auto& part : fused_) {
+      if (has_state_on_host(part)) {
+        throw RuntimeError("the optimizer's state is on the host, where a graph cannot read it");
+      }
       if (!can_be_captured(part) || part.number_of_step != fused_.front().number_of_step) {
         throw RuntimeError("the optimizer has not updated all parameters equally often");
       }
@@ -151,24 +181,20 @@ class Step {
   }
 
  private:
-  struct Part {
-    torch::Tensor parameter;
-    torch::Tensor values;  // what is updated: its master, or the parameter itself
-    const typename Method::Options* options;
-    typename Method::State* state;
-    std::int64_t number_of_step;
-    typename Method::Update update;  // of a part that is updated in one pass, like the arrays
-    typename Method::Arrays arrays;
-    bool is_fused = false;
-    bool updated = false;
-    std::vector<torch::Tensor> earlier_flags = {};  // of steps that number_of_step counts
-
-    bool has_master() const { return !values.is_same(parameter); }
-  };
+  using Part = StepPart<Method>;
 
   // A first step has no state, or begins it.
   static bool can_be_captured(const Part& part) {
     return part.state != nullptr || !Method::has_state(*part.options);
+  }
+
+  template <class Use>
+  void for_each_state_of_rest(const Use& use) {
+    for (const auto& parameter : parameters_of_rest_) {
+      auto* const state = find_state<typename Method::State>(optimizer_, parameter);
+      if (state == nullptr) continue;
+      Method::for_each_tensor(*state, [&](torch::Tensor& tensor) { use(parameter, tensor); });
+    }
   }
 
   // Whether the order of libtorch's updates and ours could matter.
@@ -203,17 +229,14 @@ class Step {
   }
 
   void update_in_one_pass(std::vector<Part> parts) {
+    if (parts.empty()) return;
     for (auto& part : parts) {
       create_state(part);
-      const auto* const gradient = part.has_master() ? nullptr : floats(part.parameter.grad());
+      const auto& grad = part.parameter.grad();
+      const auto* const gradient = grad.scalar_type() == torch::kFloat32 ? floats(grad) : nullptr;
       part.arrays = Method::arrays(*part.options, floats(part.values), gradient, part.state);
     }
-    std::vector<std::int64_t> ends;
-    std::int64_t end = 0;
-    for (const auto& part : parts) ends.push_back(end += part.parameter.numel());
-    for_ranges(end, kGrain, [&](std::int64_t first, std::int64_t last) {
-      update_elements(parts, ends, first, last);
-    });
+    OnePass<Method>(*means_.rules, means_.file).update(parts);
     for (const auto& part : parts) Method::finish(part.parameter, part.state);
   }
 
@@ -236,34 +259,82 @@ class Step {
     return std::ranges::equal(a, b, [](const auto& x, const auto& y) { return x.is_same(y); });
   }
 
-  static bool go_together(const Part& a, const Part& b) {
-    return a.options == b.options && a.number_of_step == b.number_of_step &&
-           same_tensors(a.earlier_flags, b.earlier_flags) &&
+  bool go_together(const Part& a, const Part& b) const {
+    return a.options == b.options && has_state_on_host(a) == has_state_on_host(b) &&
+           a.number_of_step == b.number_of_step && same_tensors(a.earlier_flags, b.earlier_flags) &&
            a.parameter.device() == b.parameter.device() &&
            a.parameter.scalar_type() == b.parameter.scalar_type();
   }
 
+  // Parts of one type: all of them have masters, or none.
   void run_fused(const std::vector<Part>& parts) {
-    FusedLists lists;
-    lists.skip = flag_;
-    lists.earlier_skips = parts.front().earlier_flags;
-    lists.learning_rate = numbers_.learning_rate;
-    lists.step_number = numbers_.steps;
-    const auto& options = *parts.front().options;
-    for (const auto& part : parts) {
-      lists.parameters.push_back(part.values);
-      lists.gradients.push_back(part.parameter.grad());
-      Method::append_state(options, part.state, lists);
+    if (has_state_on_host(parts.front())) {
+      run_fused_in_windows(parts);
+    } else {
+      auto lists = lists_like(parts.front());
+      for (const auto& part : parts) {
+        lists.parameters.push_back(part.values);
+        lists.gradients.push_back(part.parameter.grad());
+        Method::append_state(state_tensors(*part.options, part.state), lists);
+      }
+      run_fused(std::move(lists), parts.front());
     }
-    // Parts of one type: all of them have masters, or none.
-    if (parts.front().has_master()) lists.gradients = in_float32(lists);
-    Method::run_fused(lists, options, parts.front().number_of_step);
     // In a capture, the host notes nothing. Otherwise it notes new versions, which masters note
     // when they are rounded.
     if (!numbers_.steps.defined()) {
       for (const auto& part : parts) Method::finish(part.parameter, part.state);
     }
     if (parts.front().has_master()) round_masters(parts);
+  }
+
+  FusedLists lists_like(const Part& part) const {
+    FusedLists lists;
+    lists.skip = flag_;
+    lists.earlier_skips = part.earlier_flags;
+    lists.learning_rate = numbers_.learning_rate;
+    lists.step_number = numbers_.steps;
+    return lists;
+  }
+
+  // `like`: any of the parts.
+  static void run_fused(FusedLists lists, const Part& like) {
+    if (like.has_master()) lists.gradients = in_float32(lists);
+    Method::run_fused(lists, *like.options, like.number_of_step);
+  }
+
+  // See Note [State on the host].
+  bool has_state_on_host(const Part& part) const {
+    if (means_.host == nullptr) return false;
+    const auto tensors = state_tensors(*part.options, part.state);
+    return !tensors.empty() && tensors.front().is_cpu() && !part.parameter.is_cpu();
+  }
+
+  void run_fused_in_windows(const std::vector<Part>& parts) {
+    const auto pieces = cut_into_windows(parts, means_.host->window());
+    std::vector<HostWindow> windows;
+    std::vector<std::vector<std::vector<torch::Tensor>>> state;  // by window, piece and tensor
+    for (const auto& of_window : pieces) {
+      auto& window = windows.emplace_back();
+      auto& staged = state.emplace_back(of_window.size());
+      for (std::size_t i = 0; i < of_window.size(); ++i) {
+        const auto& [part, first, count] = of_window[i];
+        const auto on_host = state_tensors(*part->options, part->state);
+        staged[i].resize(on_host.size());
+        for (std::size_t k = 0; k < on_host.size(); ++k) {
+          window.push_back({as_vector(on_host[k]).narrow(0, first, count), &staged[i][k]});
+        }
+      }
+    }
+    means_.host->run_windows(parts.front().parameter.device(), windows, [&](std::size_t window) {
+      auto lists = lists_like(parts.front());
+      for (std::size_t i = 0; i < pieces[window].size(); ++i) {
+        const auto& [part, first, count] = pieces[window][i];
+        lists.parameters.push_back(as_vector(part->values).narrow(0, first, count));
+        lists.gradients.push_back(as_vector(part->parameter.grad()).narrow(0, first, count));
+        Method::append_state(state[window][i], lists);
+      }
+      run_fused(std::move(lists), parts.front());
+    });
   }
 
   static std::vector<torch::Tensor> in_float32(const FusedLists& lists) {
@@ -307,11 +378,13 @@ class Step {
       }
       if (means_.masters != nullptr) values = means_.masters->values_of(parameter);
       if (kHasFusedUpdates && means_.fuses(parameter.device().type()) &&
-          can_be_fused(values, tensors) && can_be_fused(parameter, {parameter.grad()})) {
+          can_be_fused(values, tensors, means_.host != nullptr) && can_be_fused(parameter, {}) &&
+          can_be_fused(owner_of_gradient(parameter, values), {parameter.grad()})) {
         fused_.push_back({parameter, values, &options, state, number, {}, {}, /*is_fused=*/true});
         remember_memory(parameter, tensors);
       } else {
         others.push_back(values);
+        parameters_of_rest_.push_back(parameter);
         if (!values.is_same(parameter)) masters_of_rest_.push_back({parameter, values});
         has_sparse_gradient_ = has_sparse_gradient_ || parameter.grad().layout() != torch::kStrided;
       }
@@ -336,6 +409,12 @@ class Step {
         "call keep_masters() before the first step, and load only state that was saved with it");
   }
 
+  // A parameter with a master has a gradient of its own type, or of the master's.
+  static const torch::Tensor& owner_of_gradient(const torch::Tensor& parameter,
+                                                const torch::Tensor& values) {
+    return parameter.grad().scalar_type() == values.scalar_type() ? values : parameter;
+  }
+
   // A parameter with a master fits if it is bfloat16.
   static bool fit_one_pass(const torch::Tensor& parameter, const torch::Tensor& values,
                            const std::vector<torch::Tensor>& tensors) {
@@ -344,9 +423,9 @@ class Step {
       return is_plain(tensor, its_type) && same_order(parameter, tensor);
     };
     return is_plain(parameter, type) && fits(values, torch::kFloat32) &&
-           fits(parameter.grad(), type) && std::ranges::all_of(tensors, [&](const auto& tensor) {
-             return fits(tensor, torch::kFloat32);
-           });
+           fits(parameter.grad(), owner_of_gradient(parameter, values).scalar_type()) &&
+           std::ranges::all_of(tensors,
+                               [&](const auto& tensor) { return fits(tensor, torch::kFloat32); });
   }
 
   // Masters share memory with nothing.
@@ -354,49 +433,6 @@ class Step {
     memory_.add_written(parameter);
     memory_.add_read(parameter.grad());
     for (const auto& tensor : state) memory_.add_written(tensor);
-  }
-
-  // Updates the elements [first, last) of all parts, which are numbered one
-  // part after the other.
-  void update_elements(const std::vector<Part>& parts, const std::vector<std::int64_t>& ends,
-                       std::int64_t first, std::int64_t last) const {
-    auto index = static_cast<std::size_t>(std::ranges::upper_bound(ends, first) - ends.begin());
-    while (first < last) {
-      const auto& part = parts[index];
-      const std::int64_t offset = first - (ends[index] - part.parameter.numel());
-      const std::int64_t count = std::min(last, ends[index]) - first;
-      update_range(part, offset, count);
-      first += count;
-      ++index;
-    }
-  }
-
-  void update_range(const Part& part, std::int64_t offset, std::int64_t count) const {
-    const auto& rules = *means_.rules;
-    if (part.has_master()) return update_range_of_master(part, offset, count);
-    Method::run(rules, part.update, from(part.arrays, offset, part.arrays.gradient + offset),
-                static_cast<std::size_t>(count));
-  }
-
-  // Block by block, so that the gradient in float32 exists only in the cache.
-  void update_range_of_master(const Part& part, std::int64_t offset, std::int64_t count) const {
-    constexpr std::int64_t kBlock = 4096;
-    std::array<float, kBlock> gradient;  // NOLINT(cppcoreguidelines-pro-type-member-init)
-    const auto& rules = *means_.rules;
-    const auto* const gradients = bf16_bits(part.parameter.grad());
-    auto* const weights = bf16_bits(part.parameter);
-    for (const std::int64_t end = offset + count; offset < end; offset += kBlock) {
-      const auto n = static_cast<std::size_t>(std::min(kBlock, end - offset));
-      const auto arrays = from(part.arrays, offset, gradient.data());
-      rules.widen(gradients + offset, gradient.data(), n);
-      rules.adopt(weights + offset, arrays.parameter, n);
-      Method::run(rules, part.update, arrays, n);
-      rules.round(arrays.parameter, weights + offset, n);
-    }
-  }
-
-  static Bf16Bits* bf16_bits(const torch::Tensor& tensor) {
-    return static_cast<Bf16Bits*>(tensor.data_ptr());
   }
 
   torch::optim::Optimizer& optimizer_;
@@ -407,6 +443,7 @@ class Step {
   std::unordered_map<const c10::TensorImpl*, Part*> places_;  // filled by update()
   std::vector<OptimizerParamGroup> rest_;
   std::vector<MasterOf> masters_of_rest_;
+  std::vector<torch::Tensor> parameters_of_rest_;
   std::unordered_set<const c10::TensorImpl*> listed_;
   bool listed_twice_ = false;  // a parameter, even without elements
   bool has_rest_ = false;

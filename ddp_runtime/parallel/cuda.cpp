@@ -15,7 +15,7 @@ namespace ddp {
 namespace {
 
 // The file that contains libtorch's CPU half in this process.
-std::filesystem::path loaded_libtorch() {
+std::filesystem::path file_of_libtorch() {
   Dl_info info{};
   const auto function = reinterpret_cast<const void*>(&at::globalContext);
   if (dladdr(function, &info) == 0 || info.dli_fname == nullptr) return {};
@@ -31,7 +31,7 @@ void load_cuda() {
         "slurm-ddp with -DSLURM_DDP_TORCH=python, or use --device cpu",
         TORCH_VERSION));
   }
-  const auto library = loaded_libtorch().parent_path() / "libtorch_cuda.so";
+  const auto library = file_of_libtorch().parent_path() / "libtorch_cuda.so";
   std::error_code ignored;
   if (!std::filesystem::exists(library, ignored)) {
     throw UsageError(fmt::format(

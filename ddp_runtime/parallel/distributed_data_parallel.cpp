@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
+#include "ddp_runtime/parallel/blocks/block_exchange.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,6 +13,7 @@
 #include "ddp_runtime/parallel/followed_buffers.h"
 #include "ddp_runtime/parallel/ignored_tensors.h"
 #include "ddp_runtime/parallel/loss_check.h"
+#include "ddp_runtime/parallel/reduce_type.h"
 #include "ddp_runtime/parallel/reducer.h"
 #include "ddp_runtime/parallel/same_parameters.h"
 #include "ddp_runtime/parallel/sharded/sharded_build.h"
@@ -24,13 +26,18 @@
 namespace ddp {
 namespace {
 
+// Names also tell what decides how gradients are exchanged.
 std::vector<NamedTensor> agreed_parameters(const torch::nn::Module& module,
-                                           const IgnoredTensors& ignored, comm::Group& group) {
+                                           const IgnoredTensors& ignored,
+                                           const ReduceType& reduce_type, comm::Group& group) {
   auto parameters = ignored.removed_from(named_parameters(module));
   auto state = parameters;
   const auto sparse = sparse_weights(module);
   for (auto& [name, tensor] : state) {
     if (sparse.contains(tensor.unsafeGetTensorImpl())) name += " (sparse gradient)";
+    if (reduce_type) {
+      name += fmt::format(" (gradients reduced in {})", reduce_type_name(reduce_type));
+    }
   }
   for (auto& buffer : ignored.removed_from(named_buffers(module))) {
     state.push_back(std::move(buffer));
@@ -63,6 +70,13 @@ std::vector<NamedTensor> with_gradients(const torch::nn::Module& module,
     }
   }
   return chosen;
+}
+
+std::unique_ptr<GradientExchange> make_exchange_of_whole_gradients(
+    comm::Group& group, std::vector<NamedTensor> dense, std::vector<NamedTensor> sparse,
+    const DataParallelOptions& options) {
+  if (options.ordered_blocks) return std::make_unique<BlockExchange>(group, dense, sparse, options);
+  return std::make_unique<Reducer>(group, std::move(dense), std::move(sparse), options);
 }
 
 bool on_a_device(const WrappedParameters& parameters) {
@@ -139,8 +153,8 @@ DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, comm
                                                  const DataParallelOptions& options)
     : DistributedDataParallel(module, group, options, [&](const WrappedParameters& parameters) {
         require_values(parameters);
-        return std::make_unique<Reducer>(group, with_gradients(module, parameters, false),
-                                         with_gradients(module, parameters, true), options);
+        return make_exchange_of_whole_gradients(group, with_gradients(module, parameters, false),
+                                                with_gradients(module, parameters, true), options);
       }) {}
 
 DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, comm::Group& group,
@@ -152,7 +166,8 @@ DistributedDataParallel::DistributedDataParallel(torch::nn::Module& module, comm
       ignored_(std::make_unique<IgnoredTensors>(module, options.ignore, group)),
       buffers_(std::make_unique<FollowedBuffers>(module, *ignored_)),
       parameters_(std::make_unique<WrappedParameters>(
-          module, *ignored_, agreed_parameters(module, *ignored_, group), options.allow_unused)),
+          module, *ignored_, agreed_parameters(module, *ignored_, options.reduce_type, group),
+          options.allow_unused)),
       gradients_(make_exchange(*parameters_)),
       losses_(std::make_unique<LossCheck>(on_a_device(*parameters_))),
       agreement_(std::make_unique<StepAgreement>(group)) {
@@ -176,7 +191,7 @@ GradientStep DistributedDataParallel::begin(int micro_batches, int ranks, std::i
   if (steps_ == 1 || compares_parameters()) parameters_->require_same_list();
   if (options_.broadcast_buffers && group_.size() > 1) follow_buffers(micro_batches, tag);
   for (auto& parameter : ignored_parameters_) parameter.mutable_grad().reset();
-  gradients_->begin_step();
+  gradients_->begin_step(micro_batches);
   losses_->begin_step();
   return {*this, micro_batches, ranks, tag, has_data};
 }

@@ -10,8 +10,11 @@
 
 namespace ddp {
 
-// A vector of `elements`, which keeps the memory alive.
+// A vector of `elements`, which keeps the memory alive. In the second case that is a tensor of at
+// least as many bytes.
 torch::Tensor tensor_on(const std::shared_ptr<std::byte>& memory, std::int64_t elements,
+                        const torch::TensorOptions& options);
+torch::Tensor tensor_on(const torch::Tensor& memory, std::int64_t elements,
                         const torch::TensorOptions& options);
 
 // Note [Windows that are not views]
@@ -22,5 +25,9 @@ torch::Tensor tensor_on(const std::shared_ptr<std::byte>& memory, std::int64_t e
 // A window on the storage of `flat`, from element `offset` of `flat` on.
 torch::Tensor window(const torch::Tensor& flat, std::int64_t offset, at::IntArrayRef sizes,
                      at::IntArrayRef strides);
+// The window of a parameter's gradient. It follows the memory layout of the parameter if that is
+// dense; otherwise autograd would copy it back and forth.
+torch::Tensor gradient_window(const torch::Tensor& flat, std::int64_t offset,
+                              const torch::Tensor& parameter);
 
 }  // namespace ddp

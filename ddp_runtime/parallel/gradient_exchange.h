@@ -35,8 +35,9 @@ class GradientExchange {
   // Collective. Throws if parameters were changed otherwise than by an update, as far as this
   // object can tell. `when` is as in require_same_parameters().
   virtual void require_unchanged(const std::string& when) = 0;
-  // Discards the gradients of the previous step, and prepares forward.
-  virtual void begin_step() = 0;
+  // Discards the gradients of the previous step, and prepares forward. The step will have this many
+  // backwards, on all ranks.
+  virtual void begin_step(int micro_batches) = 0;
   // Throws UsageError for an optimizer that cannot update what this exchange averages.
   virtual void require_optimizer(const torch::optim::Optimizer& optimizer) const = 0;
   // After each forward of a step, or instead of one on a rank that has no data. Then all ranks have

@@ -2,7 +2,10 @@
 // Options of data parallelism.
 #pragma once
 
+#include <torch/torch.h>
+
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +60,21 @@ struct DataParallelOptions {
   // Costs about as much as a plain SGD update. 0 disables the check, for hooks that let ranks
   // differ on purpose.
   std::int64_t check_parameters_every = 100;
+
+  // The type in which gradients are sent and added up, torch::kFloat32 or torch::kBFloat16;
+  // nullopt: the type that they have. bfloat16 halves the bytes of float32 gradients, whose sums
+  // are float32 again. float32 makes the gradients of bfloat16 parameters float32, micro-batches
+  // included, which needs an optimizer with masters (optim::KeepsMasters). Not with a hook, nor
+  // with sparse gradients. See Note [Types of gradients] in parallel/reduce_type.h.
+  std::optional<torch::ScalarType> reduce_type = {};
+
+  // Adds up the gradients of a step's micro-batches in an order that depends on their number over
+  // all ranks only, so that the same micro-batches on 4, 3 or 2 ranks give the same bits. Rank r
+  // of n must have those from r * k on if each rank has k of them. Costs the overlap with backward,
+  // and twice the memory of the gradients or more. Not with a hook, a reduce type, sparse gradients
+  // or graphs, nor with gradients that are divided among ranks.
+  // See Note [Sums of blocks] in parallel/blocks/block_exchange.h.
+  bool ordered_blocks = false;
 
   // Communication hook; by default gradients are summed in full precision. See
   // parallel/comm_hook.h, and parallel/hooks for the available hooks.

@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/parallel/missing_gradients.h"
+#include "ddp_runtime/parallel/reduce_type.h"
 #include "ddp_runtime/parallel/tensor_buckets.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
 #include "ddp_runtime/parallel/used_parameters.h"
@@ -70,13 +71,31 @@ Reducer::Reducer(comm::Group& group, std::vector<NamedTensor> parameters,
       order_(plan_),
       device_(device_of(parameters_)),
       used_(parameters_.size()) {
-  if (group_.size() == 1) return;
+  require_reduce_type(options_);
+  if (options_.reduce_type && !sparse_.empty()) {
+    throw UsageError(
+        "sparse gradients are exchanged in their own type, so they do not go together with a "
+        "reduce type; leave it out");
+  }
+  hooks_.resize(parameters_.size());
+  if (group_.size() == 1) {
+    // So that micro-batches are added in the same type as on several ranks.
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const auto type = parameters_[i].tensor.scalar_type();
+      if (type_of_the_sum(type, options_.reduce_type) != type) add_hook(i);
+    }
+    return;
+  }
   require_types_that_can_be_summed(parameters_);
   if (device_) stream_ = torch_compat::current_stream(*device_);
-  store_ = std::make_unique<BucketStore>(group_, tensors_of(parameters_), plan_);
+  store_ = make_store();
   if (options_.hook) hook_.emplace(options_.hook);
-  hooks_.resize(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) add_hook(i);
+}
+
+std::unique_ptr<BucketStore> Reducer::make_store() {
+  return std::make_unique<BucketStore>(group_, tensors_of(parameters_), plan_,
+                                       options_.reduce_type);
 }
 
 Reducer::~Reducer() {
@@ -92,7 +111,7 @@ void Reducer::add_hook(std::size_t index) {
       torch_compat::after_accumulation([this, index] { on_gradient(index); }));
 }
 
-void Reducer::begin_step() {
+void Reducer::begin_step(int /*micro_batches*/) {
   for (auto& parameter : parameters_) parameter.tensor.mutable_grad().reset();
   sparse_.discard();
   std::fill(used_.begin(), used_.end(), std::uint8_t{0});
@@ -153,6 +172,7 @@ void Reducer::on_gradient(std::size_t index) {
   const std::lock_guard lock(mutex_);
   // A function may return no gradient for an input: then the parameter was not used.
   if (!parameters_[index].tensor.grad().defined()) return;
+  if (!store_) return widen_gradient(parameters_[index].tensor, options_.reduce_type);
   take_gradient(index);
   if (armed_ && is_last_gradient(index)) mark_ready(index);
 }
@@ -169,7 +189,8 @@ void Reducer::take_gradient(std::size_t index) {
         "DistributedDataParallel (EmbeddingOptions::sparse)",
         parameters_[index].name));
   }
-  if (device_) return;
+  if (device_ && armed_) return;
+  if (device_) return widen_gradient(parameters_[index].tensor, options_.reduce_type);
   const torch::NoGradGuard no_grad;
   window.copy_(gradient);
   gradient = window;
@@ -237,13 +258,14 @@ void Reducer::settle_missing() {
 
 void Reducer::launch(std::size_t bucket) {
   if (device_) pack(bucket);
+  store_->put_into_sent(bucket);
   if (cut_) return cut_([this, bucket] { send(bucket); });
   if (hook_) return hook_->start(bucket_for_hook(bucket));
   send(bucket);
 }
 
 void Reducer::send(std::size_t bucket) {
-  works_.push_back(group_.all_reduce(buffer_of(real_view(store_->bucket(bucket))),
+  works_.push_back(group_.all_reduce(buffer_of(real_view(store_->sent(bucket))),
                                      comm::ReduceOp::sum, label(bucket), store_->memory(bucket)));
 }
 
@@ -259,13 +281,12 @@ GradientBucket Reducer::bucket_for_hook(std::size_t bucket) const {
 void Reducer::wait_for_bucket() {
   const std::size_t bucket = waited_++;
   works_[bucket].wait();
-  if (marks_ != nullptr) {
-    return marks_->add(label(bucket), store_->bucket(bucket).nbytes(), works_[bucket]);
-  }
+  store_->take_from_sent(bucket);
+  const auto bytes = store_->sent(bucket).nbytes();
+  if (marks_ != nullptr) return marks_->add(label(bucket), bytes, works_[bucket]);
   if (!works_[bucket].done()) return;
   const auto times = works_[bucket].times();
-  spans_.push_back(
-      {label(bucket), store_->bucket(bucket).nbytes(), {times.started, times.finished}});
+  spans_.push_back({label(bucket), bytes, {times.started, times.finished}});
 }
 
 void Reducer::wait_for_buckets() {
@@ -433,7 +454,7 @@ void Reducer::rebuild() {
   plan_ = std::move(plan);
   order_ = LaunchOrder(plan_);
   store_.reset();  // before the new one is created, so that there are never two
-  store_ = std::make_unique<BucketStore>(group_, tensors_of(parameters_), plan_);
+  store_ = make_store();
 }
 
 void Reducer::require_gradients() const {
@@ -469,10 +490,7 @@ void Reducer::warn_of_missing() {
 }
 
 std::string Reducer::label(std::size_t bucket) const {
-  const auto& members = plan_.buckets[bucket];
-  const auto& first = parameters_[members.front()].name;
-  if (members.size() == 1) return fmt::format("bucket {}: {}", bucket, first);
-  return fmt::format("bucket {}: {} to {}", bucket, first, parameters_[members.back()].name);
+  return describe_bucket(plan_, parameters_, bucket);
 }
 
 }  // namespace ddp

@@ -19,6 +19,7 @@
 #include "ddp_runtime/parallel/hook_runner.h"
 #include "ddp_runtime/parallel/launch_order.h"
 #include "ddp_runtime/parallel/options.h"
+#include "ddp_runtime/parallel/reduce_type.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/parallel/sparse_gradients.h"
 #include "ddp_runtime/parallel/step_marks.h"
@@ -69,8 +70,10 @@ class Reducer final : public GradientExchange {
 
   // Collective only once: when the buckets are rebuilt, in the step after the first reduction.
   void require_unchanged(const std::string& /*when*/) override {}
-  void begin_step() override;
-  void require_optimizer(const torch::optim::Optimizer& /*optimizer*/) const override {}
+  void begin_step(int /*micro_batches*/) override;
+  void require_optimizer(const torch::optim::Optimizer& optimizer) const override {
+    require_masters(optimizer, options_.reduce_type);
+  }
   void end_forward(Forward /*forward*/) override {}
   bool sends_in_each_pass() const override { return false; }
   const std::vector<std::size_t>& gathers() const override { return no_gathers_; }
@@ -109,6 +112,7 @@ class Reducer final : public GradientExchange {
   const BucketPlan& plan() const noexcept { return plan_; }
 
  private:
+  std::unique_ptr<BucketStore> make_store();
   void add_hook(std::size_t index);
   void on_gradient(std::size_t index);
   void take_gradient(std::size_t index);

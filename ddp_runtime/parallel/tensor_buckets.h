@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 
 #include "ddp_runtime/parallel/bucket_plan.h"
 #include "ddp_runtime/parallel/replica.h"
@@ -15,5 +16,9 @@ namespace ddp {
 // plan_buckets().
 BucketPlan plan_buckets_of(std::span<const NamedTensor> parameters,
                            std::span<const std::size_t> ready_order, const BucketLimits& limits);
+
+// "bucket 3: fc2.weight to fc2.bias". `parameters` are those of the plan.
+std::string describe_bucket(const BucketPlan& plan, std::span<const NamedTensor> parameters,
+                            std::size_t bucket);
 
 }  // namespace ddp

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training steps as a trace for chrome://tracing and ui.perfetto.dev.
+// Training steps of one rank as a trace for chrome://tracing and ui.perfetto.dev.
 #pragma once
 
 #include <string>

@@ -38,7 +38,7 @@ struct Bar {
   std::string name;
   std::vector<Segment> segments;
   std::string total;  // text after the bar
-  double begin = 0;   // position where it starts; below zero by the amount gained
+  double begin = 0;   // position on the axis where it starts; may be negative
 };
 
 // Horizontal stacked bars on one linear axis that includes 0.
@@ -47,8 +47,25 @@ struct BarChart {
   std::string description;
   std::string unit;
   std::vector<Bar> bars;
-  double axis_factor = 1;           // axis labels are values times this
-  std::optional<double> reference;  // a dashed line, for example at the ideal value
+  double axis_factor = 1;                // axis labels are values times this
+  std::optional<double> reference = {};  // a dashed line, for example at the ideal value
+  // Whether each bar has only one segment, of the bar's name: no legend, no text inside.
+  bool named_segments = false;
+};
+
+// Time from left to right: parts that follow each other, and below them the segments of each.
+struct StripChart {
+  struct Part {
+    std::string name;               // drawn if it fits
+    std::vector<Segment> segments;  // values are seconds
+    std::string mark;               // text of a mark at its end; empty: none
+  };
+
+  std::string title;
+  std::string description;
+  std::string unit;  // of the axis
+  std::vector<Part> parts;
+  double axis_factor = 1;  // axis labels are seconds times this
 };
 
 }  // namespace ddp::report

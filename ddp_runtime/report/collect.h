@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/report/comparison.h"
 #include "ddp_runtime/report/document.h"
 #include "ddp_runtime/report/run_record.h"
 #include "ddp_runtime/report/scaling.h"
@@ -17,6 +18,10 @@ Document run_document(const RunRecord& run, const std::string& program);
 
 Document sweep_document(const Scaling& scaling, const std::string& program);
 
+// Two groups of runs, of which the tables show the median ones; `metric` is judged.
+Document compare_document(const ScalingPoint& a, const ScalingPoint& b, Metric metric,
+                          const std::string& program);
+// Two runs.
 Document compare_document(const RunRecord& a, const RunRecord& b, const std::string& program);
 
 }  // namespace ddp::report

@@ -13,7 +13,7 @@
 
 namespace ddp::report {
 
-using Chart = std::variant<RankChart, BarChart>;
+using Chart = std::variant<RankChart, BarChart, StripChart>;
 
 struct Section {
   std::string id;  // stable, for scripts and links

@@ -35,6 +35,15 @@ std::string percent(double fraction) {
   return text == "-0.0 %" ? "0.0 %" : text;
 }
 
+std::string signed_percent(double fraction) {
+  return fmt::format("{}{}", fraction > 0 ? "+" : "", percent(fraction));
+}
+
+std::string capitalized(std::string text) {
+  if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 32);
+  return text;
+}
+
 std::string milliseconds(double seconds) {
   return significant(1000 * seconds);
 }

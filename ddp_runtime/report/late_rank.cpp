@@ -170,6 +170,12 @@ std::string name_of(const std::optional<Phase>& phase) {
   return "";
 }
 
+}  // namespace
+
+Cause find_cause(const RunRecord& run) {
+  return {find_shared(run), find_late(run)};
+}
+
 std::string names_of(const LateRanks& late) {
   const std::string where = late.node.empty() ? "" : fmt::format(" on {}", shortened(late.node));
   const auto count = static_cast<double>(late.ranks.size());
@@ -180,17 +186,6 @@ std::string names_of(const LateRanks& late) {
     list += std::to_string(late.ranks[i]);
   }
   return fmt::format("rank{} {}{}", late.ranks.size() == 1 ? "" : "s", list, where);
-}
-
-std::string capitalized(std::string text) {
-  if (!text.empty() && text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 32);
-  return text;
-}
-
-}  // namespace
-
-Cause find_cause(const RunRecord& run) {
-  return {find_shared(run), find_late(run)};
 }
 
 std::string sentence_of(const SharedProcessors& shared) {

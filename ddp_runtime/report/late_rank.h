@@ -42,6 +42,9 @@ struct Cause {
 
 Cause find_cause(const RunRecord& run);
 
+// "rank 7 on n7", "ranks 1 and 3", "9 ranks".
+std::string names_of(const LateRanks& late);
+
 // One sentence each: "4 ranks share 2 CPUs on node1."
 std::string sentence_of(const SharedProcessors& shared);
 std::string sentence_of(const LateRanks& late);

@@ -79,10 +79,11 @@ std::size_t place_of(const std::string& kind) {
   return 1 + kPhases;
 }
 
-// Lists each kind of segment once.
-std::string legend_of(const BarChart& chart) {
+// Lists each kind of segment once. `bars` have segments.
+template <class Bars>
+std::string legend_of_kinds(const Bars& bars) {
   std::vector<std::pair<std::string, std::string>> kinds;
-  for (const auto& bar : chart.bars) {
+  for (const auto& bar : bars) {
     for (const auto& segment : bar.segments) {
       const std::pair kind(segment.kind, segment.name);
       if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
@@ -96,6 +97,14 @@ std::string legend_of(const BarChart& chart) {
     html += fmt::format("<li><i class=\"k-{}\"></i>{}</li>", kind, html_escape(name));
   }
   return html + "</ul>\n";
+}
+
+std::string legend_of(const BarChart& chart) {
+  return chart.named_segments ? "" : legend_of_kinds(chart.bars);
+}
+
+std::string legend_of(const StripChart& chart) {
+  return legend_of_kinds(chart.parts);
 }
 
 std::string figure(const Chart& chart, const std::string& id) {
@@ -151,7 +160,7 @@ std::string section_of(const Section& section) {
     html += fmt::format("<div class=\"beside\">\n{}{}</div>\n", charts, table_of(section));
   } else {
     const bool wide =
-        !section.charts.empty() && std::holds_alternative<BarChart>(section.charts.front());
+        !section.charts.empty() && !std::holds_alternative<RankChart>(section.charts.front());
     if (!charts.empty()) {
       html += fmt::format("<div class=\"charts{}\">\n{}</div>\n", wide ? " wide" : "", charts);
     }

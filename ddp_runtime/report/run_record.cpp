@@ -360,6 +360,12 @@ RunRecord read_fields(Reader& reader, Problems& problems) {
   run.wall = read_wall(reader.raw(), problems);
   run.covers = read_coverage(reader.raw(), problems);
   run.sharding = read_sharding(reader.raw(), problems);
+  try {
+    run.pipeline = read_pipeline(reader.raw());
+    run.resilience = read_resilience(reader.raw());
+  } catch (const InputError& error) {
+    problems.emplace_back(error.what());
+  }
   run.settings = read_settings(reader.raw());
   run.environment = read_texts(reader.object("environment").raw());
   return run;
@@ -391,6 +397,10 @@ void require_none(const Problems& problems, const std::string& source) {
 }
 
 }  // namespace
+
+bool have_alike_waiting(const RunRecord& a, const RunRecord& b) {
+  return a.world_size == 1 || b.world_size == 1 || a.waiting_estimated == b.waiting_estimated;
+}
 
 std::optional<double> StepSeconds::unaccounted() const {
   if (!mean) return std::nullopt;

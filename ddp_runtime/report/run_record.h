@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "ddp_runtime/report/phase.h"
+#include "ddp_runtime/report/pipeline_record.h"
+#include "ddp_runtime/report/resilience_record.h"
 
 namespace ddp::report {
 
@@ -98,6 +100,8 @@ struct RunRecord {
   WallSeconds wall;
   Coverage covers;
   ShardingRecord sharding;
+  std::optional<PipelineRecord> pipeline;      // nullopt: each rank has the whole model
+  std::optional<ResilienceRecord> resilience;  // nullopt: not under ddp-run
   std::optional<double> bytes_per_step;
   std::optional<double> busbw_GBps;
   std::optional<double> overlap_ratio;  // fraction of the communication that backward hides, 0 to 1
@@ -105,6 +109,10 @@ struct RunRecord {
   std::map<std::string, std::string> settings;  // as text; empty in files of older versions
   std::map<std::string, std::string> environment;
 };
+
+// Whether the waiting of two runs can be compared: not if it is an estimate in only one of them. A
+// single rank waits for no other.
+bool have_alike_waiting(const RunRecord& a, const RunRecord& b);
 
 // Reads DIR/run.json, or the file itself if `path` is a file. Ignores unknown keys. Throws
 // an InputError that names the file and every missing or invalid key.

@@ -9,14 +9,10 @@
 #include <string>
 #include <utility>
 
+#include "ddp_runtime/report/scaling_intervals.h"
+
 namespace ddp::report {
 namespace {
-
-// The throughput, if it is positive and finite.
-std::optional<double> throughput(const RunRecord& run) {
-  const auto& value = run.samples_per_second;
-  return value && *value > 0 ? value : std::nullopt;
-}
 
 std::vector<ScalingPoint> group(std::vector<RunRecord> runs) {
   std::map<int, ScalingPoint> by_size;
@@ -92,25 +88,27 @@ std::optional<Losses> attribute(const ScalingPoint& base, const ScalingPoint& po
   losses.unaccounted = loss(from.step.unaccounted().value_or(0), to.step.unaccounted().value_or(0));
   losses.outside = 0;
   losses.outside = 1 - *point.efficiency - total(losses);
+  losses.intervals = loss_intervals(base, point, share);
   return losses;
 }
 
-void compare_with_base(const ScalingPoint& base, ScalingPoint& point) {
+void compare_with_base(const ScalingPoint& base, ScalingPoint& point, const Noise& noise) {
   const auto from = throughput(base.median);
   const auto to = throughput(point.median);
   if (!from || !to) return;
   const double share = static_cast<double>(base.world_size) / point.world_size;
   point.speedup = *to / *from;
   point.efficiency = *point.speedup * share;
-  // Both runs vary, so the range includes the spread of the base. For the base itself, the range
-  // is only its own spread.
-  const bool is_base = point.world_size == base.world_size;
-  point.least_efficiency = *point.slowest / (is_base ? *from : *base.fastest) * share;
-  point.most_efficiency = *point.fastest / (is_base ? *from : *base.slowest) * share;
+  point.interval = efficiency_interval(base, point, noise);
   if (point.world_size != base.world_size) point.losses = attribute(base, point);
 }
 
 }  // namespace
+
+std::optional<double> throughput(const RunRecord& run) {
+  const auto& value = run.samples_per_second;
+  return value && *value > 0 ? value : std::nullopt;
+}
 
 double total(const Losses& losses) {
   return std::accumulate(losses.phases.begin(), losses.phases.end(), 0.0) + losses.unaccounted +
@@ -124,7 +122,9 @@ Scaling analyze(std::vector<RunRecord> runs) {
   scaling.kind = kind_of(scaling.points);
   scaling.base = scaling.points.front().world_size;
   const ScalingPoint base = scaling.points.front();
-  for (auto& point : scaling.points) compare_with_base(base, point);
+  const auto noise = noise_of(scaling.points);
+  if (noise.is_known()) scaling.noise = std::expm1(noise.deviation());
+  for (auto& point : scaling.points) compare_with_base(base, point, noise);
   return scaling;
 }
 
@@ -148,10 +148,13 @@ std::vector<std::string> unlike(const Scaling& scaling) {
   constexpr std::pair<const char*, const char*> kWork[] = {
       {"precision", "precision"},
       {"param_type", "type of the weights"},
+      {"reduce_type", "type of the reduction"},
       {"comm_hook", "comm hook"},
       {"accumulate", "micro-batches per step"},
+      {"blocks", "blocks per step"},
       {"optimizer", "optimizer"},
       {"staleness", "staleness"},
+      {"local_steps", "local steps"},
       {"deterministic", "deterministic sums"},
       {"checkpoint_activations", "activation checkpointing"},
       {"channels_last", "channels-last memory"},

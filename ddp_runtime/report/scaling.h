@@ -12,6 +12,13 @@
 //
 // The losses are fractions of the ideal throughput and add up to 1 - E exactly. A phase that became
 // faster than its share of the ideal has a negative loss.
+//
+// Note [Intervals of a sweep]
+// Runs of one size differ by chance, and so do those of the base, so an interval includes the noise
+// of both. It contains the truth in 90 of 100 sweeps, by Student's distribution. The noise of the
+// throughput is measured between runs of the same number of ranks, and counts as the same fraction
+// for all numbers, so that few runs of each suffice: two repetitions in all. Phases have noise of
+// their own, and need two runs with both numbers of ranks (Welch's test).
 #pragma once
 
 #include <array>
@@ -22,6 +29,7 @@
 
 #include "ddp_runtime/report/phase.h"
 #include "ddp_runtime/report/run_record.h"
+#include "ddp_runtime/report/sample.h"
 
 namespace ddp::report {
 
@@ -33,9 +41,10 @@ enum class ScalingKind {
 };
 
 struct Losses {
-  std::array<double, kPhases> phases{};  // by Phase
-  double unaccounted = 0;                // time of the step outside all phases
-  double outside = 0;                    // time outside of the steps, which lowers the efficiency
+  std::array<double, kPhases> phases{};                    // by Phase
+  std::optional<std::array<Interval, kPhases>> intervals;  // around the means of all runs
+  double unaccounted = 0;                                  // time of the step outside all phases
+  double outside = 0;  // time outside of the steps, which lowers the efficiency
 };
 
 // All runs with one world size.
@@ -49,15 +58,14 @@ struct ScalingPoint {
   std::optional<double> fastest;
   std::optional<double> speedup;
   std::optional<double> efficiency;
-  // Slowest run relative to the base's fastest, and fastest run relative to the base's slowest.
-  std::optional<double> least_efficiency;
-  std::optional<double> most_efficiency;
-  std::optional<Losses> losses;  // nullopt for the base, and if a figure is missing
+  std::optional<Interval> interval;  // of the efficiency; that of the base is around 1
+  std::optional<Losses> losses;      // nullopt for the base, and if a figure is missing
 };
 
 struct Scaling {
   ScalingKind kind = ScalingKind::single;
   int base = 1;                      // N0
+  std::optional<double> noise;       // relative standard deviation of the throughput of a run
   std::vector<ScalingPoint> points;  // in order of world size
 };
 
@@ -67,6 +75,9 @@ Scaling analyze(std::vector<RunRecord> runs);
 // The properties in which the runs' work differs ("model", "data", "precision"), so that their
 // speeds cannot be compared; empty if none. A property that a run does not record is not compared.
 std::vector<std::string> unlike(const Scaling& scaling);
+
+// The throughput, if it is positive.
+std::optional<double> throughput(const RunRecord& run);
 
 // The sum of all losses.
 double total(const Losses& losses);

@@ -7,6 +7,8 @@
 #include "ddp_runtime/report/collect.h"
 #include "ddp_runtime/report/format.h"
 #include "ddp_runtime/report/late_rank.h"
+#include "ddp_runtime/report/resilience_section.h"
+#include "ddp_runtime/report/stages_section.h"
 #include "ddp_runtime/report/step_parts.h"
 #include "ddp_runtime/report/wall_time.h"
 
@@ -63,6 +65,10 @@ std::vector<Cell> where_it_ran(const RankRecord& rank) {
 }
 
 std::string how_waiting_is_known(const RunRecord& run) {
+  if (run.pipeline) {
+    return "Ranks wait for their neighbors in the pipeline, so their steps are equally long. "
+           "Exposed communication beyond that of the rank with the least counts as waiting.";
+  }
   if (!run.waiting_estimated) {
     return "Ranks wait for each other in the all-reduce, so their steps are equally long. Time of "
            "a rank's collectives beyond the shortest on any rank is waiting; the rank with the "
@@ -141,6 +147,7 @@ std::string verdict(const RunRecord& run, const Cause& cause) {
 // communication. A step that is mostly computation needs no advice.
 std::string advice(const RunRecord& run, const Cause& cause) {
   if (auto against = advice_against(cause); !against.empty()) return against;
+  if (run.pipeline) return advice_for_stages(*run.pipeline);
   const Bar bar = step_bar("", run.step);
   const Segment* largest = largest_part(bar);
   const bool computing =
@@ -211,6 +218,14 @@ std::vector<std::pair<std::string, std::string>> facts(const RunRecord& run) {
   return facts;
 }
 
+void add_resilience(Document& document, const ResilienceRecord& resilience) {
+  document.figures.push_back(
+      {"ETTR", number(resilience.ettr, Show::percent), "of the time made progress"});
+  document.sections.push_back(resilience_section(resilience));
+  document.sections.push_back(generations_section(resilience));
+  for (auto& entry : resilience_glossary()) document.glossary.push_back(std::move(entry));
+}
+
 }  // namespace
 
 Document run_document(const RunRecord& run, const std::string& program) {
@@ -218,7 +233,9 @@ Document run_document(const RunRecord& run, const std::string& program) {
   document.kind = "run";
   document.program = program;
   document.title = fmt::format("{} on {}", shortened(run.model), shortened(run.data));
-  const Cause cause = find_cause(run);
+  Cause cause = find_cause(run);
+  // Ranks have different stages, so one that computes longer is not slow.
+  if (run.pipeline) cause.late.reset();
   document.verdict = verdict(run, cause);
   document.advice = advice(run, cause);
   document.cautions = cautions(run);
@@ -229,14 +246,21 @@ Document run_document(const RunRecord& run, const std::string& program) {
       {"accuracy", number(run.eval_accuracy, Show::percent), "held-out data"}};
   document.facts = facts(run);
   document.sections = {step_section(run), ranks_section(run), communication_section(run)};
+  if (run.pipeline) document.sections.push_back(stages_section(*run.pipeline));
   if (auto wall = wall_section({&run})) document.sections.push_back(std::move(*wall));
   document.glossary = step_glossary();
+  if (run.resilience) add_resilience(document, *run.resilience);
   document.summary = {
       {"world_size", run.world_size},
       {"samples_per_second",
        run.samples_per_second ? nlohmann::json(*run.samples_per_second) : nlohmann::json()},
       {"outcome", run.outcome.empty() ? nlohmann::json() : nlohmann::json(run.outcome)},
       {"cause", json_of(cause)}};
+  if (run.resilience) {
+    document.summary["ettr"] =
+        run.resilience->ettr ? nlohmann::json(*run.resilience->ettr) : nlohmann::json();
+    document.summary["faults"] = run.resilience->faults;
+  }
   return document;
 }
 

@@ -74,6 +74,15 @@ svg .on-backward, svg .on-outside, svg .on-kept { fill: #fff; }
 .k-optimizer { fill: #19a97f; --k: #19a97f; } .k-checkpoint { fill: #cc79a7; --k: #cc79a7; }
 .k-other { fill: #b3b3b3; --k: #b3b3b3; } .k-unaccounted { fill: #e3d26f; --k: #e3d26f; }
 .k-outside { fill: #7a5c99; --k: #7a5c99; } .k-kept { fill: #55697d; --k: #55697d; }
+svg .part { fill: var(--grid); stroke: var(--surface); stroke-width: 1; }
+svg .mark { fill: #c62828; }
+svg .on-use-productive, svg .on-use-checkpoint_stall { fill: #fff; }
+.k-use-productive { fill: #0072b2; --k: #0072b2; } .k-use-repeat { fill: #e2682a; --k: #e2682a; }
+.k-use-detect { fill: #f4b6a0; --k: #f4b6a0; } .k-use-stop { fill: #cc79a7; --k: #cc79a7; }
+.k-use-launch { fill: #e69f00; --k: #e69f00; } .k-use-load { fill: #56b4e9; --k: #56b4e9; }
+.k-use-checkpoint_stall { fill: #7a5c99; --k: #7a5c99; } .k-use-degraded { fill: #19a97f; --k: #19a97f; }
+.k-use-waiting { fill: #e3d26f; --k: #e3d26f; } .k-use-queue { fill: #d8dde3; --k: #d8dde3; }
+.k-use-other { fill: #b3b3b3; --k: #b3b3b3; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 18px; margin: 0 0 6px; padding: 0; list-style: none; font-size: 13px; }
 .legend li { display: flex; align-items: center; gap: 6px; }
 .legend i { width: 13px; height: 13px; border-radius: 3px; background: var(--k, none); flex: none; }

@@ -191,7 +191,7 @@ constexpr double kBarsTop = 8;
 constexpr double kBarsBottom = 44;
 
 double begin_of(const Bar& bar) {
-  return std::isfinite(bar.begin) && bar.begin < 0 ? bar.begin : 0;
+  return std::isfinite(bar.begin) ? bar.begin : 0;
 }
 
 // End of the bar on the axis.
@@ -235,13 +235,13 @@ BarPlot plan(const BarChart& chart) {
 }
 
 std::string segment_svg(const Segment& segment, const std::string& bar, double from, double to,
-                        double top) {
+                        double top, bool with_text = true) {
   std::string svg = fmt::format(
       "<rect class=\"seg k-{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\">"
       "<title>{}, {}: {}</title></rect>\n",
       segment.kind, from, top, to - from, kBarHeight, html_escape(bar), html_escape(segment.name),
       html_escape(segment.label));
-  if (to - from > width_of(segment.label) + 6) {
+  if (with_text && to - from > width_of(segment.label) + 6) {
     svg += fmt::format("<text class=\"inside on-{} middle\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n",
                        segment.kind, (from + to) / 2, top + kBarHeight / 2 + 4.5,
                        html_escape(segment.label));
@@ -249,18 +249,80 @@ std::string segment_svg(const Segment& segment, const std::string& bar, double f
   return svg;
 }
 
-std::string bar_svg(const Bar& bar, const BarPlot& plot, const Axis& x, double top) {
+std::string bar_svg(const Bar& bar, const BarPlot& plot, const Axis& x, double top,
+                    bool with_text) {
   std::string svg = text(plot.left - 10, top + kBarHeight / 2 + 4.5, "tick end", bar.name);
   double value = begin_of(bar);
   for (const auto& segment : bar.segments) {
     if (!std::isfinite(segment.value) || segment.value <= 0) continue;
-    svg += segment_svg(segment, bar.name, x(value), x(value + segment.value), top);
+    svg += segment_svg(segment, bar.name, x(value), x(value + segment.value), top, with_text);
     value += segment.value;
   }
   return svg + text(x(value) + 8, top + kBarHeight / 2 + 4.5, "label", bar.total);
 }
 
+// ---- a strip of time
+
+constexpr double kStripHeight = 132;
+constexpr double kStripPartTop = 18;
+constexpr double kStripPartHeight = 24;
+constexpr double kStripTop = 46;
+constexpr double kStripBase = kStripTop + kBarHeight + 8;
+constexpr double kStripSide = 16;
+
+double seconds_of(const StripChart::Part& part) {
+  double sum = 0;
+  for (const auto& segment : part.segments) {
+    if (std::isfinite(segment.value) && segment.value > 0) sum += segment.value;
+  }
+  return sum;
+}
+
+std::string part_svg(const StripChart::Part& part, double begin, const Axis& x) {
+  const double from = x(begin);
+  const double to = x(begin + seconds_of(part));
+  std::string svg = fmt::format(
+      "<rect class=\"part\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" "
+      "height=\"{:.0f}\"><title>{}</title></rect>\n",
+      from, kStripPartTop, to - from, kStripPartHeight, html_escape(part.name));
+  if (to - from > width_of(part.name) + 6) {
+    svg +=
+        text((from + to) / 2, kStripPartTop + kStripPartHeight / 2 + 4.5, "tick middle", part.name);
+  }
+  for (const auto& segment : part.segments) {
+    if (!std::isfinite(segment.value) || segment.value <= 0) continue;
+    svg += segment_svg(segment, part.name, x(begin), x(begin + segment.value), kStripTop);
+    begin += segment.value;
+  }
+  if (part.mark.empty()) return svg;
+  return svg + fmt::format(
+                   "<path class=\"mark\" d=\"M{0:.1f},{1:.1f} l-5,-10 h10 z\"><title>{2}: "
+                   "{3}</title></path>\n",
+                   to, kStripPartTop, html_escape(part.name), html_escape(part.mark));
+}
+
 }  // namespace
+
+std::string svg_of(const StripChart& chart, const std::string& id) {
+  double total = 0;
+  for (const auto& part : chart.parts) total += seconds_of(part);
+  if (total <= 0) total = 1;
+  const Axis x(0, total, kStripSide, kBarsWidth - kStripSide, false);
+  std::string svg = open_svg(id, kBarsWidth, kStripHeight, chart.title, chart.description);
+  for (const double tick : linear_ticks(total * chart.axis_factor)) {
+    if (tick > total * chart.axis_factor * (1 + 1e-9)) break;
+    const double place = x(tick / chart.axis_factor);
+    svg += line(place, kStripBase - 4, place, kStripBase + 2, "axis");
+    svg += text(place, kStripBase + 16, "tick middle", tick_text(tick));
+  }
+  svg += text(kBarsWidth / 2, kStripHeight - 4, "name middle", chart.unit);
+  double begin = 0;
+  for (const auto& part : chart.parts) {
+    svg += part_svg(part, begin, x);
+    begin += seconds_of(part);
+  }
+  return svg + "</svg>\n";
+}
 
 std::string svg_of(const RankChart& chart, const std::string& id) {
   const RankPlot plot = plan(chart);
@@ -289,7 +351,7 @@ std::string svg_of(const BarChart& chart, const std::string& id) {
   svg += text((plot.left + plot.right) / 2, plot.height - 6, "name middle", chart.unit);
   double top = kBarsTop + (kBarStep - kBarHeight) / 2;
   for (const auto& bar : chart.bars) {
-    svg += bar_svg(bar, plot, x, top);
+    svg += bar_svg(bar, plot, x, top, !chart.named_segments);
     top += kBarStep;
   }
   if (chart.reference) {

@@ -12,5 +12,6 @@ namespace ddp::report {
 // `id` must be unique on the page: title and description use it.
 std::string svg_of(const RankChart& chart, const std::string& id);
 std::string svg_of(const BarChart& chart, const std::string& id);
+std::string svg_of(const StripChart& chart, const std::string& id);
 
 }  // namespace ddp::report

@@ -46,10 +46,21 @@ std::string kind_explained(ScalingKind kind) {
 }
 
 std::string spread(const ScalingPoint& base, const ScalingPoint& point) {
-  const std::size_t runs = point.runs.size() + base.runs.size();
-  if (runs < 3 || !point.least_efficiency) return "";
-  return fmt::format(" ({} to {} in {} runs, including the base's)",
-                     percent(*point.least_efficiency), percent(*point.most_efficiency), runs);
+  if (!point.interval) return "";
+  return fmt::format(" (90 % interval: {} to {}, {} runs including the base's)",
+                     percent(point.interval->least), percent(point.interval->most),
+                     point.runs.size() + base.runs.size());
+}
+
+std::string loss_text(const ScalingPoint& point) {
+  const auto loss = biggest_loss(point);
+  if (!loss) return "";
+  if (const auto rival = rival_of_biggest_loss(point)) {
+    return fmt::format(
+        " The biggest losses cannot be distinguished: {} ({} of the ideal) and {} ({}).",
+        loss->name, percent(loss->part), rival->name, percent(rival->part));
+  }
+  return fmt::format(" Biggest loss: {}, {} of the ideal.", loss->name, percent(loss->part));
 }
 
 std::string verdict(const Scaling& scaling) {
@@ -67,10 +78,7 @@ std::string verdict(const Scaling& scaling) {
   std::string text = fmt::format("{}: {} efficiency{}.", what, percent(*last.efficiency),
                                  spread(scaling.points.front(), last));
   if (const auto why = sentences_of(find_cause(last.median)); !why.empty()) text += " " + why;
-  if (const auto loss = biggest_loss(last)) {
-    text += fmt::format(" Biggest loss: {}, {} of the ideal.", loss->name, percent(loss->part));
-  }
-  return text;
+  return text + loss_text(last);
 }
 
 std::set<std::string> distinct(const Scaling& scaling,
@@ -125,7 +133,12 @@ std::vector<std::string> cautions(const Scaling& scaling) {
   }
   const bool once = std::all_of(scaling.points.begin(), scaling.points.end(),
                                 [](const ScalingPoint& point) { return point.runs.size() == 1; });
-  if (once) texts.emplace_back("Each number of ranks was run only once, so the spread is unknown.");
+  if (once) {
+    texts.emplace_back("Each number of ranks was run only once, so the spread is unknown.");
+  } else if (!scaling.noise) {
+    texts.emplace_back(
+        "Too few runs were repeated to know the noise, so the efficiencies have no interval.");
+  }
   for (const auto& point : scaling.points) {
     if (point.runs.size() > 2 || point.runs.size() % 2 != 0) continue;
     texts.push_back(
@@ -199,6 +212,7 @@ nlohmann::json summary(const Scaling& scaling) {
   };
   constexpr const char* kKinds[] = {"single", "strong", "weak", "mixed"};
   const auto loss = biggest_loss(last);
+  const auto rival = rival_of_biggest_loss(last);
   return {{"scaling", kKinds[static_cast<std::size_t>(scaling.kind)]},
           {"base_world_size", scaling.base},
           {"largest_world_size", last.world_size},
@@ -206,6 +220,8 @@ nlohmann::json summary(const Scaling& scaling) {
           {"efficiency", number(last.efficiency)},
           {"biggest_loss", loss ? nlohmann::json(loss->kind) : nlohmann::json()},
           {"biggest_loss_part", loss ? nlohmann::json(loss->part) : nlohmann::json()},
+          {"not_distinguishable_from", rival ? nlohmann::json(rival->kind) : nlohmann::json()},
+          {"noise", number(scaling.noise)},
           {"cause", json_of(find_cause(last.median))}};
 }
 
@@ -220,7 +236,12 @@ std::string sweep_advice(const Scaling& scaling) {
   // A late rank affects only the waiting; shared CPUs slow down everything.
   const bool waits = loss && loss->kind == "waiting";
   if (cause.shared || (cause.late && waits)) return advice_against(cause);
-  return loss ? std::string(advice_for(loss->kind)) : std::string();
+  if (!loss) return "";
+  if (rival_of_biggest_loss(last)) {
+    return "Repeat the runs, such as five times for each number of ranks, to learn which loss is "
+           "larger.";
+  }
+  return std::string(advice_for(loss->kind));
 }
 
 // Lists runs with different workloads one by one.
@@ -258,8 +279,10 @@ Document sweep_document(const Scaling& scaling, const std::string& program) {
   }
   document.advice = sweep_advice(scaling);
   document.figures = key_figures(scaling);
-  document.sections = {speed_section(scaling), throughput_section(scaling), step_section(scaling),
-                       loss_section(scaling),  overlap_section(scaling),    runs_section(scaling)};
+  document.sections = {speed_section(scaling),         throughput_section(scaling),
+                       step_section(scaling),          loss_section(scaling),
+                       extrapolation_section(scaling), overlap_section(scaling),
+                       runs_section(scaling)};
   if (auto wall = wall_of(scaling)) document.sections.push_back(std::move(*wall));
   document.glossary.insert(document.glossary.begin(),
                            {{"speedup", "throughput with N ranks divided by that of the base"},

@@ -6,9 +6,11 @@
 
 #include <ctime>
 
+#include "ddp_runtime/report/extrapolation.h"
 #include "ddp_runtime/report/format.h"
 #include "ddp_runtime/report/named_losses.h"
 #include "ddp_runtime/report/step_parts.h"
+#include "ddp_runtime/report/waterfall.h"
 
 namespace ddp::report {
 namespace {
@@ -49,9 +51,9 @@ RankChart speedup_chart(const Scaling& scaling) {
     chart.ideal.push_back(at(point.world_size, ideal));
     if (!point.speedup) continue;
     RankPoint dot{point.world_size, *point.speedup, {}, {}, significant(*point.speedup)};
-    if (point.runs.size() > 1) {
-      dot.low = *point.least_efficiency * ideal;
-      dot.high = *point.most_efficiency * ideal;
+    if (point.interval) {
+      dot.low = point.interval->least * ideal;
+      dot.high = point.interval->most * ideal;
     }
     chart.points.push_back(std::move(dot));
   }
@@ -67,9 +69,9 @@ RankChart efficiency_chart(const Scaling& scaling) {
     chart.ideal.push_back(at(point.world_size, 1));
     if (!point.efficiency) continue;
     RankPoint dot{point.world_size, *point.efficiency, {}, {}, percent(*point.efficiency)};
-    if (point.runs.size() > 1) {
-      dot.low = point.least_efficiency;
-      dot.high = point.most_efficiency;
+    if (point.interval) {
+      dot.low = point.interval->least;
+      dot.high = point.interval->most;
     }
     chart.points.push_back(std::move(dot));
   }
@@ -158,6 +160,23 @@ BarChart loss_chart(const Scaling& scaling) {
   return chart;
 }
 
+// From the ideal to what the largest number of ranks reached.
+BarChart waterfall_chart(const ScalingPoint& point) {
+  std::vector<WaterfallStep> changes;
+  for (const auto& loss : named_losses(*point.losses)) {
+    changes.push_back({loss.kind, loss.name, -loss.part, signed_percent(-loss.part)});
+  }
+  return {fmt::format("From the ideal throughput to that of {}", ranks(point.world_size)),
+          "A bar for the ideal throughput, one for what each phase takes away from it or adds to "
+          "it, and one for the throughput that was reached.",
+          "% of the ideal",
+          waterfall({"kept", "ideal", 1, percent(1)}, changes,
+                    {"kept", "kept", *point.efficiency, percent(*point.efficiency)}),
+          100,
+          {},
+          true};
+}
+
 Table loss_table(const Scaling& scaling) {
   Table table;
   table.columns = {kRanks, {"kept", "kept", Show::percent}};
@@ -183,6 +202,19 @@ std::string day_and_time(const std::optional<double>& unix_time) {
   return fmt::format("{:%Y-%m-%d %H:%M} UTC", utc);
 }
 
+// One end of the interval of the efficiency.
+Cell end_of(const ScalingPoint& point, double Interval::*end) {
+  return point.interval ? Cell((*point.interval).*end) : Cell();
+}
+
+std::string how_sure(const Scaling& scaling) {
+  if (!scaling.noise) return "";
+  return fmt::format(
+      " Runs with the same number of ranks differ by {} (standard deviation), so the efficiency is "
+      "in the range from .. to with 90 % certainty.",
+      percent(*scaling.noise));
+}
+
 }  // namespace
 
 Section speed_section(const Scaling& scaling) {
@@ -190,16 +222,16 @@ Section speed_section(const Scaling& scaling) {
   section.charts = {speedup_chart(scaling), efficiency_chart(scaling)};
   section.paragraphs = {fmt::format(
       "Base: {}. Speedup is throughput divided by the base's; efficiency is speedup divided by the "
-      "ratio of ranks.{}",
-      ranks(scaling.base), how_it_scales(scaling.kind))};
+      "ratio of ranks.{}{}",
+      ranks(scaling.base), how_it_scales(scaling.kind), how_sure(scaling))};
   section.table.columns = {kRanks,
                            {"nodes", "nodes", Show::count},
                            {"runs", "runs", Show::count},
                            {"global_batch", "global batch", Show::count},
                            {"speedup", "speedup", Show::significant},
                            {"efficiency", "efficiency", Show::percent},
-                           {"efficiency_low", "lowest", Show::percent},
-                           {"efficiency_high", "highest", Show::percent},
+                           {"efficiency_low", "from", Show::percent},
+                           {"efficiency_high", "to", Show::percent},
                            {"step_p50", "step p50, ms", Show::milliseconds},
                            {"step_p95", "step p95, ms", Show::milliseconds}};
   for (const auto& point : scaling.points) {
@@ -207,7 +239,7 @@ Section speed_section(const Scaling& scaling) {
     section.table.rows.push_back({double(point.world_size), double(run.nodes),
                                   count_of(point.runs.size()), cell_of(run.global_batch),
                                   cell_of(point.speedup), cell_of(point.efficiency),
-                                  cell_of(point.least_efficiency), cell_of(point.most_efficiency),
+                                  end_of(point, &Interval::least), end_of(point, &Interval::most),
                                   cell_of(run.step.p50), cell_of(run.step.p95)});
   }
   return section;
@@ -255,11 +287,46 @@ Section loss_section(const Scaling& scaling) {
     return section;
   }
   section.charts = {loss_chart(scaling)};
+  if (const auto& last = scaling.points.back(); last.losses) {
+    section.charts.emplace_back(waterfall_chart(last));
+  }
   section.paragraphs = {
       "The ideal is the base's time per step for this share of the work. Time that a phase takes "
       "beyond its share is lost to it; kept and lost add up to 100 %. A phase that takes less than "
       "its share has a negative loss: its bar starts below zero by that amount, and ends at 100 "
       "%."};
+  return section;
+}
+
+Section extrapolation_section(const Scaling& scaling) {
+  Section section{"extrapolation", "With more ranks", {}, {}, {}};
+  const auto found = extrapolate(scaling);
+  if (!found.refusal.empty()) {
+    section.paragraphs = {fmt::format("Unknown: {}", found.refusal)};
+    return section;
+  }
+  section.paragraphs = {
+      fmt::format(
+          "Expected, not measured. Fitted to all runs, with N ranks: computation {}, exposed "
+          "communication with its waiting {}. The ranges contain the truth with 90 % "
+          "certainty if one of the models that agree with the runs is right.",
+          found.computation, found.communication),
+      "Communication that backward hides completely is not seen here, and may be exposed with more "
+      "ranks."};
+  section.table.columns = {kRanks,
+                           {"step", "step, ms", Show::milliseconds},
+                           {"step_low", "from", Show::milliseconds},
+                           {"step_high", "to", Show::milliseconds},
+                           {"efficiency", "efficiency", Show::percent},
+                           {"efficiency_low", "from", Show::percent},
+                           {"efficiency_high", "to", Show::percent},
+                           {"communication", "exposed comm and waiting", Show::percent}};
+  for (const auto& point : found.points) {
+    section.table.rows.push_back({double(point.ranks), point.seconds, point.seconds_interval.least,
+                                  point.seconds_interval.most, point.efficiency,
+                                  point.efficiency_interval.least, point.efficiency_interval.most,
+                                  point.communication});
+  }
   return section;
 }
 

@@ -11,6 +11,8 @@ Section speed_section(const Scaling& scaling);
 Section throughput_section(const Scaling& scaling);
 Section step_section(const Scaling& scaling);
 Section loss_section(const Scaling& scaling);
+// Expected figures for more ranks, or why there are none.
+Section extrapolation_section(const Scaling& scaling);
 Section overlap_section(const Scaling& scaling);
 Section runs_section(const Scaling& scaling);
 

@@ -19,6 +19,7 @@
 #include "ddp_runtime/report/collect.h"
 #include "ddp_runtime/report/error.h"
 #include "ddp_runtime/report/escape.h"
+#include "ddp_runtime/report/extrap_file.h"
 #include "ddp_runtime/report/render.h"
 #include "slurm_ddp/version.h"
 
@@ -26,7 +27,7 @@ namespace {
 
 using namespace ddp;
 
-constexpr int kTooSlow = 1;
+constexpr int kTooSlow = 1;  // too little efficiency, or a regression
 constexpr int kUsage = 2;
 constexpr int kCannotTell = 3;
 
@@ -47,10 +48,13 @@ struct Arguments {
   Outputs run_outputs;
   std::vector<std::string> sweep;
   Outputs sweep_outputs;
+  std::string extrap;
   std::optional<double> min_efficiency;
   bool mixed = false;
-  std::string a;
-  std::string b;
+  std::vector<std::string> compare;
+  std::vector<std::string> with;
+  std::string metric = "time";
+  std::optional<double> max_regression;
   Outputs compare_outputs;
 };
 
@@ -60,6 +64,15 @@ void add_outputs(CLI::App& command, Outputs& outputs) {
   command.add_option("--json", outputs.json, "Write the figures as JSON")->type_name("FILE");
   command.add_option("--markdown", outputs.markdown, "Write the tables as Markdown")
       ->type_name("FILE");
+}
+
+// "5%" or "0.05"; nullopt if the text is neither, or the fraction is negative.
+std::optional<double> fraction_of(std::string text) {
+  const bool percent = text.ends_with('%');
+  if (percent) text.pop_back();
+  double value = 0;
+  if (!CLI::detail::lexical_cast(text, value) || !(value >= 0 && value < 1e6)) return std::nullopt;
+  return percent ? value / 100 : value;
 }
 
 void add_commands(CLI::App& app, Arguments& arguments) {
@@ -79,12 +92,38 @@ void add_commands(CLI::App& app, Arguments& arguments) {
         const bool number = CLI::detail::lexical_cast(text, value);
         return number && value > 0 && value <= 1 ? "" : "give a fraction, such as 0.8";
       });
+  sweep
+      .add_option("--extrap", arguments.extrap,
+                  "Write the times of all runs in the JSON Lines format of Extra-P")
+      ->type_name("FILE");
   sweep.add_flag("--mixed", arguments.mixed,
                  "Accept runs of different work, without evaluating their scaling");
 
-  CLI::App& compare = *app.add_subcommand("compare", "Compare two runs");
-  compare.add_option("A", arguments.a, "The --report-dir of the first run")->required();
-  compare.add_option("B", arguments.b, "The --report-dir of the second run")->required();
+  CLI::App& compare = *app.add_subcommand(
+      "compare", "Compare two runs, or two groups of runs, whose noise is then known");
+  compare
+      .add_option("DIR", arguments.compare,
+                  "The --report-dir of the first run and of the second, or of all runs of group A")
+      ->required()
+      ->take_all();
+  compare.add_option("--with", arguments.with, "The --report-dir of each run of group B")
+      ->type_name("DIR")
+      ->take_all();
+  compare
+      .add_option("--metric", arguments.metric,
+                  "What is judged: time (per sample), p50 or p95 (of the step time), memory")
+      ->check([](const std::string& text) -> std::string {
+        return report::metric_of(text) ? "" : "give time, p50, p95 or memory";
+      })
+      ->capture_default_str();
+  compare
+      .add_option_function<std::string>(
+          "--max-regression",
+          [&arguments](const std::string& text) { arguments.max_regression = fraction_of(text); },
+          "Fail if B needs more than this, such as 5%, beyond the noise")
+      ->check([](const std::string& text) -> std::string {
+        return fraction_of(text) ? "" : "give a percentage, such as 5%";
+      });
   add_outputs(compare, arguments.compare_outputs);
 }
 
@@ -154,9 +193,9 @@ int gate(const report::Scaling& scaling, const Arguments& arguments) {
   return known ? kTooSlow : kCannotTell;
 }
 
-// Reads the runs of a sweep, each of which must be given only once.
-std::vector<report::RunRecord> read_sweep(const std::vector<std::string>& directories) {
-  std::set<std::filesystem::path> seen;
+// Reads runs, each of which must be given only once.
+std::vector<report::RunRecord> read_runs(const std::vector<std::string>& directories,
+                                         std::set<std::filesystem::path>& seen) {
   std::vector<report::RunRecord> runs;
   for (const auto& directory : directories) {
     std::error_code error;
@@ -171,7 +210,8 @@ std::vector<report::RunRecord> read_sweep(const std::vector<std::string>& direct
 }
 
 report::Scaling analyze_sweep(const Arguments& arguments) {
-  auto scaling = report::analyze(read_sweep(arguments.sweep));
+  std::set<std::filesystem::path> seen;
+  auto scaling = report::analyze(read_runs(arguments.sweep, seen));
   const auto what = report::unlike(scaling);
   if (what.empty()) return scaling;
   const std::string differs = fmt::format("the runs differ in {}", fmt::join(what, ", "));
@@ -180,10 +220,64 @@ report::Scaling analyze_sweep(const Arguments& arguments) {
                      ", so scaling cannot be computed; give runs of the same workload, or --mixed "
                      "to list them side by side");
   }
+  if (!arguments.extrap.empty()) {
+    throw UsageError(differs + "; --extrap needs runs of the same workload");
+  }
   if (arguments.min_efficiency) {
     throw UsageError(differs + "; --min-efficiency needs runs of the same workload");
   }
   return scaling;
+}
+
+// Runs whose mean and noise mean something: of one work, on one number of ranks.
+report::ScalingPoint group_of(std::vector<report::RunRecord> runs, const char* name) {
+  auto scaling = report::analyze(std::move(runs));
+  auto what = report::unlike(scaling);
+  if (scaling.points.size() > 1) what.emplace_back("number of ranks");
+  if (!what.empty()) {
+    throw UsageError(
+        fmt::format("the runs of group {} differ in {}; give runs of the same work in a group",
+                    name, fmt::join(what, ", ")));
+  }
+  return scaling.points.front();
+}
+
+int gate(const report::Comparison& comparison, double limit) {
+  const auto judgment = report::judge(comparison.change, limit);
+  if (judgment == report::Judgment::fine) return 0;
+  const bool regression = judgment == report::Judgment::regression;
+  fmt::print(stderr, "ddp-report: {}: {}; --max-regression is {:g} %{}\n",
+             regression ? "regression" : "cannot tell", report::sentence_of(comparison),
+             100 * limit,
+             regression || !comparison.change ? "" : ", and more runs would narrow the range");
+  return regression ? kTooSlow : kCannotTell;
+}
+
+int compare_command(const Arguments& arguments) {
+  auto first = arguments.compare;
+  auto second = arguments.with;
+  if (second.empty()) {
+    if (first.size() != 2) {
+      throw UsageError("compare takes two runs, or a group of runs and --with another group");
+    }
+    second.push_back(first.back());
+    first.pop_back();
+  }
+  std::set<std::filesystem::path> seen;
+  const bool single = first.size() + second.size() == 2;
+  auto runs_a = read_runs(first, seen);
+  if (single) seen.clear();  // a run may be compared with itself
+  const auto a = group_of(std::move(runs_a), "A");
+  const auto b = group_of(read_runs(second, seen), "B");
+  const auto metric = *report::metric_of(arguments.metric);
+  publish(report::compare_document(a, b, metric, program_name()), arguments.compare_outputs);
+  if (!arguments.max_regression) return 0;
+  if (a.world_size != b.world_size || a.median.model != b.median.model ||
+      a.median.data != b.median.data) {
+    throw UsageError(
+        "--max-regression needs two groups with the same model, data and number of ranks");
+  }
+  return gate(report::compare(a, b, metric), *arguments.max_regression);
 }
 
 int run_command(const CLI::App& app, const Arguments& arguments) {
@@ -192,14 +286,13 @@ int run_command(const CLI::App& app, const Arguments& arguments) {
             arguments.run_outputs);
     return 0;
   }
-  if (app.got_subcommand("compare")) {
-    publish(report::compare_document(report::read_run(arguments.a), report::read_run(arguments.b),
-                                     program_name()),
-            arguments.compare_outputs);
-    return 0;
-  }
+  if (app.got_subcommand("compare")) return compare_command(arguments);
   const report::Scaling scaling = analyze_sweep(arguments);
+  if (!arguments.extrap.empty()) write_file(arguments.extrap, report::to_extrap(scaling));
   publish(report::sweep_document(scaling, program_name()), arguments.sweep_outputs);
+  if (!arguments.extrap.empty()) {
+    fmt::print("{}\n", report::terminal_text("wrote " + arguments.extrap));
+  }
   return gate(scaling, arguments);
 }
 
@@ -215,12 +308,17 @@ constexpr const char* kDescription =
     "  ddp-report sweep runs/* --min-efficiency 0.8 --json scaling.json\n"
     "      a gate for automated tests: exits with 1 below 80 %\n"
     "  ddp-report compare before/ after/\n"
-    "      the differences and their sizes";
+    "      the differences and their sizes\n"
+    "  ddp-report compare before-*/ --with after-*/ --max-regression 5%\n"
+    "      a gate that knows the noise between runs: exits with 1 for a regression, 3 if the\n"
+    "      runs cannot tell";
 
 constexpr const char* kFooter =
     "\nWithout --html, --json or --markdown, the whole report is printed as Markdown.\n"
-    "Exit codes: 0 success, 1 the efficiency is too low, 2 usage error, 3 a run cannot be read, a "
-    "file cannot be written, or the efficiency is not known.";
+    "Exit codes: 0 success, 1 the efficiency is too low, or a regression, 2 usage error, 3 a run "
+    "cannot be read, a file cannot be written, the efficiency is not known, or the runs cannot "
+    "tell "
+    "whether there is a regression.";
 
 int run(int argc, char** argv) {
   CLI::App app(kDescription, "ddp-report");

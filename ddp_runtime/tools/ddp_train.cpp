@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <map>
+#include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 
@@ -18,10 +22,14 @@
 #include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/tools/train_command_line.h"
 #include "ddp_runtime/tools/train_result.h"
+#include "ddp_runtime/tools/train_settings.h"
 #include "ddp_runtime/train/bf16_weights.h"
 #include "ddp_runtime/train/freeze.h"
+#include "ddp_runtime/train/global_batch.h"
 #include "ddp_runtime/train/gpu_advice.h"
+#include "ddp_runtime/train/run_reporter.h"
 #include "ddp_runtime/train/run_table.h"
+#include "ddp_runtime/train/staged_model.h"
 #include "ddp_runtime/train/step_boundary.h"
 #include "ddp_runtime/train/trainer.h"
 #include "slurm_ddp/version.h"
@@ -101,6 +109,40 @@ std::shared_ptr<ddp::ShardedBuild> make_build(ddp::comm::World& world) {
   return std::make_shared<ddp::ShardedBuild>(world.group(), device);
 }
 
+// See Note [Models in stages].
+std::shared_ptr<ddp::train::StagedModel> make_staged(const ddp::train::TrainOptions& options,
+                                                     const ddp::models::ModelOptions& model_options,
+                                                     const ddp::data::Dataset& data,
+                                                     ddp::comm::World& world) {
+  const auto build = [&](const std::function<void(torch::nn::Module&)>& built) {
+    torch::manual_seed(options.seed);
+    auto its_options = model_options;
+    its_options.built = built;
+    return ddp::models::make_model(its_options);
+  };
+  const auto sample = [&] {
+    const auto batch = ddp::train::batch_per_rank(options, options.stages.replicas(world.size()));
+    std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(batch, data.size())));
+    std::iota(indices.begin(), indices.end(), 0);
+    return data.get(indices);
+  };
+  std::optional<torch::Device> device;
+  if (const auto gpu = world.device()) device = ddp::cuda_device(*gpu);
+  return std::make_shared<ddp::train::StagedModel>(world.group(), options.stages, build, sample,
+                                                   device);
+}
+
+// Collective.
+void print_stages(const ddp::train::StagedModel& staged, const ddp::train::TrainOptions& options,
+                  ddp::comm::World& world) {
+  const auto hosts = ddp::train::node_names(world.group());
+  if (!world.is_leader()) return;
+  std::fputs(ddp::train::stage_table(staged.plan(), hosts).c_str(), stdout);
+  std::fflush(stdout);
+  const auto idle = ddp::train::why_mostly_idle(staged.plan(), options.micro_batches);
+  if (!idle.empty()) fmt::print(stderr, "warning: {}\n", idle);
+}
+
 // Returns the exit code.
 int train(const CommandLine& c, ddp::comm::World& world) {
   if (c.threads > 0) torch::set_num_threads(c.threads);
@@ -123,14 +165,16 @@ int train(const CommandLine& c, ddp::comm::World& world) {
     };
   }
   torch::manual_seed(c.train.seed);
-  const auto model = ddp::models::make_model(model_options);
+  std::shared_ptr<ddp::train::StagedModel> staged;
+  if (options.stages.wanted()) staged = make_staged(options, model_options, *data.train, world);
+  const auto model = staged ? staged->model() : ddp::models::make_model(model_options);
   const auto initial_weights = ddp::tools::initial_weights_of(c);
   const bool gathers = options.shard == ddp::Shard::parameters ||
                        (options.shard == ddp::Shard::hybrid && world.device());
   // A dry run predicts what they would cost.
   options.units = gathers ? units_of(*model, c.model.name) : model->units();
   const auto frozen = c.freeze.empty() ? 0 : ddp::train::freeze(*model, c.freeze);
-  if (const auto gpu = world.device()) model->to(ddp::cuda_device(*gpu));
+  if (const auto gpu = world.device(); gpu && !staged) model->to(ddp::cuda_device(*gpu));
 
   ddp::train::Trainer trainer(world.group(),
                               {.program = program(),
@@ -141,9 +185,11 @@ int train(const CommandLine& c, ddp::comm::World& world) {
                                .data = data,
                                .settings = settings_of(c),
                                .report_settings = report_settings_of(c),
-                               .initial_weights = initial_weights},
+                               .initial_weights = initial_weights,
+                               .staged = staged},
                               options);
   if (world.is_leader()) print_start(c, options, world, *model, data, frozen);
+  if (staged) print_stages(*staged, options, world);
   const auto result = trainer.fit();
   if (world.is_leader()) ddp::tools::print_result(result, c.train.dry_run);
   return result.exit_code();

@@ -11,18 +11,11 @@
 #include <limits>
 #include <vector>
 
-#include "base/duration.h"
 #include "base/errors.h"
-#include "base/text.h"
 #include "ddp_runtime/comm/failure/liveness.h"
-#include "ddp_runtime/parallel/cuda.h"
-#include "ddp_runtime/parallel/hooks/compression.h"
+#include "ddp_runtime/tools/train_settings.h"
 #include "ddp_runtime/tools/validators.h"
-#include "ddp_runtime/train/best_checkpoint.h"
-#include "ddp_runtime/train/checkpoint_interval.h"
-#include "ddp_runtime/train/graph_hindrance.h"
 #include "ddp_runtime/train/option_limits.h"
-#include "ddp_runtime/train/shard_mode.h"
 #include "slurm_ddp/version.h"
 
 namespace ddp::tools {
@@ -30,6 +23,7 @@ namespace {
 
 constexpr std::uint64_t kMaxThreads = 4096;
 constexpr std::uint64_t kMaxContext = 1'000'000'000;
+constexpr std::uint64_t kMaxStages = 100'000;
 
 constexpr const char* kExamples = R"(Examples:
   ddp-train --model mlp --data digits --epochs 20
@@ -59,6 +53,12 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
                  "Samples per optimizer step over all ranks, instead of --batch: any number of "
                  "ranks that divides it trains the same; 0 means --batch counts")
       ->check(whole_number(0, train::kMaxGlobalBatch))
+      ->capture_default_str();
+  app.add_option("--blocks", t.blocks,
+                 "Divide the --global-batch into this many micro-batches, of which a rank computes "
+                 "an equal part, so that any number of ranks that divides it trains the same, "
+                 "dropout included; 12, 24, 60 and 120 have many divisors; 0 means no fixed number")
+      ->check(whole_number(0, train::kMaxBlocks))
       ->capture_default_str();
   app.add_option("--accumulate", t.micro_batches,
                  "Micro-batches per optimizer step (gradient accumulation)")
@@ -121,6 +121,36 @@ void add_training_options(CLI::App& app, TrainCommandLine& c) {
                "With --shard parameters, or hybrid on GPUs: keep blocks whole from forward to "
                "backward, which needs "
                "memory for the whole model but gathers each block once per step instead of twice");
+  app.add_flag(
+      "--reduce-once", t.reduce_once,
+      "With --accumulate and --shard gradients, parameters or hybrid: keep whole gradients "
+      "until the last micro-batch and reduce their sum, which needs memory for the "
+      "gradients of the whole model but sends them once per step instead of once per "
+      "micro-batch");
+  app.add_option(
+         "--stages", t.stages.ranks,
+         "Cut the model into stages, which this many ranks share as a pipeline; --accumulate "
+         "is the number of micro-batches on which they work at the same time; 1 means no "
+         "pipeline")
+      ->check(whole_number(1, kMaxStages))
+      ->capture_default_str();
+  app.add_option(
+      "--pipeline-schedule", c.pipeline_schedule,
+      "The order of a rank's work with --stages: gpipe; 1f1b, which keeps less in memory; "
+      "or interleaved, which waits less [1f1b; interleaved with --chunks]");
+  app.add_option("--chunks", t.stages.chunks,
+                 "Stages on each rank with --pipeline-schedule interleaved")
+      ->check(whole_number(1, kMaxStages))
+      ->capture_default_str();
+  app.add_option(
+      "--stage-balance", c.stage_balance,
+      "How --stages divides the pieces of the model: parameters, equally; time, which is "
+      "measured before the first step; or the number of pieces of each stage, such as "
+      "3,4,4,3 [parameters]");
+  app.add_option("--offload-optimizer", c.offload,
+                 "Where to keep the optimizer's state: on CPUs a directory on a local disk of each "
+                 "node, such as /local/scratch, for files that vanish with the run; on GPUs the "
+                 "word host, for its memory");
   app.add_flag("--channels-last", t.channels_last,
                "Keep images and weights of convolutions with the channels of a pixel beside each "
                "other, the order in which GPUs and recent CPUs convolve");
@@ -157,14 +187,21 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
          "Gradient compression: off, fp16, bf16, bf16-fp32, powersgd or powersgd:RANK; noop sends "
          "nothing (for measuring only)")
       ->capture_default_str();
+  app.add_option("--reduce-type", c.reduce_type,
+                 "The type in which gradients are sent and added up: bf16 halves the bytes of fp32 "
+                 "gradients; fp32 adds up those of bf16 weights more exactly; auto: the type that "
+                 "they have")
+      ->capture_default_str();
   app.add_flag(
       "--deterministic", c.deterministic,
       "Add gradients in rank order, so that results do not depend on network, placement or bucket "
-      "size, and equal those of one rank with --accumulate");
+      "size, and equal those of one rank with --accumulate; with --blocks, they do not depend on "
+      "the number of ranks either");
   app.add_option("--staleness", t.staleness,
                  "Train asynchronously: a rank may be this many steps ahead of the slowest one "
                  "(sgd only) [synchronous]")
       ->check(whole_number(0, train::kMaxStaleness));
+  add_local_steps_options(app, c.local_steps);
   app.add_option(
          "--network", c.network,
          "Network model for choosing collective schedules: LATENCY:BANDWIDTH "
@@ -210,9 +247,13 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
          "or auto: at Young's interval, which minimizes the time lost to saves and "
          "failures, from the measured cost of a save and --mtbf")
       ->capture_default_str();
+  app.add_option("--checkpoint-memory", c.checkpoint_memory,
+                 "Also copy the state to the memory of the nodes every N steps, after a time of "
+                 "training such as 30s, or auto (Young's interval), for a restart by ddp-run [no "
+                 "copies]");
   app.add_option("--mtbf", c.mtbf,
-                 "Mean time between failures of the whole job, such as 6h or 2d, for "
-                 "--checkpoint-every auto [6334h divided by the number of nodes]");
+                 "Mean time between failures of the whole job, such as 6h or 2d, for the two "
+                 "options above with auto [6334h divided by the number of nodes]");
   app.add_option("--checkpoint-copy-mb", c.checkpoint_copy_mb,
                  "Limit in MiB per rank for the copy that is saved in the background; a larger "
                  "state is saved before the next step")
@@ -320,147 +361,6 @@ void add_fine_tuning_options(CLI::App& app, TrainCommandLine& c) {
                  "text");
 }
 
-// Synthetic samples with the shape that the model expects.
-data::SyntheticShape synthetic_shape(const models::ModelOptions& model) {
-  data::SyntheticShape shape;
-  if (model.name == "mlp" && model.width > 0) shape.input = {model.width};
-  if (model.name == "cifar-cnn" || model.name.starts_with("resnet")) shape.input = {3, 32, 32};
-  return shape;
-}
-
-bool trains_on_gpus(const TrainCommandLine& c) {
-  return c.device == "cuda";
-}
-
-comm::Backend backend_of(const TrainCommandLine& c) {
-  const auto backend = comm::parse_backend(c.backend);
-  if (c.device != "cpu" && c.device != "cuda") {
-    throw UsageError(fmt::format("unknown device '{}'; use cpu or cuda", c.device));
-  }
-  if (!trains_on_gpus(c) && backend == comm::Backend::nccl) {
-    throw UsageError("--backend nccl is for GPUs; add --device cuda, or use --backend mpi");
-  }
-  return backend;
-}
-
-amp::Precision param_type_of(const std::string& name) {
-  if (name == "fp32") return amp::Precision::fp32;
-  if (name == "bf16") return amp::Precision::bf16;
-  throw UsageError(
-      fmt::format("unknown type of weights '{}' (--param-type); use fp32 or bf16", name));
-}
-
-void require_init_from(const InitArguments& init) {
-  if (!init.from.empty()) return;
-  const bool others = init.prefix || !init.map.empty() || !init.only.empty() ||
-                      !init.skip.empty() || init.strict != "all";
-  if (others) {
-    throw UsageError(
-        "--init-map, --init-prefix, --init-only, --init-skip and --init-strict say what to take "
-        "from a file; add --init-from");
-  }
-}
-
-// Seconds; 0 for the default.
-double mtbf_of(const TrainCommandLine& c) {
-  if (c.mtbf.empty()) return 0;
-  if (!c.train.checkpoint.every_auto) throw UsageError("--mtbf needs --checkpoint-every auto");
-  const auto seconds = parse_duration(c.mtbf);
-  if (!seconds) {
-    throw UsageError(fmt::format("--mtbf takes a time such as 90min, 6h or 2d, not '{}'", c.mtbf));
-  }
-  return *seconds;
-}
-
-// The number of best checkpoints; a configuration file may also say true or false.
-std::int64_t best_of(const std::string& text) {
-  if (text == "false") return 0;
-  if (text.empty() || text == "true") return 1;
-  constexpr std::uint64_t kMaxBest = 1000;
-  const auto number = parse_decimal(text, kMaxBest);
-  if (!number) {
-    throw UsageError(
-        fmt::format("--keep-best takes a number from 0 to {}, not '{}'", kMaxBest, text));
-  }
-  return static_cast<std::int64_t>(*number);
-}
-
-void interpret_keeping(TrainCommandLine& c) {
-  auto& o = c.train.checkpoint;
-  o.keep_best = best_of(c.keep_best);
-  static_cast<void>(train::parse_best_metric(o.best_metric));
-  if (!c.keep_every.empty()) train::set_keep_every(o, c.keep_every);
-  const auto limit = parse_duration(c.after_save_limit);
-  if (!limit) {
-    throw UsageError(fmt::format(
-        "--after-save-limit takes a time such as 90s, 10min or 1h, not '{}'", c.after_save_limit));
-  }
-  o.after_save_limit_seconds = *limit;
-  if (!o.directory.empty()) return;
-  if (o.keep_best > 0) {
-    throw UsageError("--keep-best needs a --checkpoint-dir to keep the best checkpoint in");
-  }
-  if (!c.keep_every.empty()) throw UsageError("--keep-every needs a --checkpoint-dir");
-  if (!o.after_save.empty()) throw UsageError("--after-save needs a --checkpoint-dir");
-  if (!o.local_directory.empty()) {
-    throw UsageError("--checkpoint-local needs a --checkpoint-dir to copy the checkpoints to");
-  }
-}
-
-// Performs the checks that CLI11 cannot.
-void interpret(TrainCommandLine& c) {
-  auto& t = c.train;
-  const auto backend = backend_of(c);
-  require_init_from(c.init);
-  if (c.deterministic && backend == comm::Backend::nccl) {
-    throw UsageError("--deterministic needs --backend mpi: NCCL does not add in rank order");
-  }
-  if (t.staleness && trains_on_gpus(c)) {
-    throw UsageError(
-        "--staleness needs --device cpu: asynchronous training keeps its shards there");
-  }
-  t.precision = amp::parse_precision(c.precision);
-  t.param_type = param_type_of(c.param_type);
-  t.schedule = train::parse_schedule(c.schedule);
-  t.on_nan = train::parse_on_nan(c.on_nan);
-  t.graph.mode = train::parse_graph_mode(c.graph);
-  t.shard = train::parse_shard(c.shard);
-  t.parallel.hook = hooks::by_name(c.comm_hook);
-  if (t.param_type != amp::Precision::fp32 && c.comm_hook.starts_with("powersgd")) {
-    throw UsageError(
-        "--comm-hook powersgd compresses float32 gradients only; leave out --param-type bf16");
-  }
-  if (c.comm_hook == "noop" && t.shard != Shard::none) {
-    throw UsageError(
-        "--comm-hook noop leaves each rank its own gradients, so --shard would mix the ranks' "
-        "models; leave out one of them");
-  }
-  t.reshard_after_forward = !c.keep_after_forward;
-  if (c.keep_after_forward && t.shard != Shard::parameters && t.shard != Shard::hybrid) {
-    throw UsageError(
-        "--keep-after-forward is for --shard parameters, and for hybrid on GPUs; add one, or leave "
-        "this out");
-  }
-  if (c.comm_hook == "noop") t.parallel.check_parameters_every = 0;  // ranks drift apart
-  if (c.deterministic && t.staleness.value_or(0) > 0) {
-    throw UsageError(
-        "--deterministic needs --staleness 0: otherwise gradients are applied as they arrive");
-  }
-  interpret_keeping(c);
-  c.data_options.augmentation = data::parse_augmentation(c.augment);
-  c.data_options.seed = t.seed;
-  c.data_options.synthetic = synthetic_shape(c.model);
-  t.checkpoint.copy_bytes = static_cast<std::uint64_t>(c.checkpoint_copy_mb * 1048576.0);
-  t.checkpoint.bytes_per_writer = static_cast<std::uint64_t>(c.checkpoint_share_mb * 1048576.0);
-  auto& buckets = t.parallel.buckets;
-  if (c.bucket_mb > 0) {
-    buckets.bytes = std::max<std::size_t>(static_cast<std::size_t>(c.bucket_mb * 1048576.0), 1);
-    buckets.first_bytes = std::min(buckets.first_bytes, buckets.bytes);
-  }
-  train::set_checkpoint_interval(t.checkpoint, c.checkpoint_every);
-  t.checkpoint.mtbf_seconds = mtbf_of(c);
-}
-
 // Creates the directory before anything can fail, so that failure.json can be written there. If
 // this fails, the trainer reports it to all ranks.
 void make_report_directory(const std::filesystem::path& directory) {
@@ -469,38 +369,6 @@ void make_report_directory(const std::filesystem::path& directory) {
 }
 
 }  // namespace
-
-std::optional<train::InitialWeights> initial_weights_of(const TrainCommandLine& c) {
-  if (c.init.from.empty()) return std::nullopt;
-  train::InitialWeights weights{c.init.from};
-  weights.options.prefix = c.init.prefix;
-  if (!c.init.map.empty()) weights.options.map = ckpt::NameMap::open(c.init.map);
-  weights.options.only = ckpt::parse_patterns(c.init.only);
-  weights.options.skip = ckpt::parse_patterns(c.init.skip);
-  weights.options.strict = train::parse_init_strictness(c.init.strict);
-  return weights;
-}
-
-comm::WorldOptions world_options_of(const TrainCommandLine& c) {
-  comm::WorldOptions options;
-  options.backend = backend_of(c);
-  options.gpus = trains_on_gpus(c);
-  if (options.gpus) options.nccl.prepare = load_cuda;
-  options.group.limits.timeout = milliseconds(c.timeout_seconds);
-  options.start_timeout = milliseconds(c.start_timeout_seconds);
-  options.liveness = comm::limits_for(milliseconds(c.silence_seconds));
-  options.group.in_rank_order = c.deterministic;
-  options.group.network = comm::parse_network(c.network);
-  options.group.announce = [](const std::string& text) {
-    fmt::print("collectives: {}\n", text);
-    std::fflush(stdout);
-  };
-  options.failure_dump = c.failure_dump;
-  if (c.failure_dump.empty() && !c.train.report_directory.empty()) {
-    options.failure_dump = c.train.report_directory / "failure.json";
-  }
-  return options;
-}
 
 std::optional<int> parse_train_command_line(int argc, char** argv, TrainCommandLine& c) {
   c.text = fmt::format("{}", fmt::join(std::vector<std::string>(argv, argv + argc), " "));

@@ -8,6 +8,7 @@
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/tools/local_steps_arguments.h"
 #include "ddp_runtime/train/initialize.h"
 #include "ddp_runtime/train/options.h"
 
@@ -34,14 +35,19 @@ struct TrainCommandLine {
   std::string on_nan = "stop";
   std::string graph = "off";
   std::string shard = "none";
+  std::string pipeline_schedule;  // empty: 1f1b, or interleaved with several chunks
+  std::optional<std::string> stage_balance;
   bool keep_after_forward = false;
+  std::optional<std::string> offload;
   std::string augment = "none";
   std::string checkpoint_every = "epoch";
+  std::string checkpoint_memory;
   std::string mtbf;
   std::string keep_every;
   std::string keep_best = "0";
   std::string after_save_limit = "1h";
   std::string comm_hook = "off";
+  std::string reduce_type = "auto";
   double bucket_mb = 0;  // 0: not given
   double checkpoint_copy_mb = 8192;
   double checkpoint_share_mb = 64;
@@ -52,18 +58,13 @@ struct TrainCommandLine {
   bool deterministic = false;
   std::string network = "assume";
   std::string failure_dump;
+  LocalStepsArguments local_steps;
   InitArguments init;
   std::string freeze;
   ddp::models::ModelOptions model;
   ddp::data::DataOptions data_options;
   ddp::train::TrainOptions train;
 };
-
-// The weights to start from; nullopt without --init-from. Reads the map. Throws UsageError.
-std::optional<train::InitialWeights> initial_weights_of(const TrainCommandLine& line);
-
-// The world options requested on the command line. Throws UsageError.
-comm::WorldOptions world_options_of(const TrainCommandLine& line);
 
 // Fills `line` from the command line and checks it. Returns the exit code if there is nothing to
 // run: after --help and --version, and after an error, which rank 0 prints.

@@ -37,8 +37,12 @@ const TrainOptions& require_possible(const TrainOptions& o) {
          "the parameter server keeps float32 weights only");
   refuse(static_cast<bool>(o.parallel.hook), "--comm-hook",
          "gradients are sent to servers, not reduced in buckets");
+  refuse(o.parallel.reduce_type.has_value(), "--reduce-type",
+         "gradients are sent to servers, which add them up in float32");
   refuse(o.shard != Shard::none, "--shard",
          "ranks in different steps cannot divide an update among themselves");
+  refuse(!o.offload_directory.empty() || o.offload_to_host, "--offload-optimizer",
+         "servers keep the optimizer's state, in memory");
   refuse(o.channels_last, "--channels-last",
          "the parameter server keeps weights in the order of their dimensions");
   refuse(!o.parallel.ignore.empty(), "parallel.ignore",
@@ -165,7 +169,8 @@ nlohmann::json AsynchronousStep::finish() {
   const auto lead = replica_.lead();
   const auto largest = group_.all_reduce_value(lead.largest, comm::ReduceOp::max);
   const double mean = group_.all_reduce_value(lead.mean, comm::ReduceOp::sum) / group_.size();
-  return {{"staleness", *options_.staleness}, {"largest_lead", largest}, {"mean_lead", mean}};
+  return {{"asynchronous",
+           {{"staleness", *options_.staleness}, {"largest_lead", largest}, {"mean_lead", mean}}}};
 }
 
 }  // namespace ddp::train

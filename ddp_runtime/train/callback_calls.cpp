@@ -3,7 +3,25 @@
 
 namespace ddp::train {
 
-bool CallbackCalls::after_step(const StepEvent& event) {
+void CallbackCalls::begin_after_step(std::int64_t step) {
+  progress_.step = step;
+  if (group_.rank() == 0) comm::tell_training(step);
+}
+
+void CallbackCalls::note_stall(double seconds) {
+  progress_.stall_seconds += seconds;
+  ++progress_.saves;
+}
+
+void CallbackCalls::tell_progress() {
+  if (group_.rank() == 0) comm::tell_progress(progress_, /*in_any_case=*/true);
+}
+
+bool CallbackCalls::after_step(const StepEvent& event, std::optional<double> stall) {
+  progress_.step = event.step;
+  progress_.step_seconds += event.seconds - stall.value_or(0);
+  if (stall) note_stall(*stall);
+  if (group_.rank() == 0) comm::tell_progress(progress_);
   if (!callbacks_.after_step) return false;
   callbacks_.after_step(event);
   return true;
@@ -30,6 +48,7 @@ void CallbackCalls::note_saved(const Checkpointer& checkpointer) {
   const auto saved = checkpointer.last_saved_step();
   if (saved == saved_step_) return;
   saved_step_ = saved;
+  if (group_.rank() == 0) comm::tell_kept_on_disk(saved);
   if (!callbacks_.after_save) return;
   callbacks_.after_save(
       {saved, group_.rank() == 0 ? checkpointer.newest() : std::filesystem::path()});

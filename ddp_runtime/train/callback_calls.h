@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls a program's callbacks; see callbacks.h.
+// Calls a program's callbacks, see callbacks.h, and tells ddp-run the same.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/run_events.h"
 #include "ddp_runtime/train/callbacks.h"
 #include "ddp_runtime/train/checkpointer.h"
 
@@ -16,8 +18,15 @@ class CallbackCalls {
   CallbackCalls(comm::Group& group, const Callbacks& callbacks)
       : group_(group), callbacks_(callbacks) {}
 
-  // Returns whether there is such a callback.
-  bool after_step(const StepEvent& event);
+  // Training begins with the state after `step`.
+  void begin_after_step(std::int64_t step);
+  // `stall`: the seconds of the step, included in event.seconds, in which it waited for a
+  // checkpoint; nullopt if there was none. Returns whether there is such a callback.
+  bool after_step(const StepEvent& event, std::optional<double> stall);
+  // A checkpoint kept training waiting between two steps.
+  void note_stall(double seconds);
+  // Says how far the run is, if it may end soon.
+  void tell_progress();
   // Collective, if there is such a callback.
   void after_evaluation(const EvaluationEvent& event);
   void after_epoch(const EpochEvent& event);
@@ -36,6 +45,7 @@ class CallbackCalls {
   const Callbacks& callbacks_;
   bool stop_wanted_ = false;
   std::int64_t saved_step_ = -1;  // for which after_save was called
+  comm::RunProgress progress_;
 };
 
 }  // namespace ddp::train

@@ -34,6 +34,25 @@ void set_checkpoint_interval(CheckpointOptions& options, const std::string& text
   options.every_steps = static_cast<std::int64_t>(*steps);
 }
 
+void set_memory_interval(CheckpointOptions& options, const std::string& text) {
+  options.memory_auto = text == "auto";
+  options.memory_steps = 0;
+  options.memory_seconds = 0;
+  if (options.memory_auto || text.empty()) return;
+  if (const auto seconds = parse_duration(text)) {
+    options.memory_seconds = *seconds;
+    return;
+  }
+  const auto steps = parse_decimal(text, static_cast<std::uint64_t>(kMaxSteps));
+  if (steps.value_or(0) == 0) {
+    throw UsageError(
+        fmt::format("--checkpoint-memory takes a number of steps, a time such as 30s, or 'auto', "
+                    "not '{}'",
+                    text));
+  }
+  options.memory_steps = static_cast<std::int64_t>(*steps);
+}
+
 void set_keep_every(CheckpointOptions& options, const std::string& text) {
   options.keep_every_steps = options.keep_every_epochs = 0;
   std::string_view number = text;
@@ -66,6 +85,15 @@ std::string kept_checkpoints_text(const CheckpointOptions& options) {
   const auto last = parts.back();
   parts.pop_back();
   return parts.empty() ? last : join(parts, ", ") + " and " + last;
+}
+
+std::string memory_interval_text(const CheckpointOptions& options) {
+  CheckpointOptions memory;
+  memory.every_epoch = false;
+  memory.every_steps = options.memory_steps;
+  memory.every_seconds = options.memory_seconds;
+  memory.every_auto = options.memory_auto;
+  return options.copies_in_memory() ? checkpoint_interval_text(memory) : "";
 }
 
 std::string checkpoint_interval_text(const CheckpointOptions& options) {

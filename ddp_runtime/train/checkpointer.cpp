@@ -16,11 +16,13 @@
 #include "base/duration.h"
 #include "base/errors.h"
 #include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/run_events.h"
 #include "ddp_runtime/train/after_save.h"
 #include "ddp_runtime/train/best_checkpoint.h"
 #include "ddp_runtime/train/checkpoint_agreement.h"
 #include "ddp_runtime/train/checkpoint_load.h"
 #include "ddp_runtime/train/directory_claim.h"
+#include "ddp_runtime/train/memory_copies.h"
 #include "ddp_runtime/train/rank_agreement.h"
 #include "ddp_runtime/train/resumed_run.h"
 #include "ddp_runtime/train/run_difference.h"
@@ -72,12 +74,10 @@ void require_usable(comm::Group& group, const CheckpointOptions& options,
 }
 
 // `hosts`: one for each rank.
-SaveTimer timer_of(const CheckpointOptions& options, const std::vector<std::string>& hosts) {
+double mtbf_of(const CheckpointOptions& options, const std::vector<std::string>& hosts) {
   const std::set<std::string> nodes(hosts.begin(), hosts.end());
-  const double mtbf = options.mtbf_seconds > 0
-                          ? options.mtbf_seconds
-                          : kNodeMtbfSeconds / static_cast<double>(nodes.size());
-  return SaveTimer({options.every_seconds, options.every_auto, mtbf});
+  return options.mtbf_seconds > 0 ? options.mtbf_seconds
+                                  : kNodeMtbfSeconds / static_cast<double>(nodes.size());
 }
 
 }  // namespace
@@ -97,6 +97,7 @@ struct Checkpointer::Parts {
   void record(const SaveResult& result, double seconds);
   void say_interval(double seconds);
   void agree_on_newest();
+  std::string newest_position();
   void warn_of_best(const Position& position, const std::string& problem);
   void report_commands();
   std::string wait_for_commands(std::chrono::steady_clock::time_point begin,
@@ -134,6 +135,7 @@ struct Checkpointer::Parts {
   // As `directory`. Last: its thread, which uses `claim`, `directory` and `retention`, is joined
   // before they are destroyed.
   std::optional<SavePipeline> saving;
+  std::optional<MemoryCopies> memory;  // if there are to be any
 };
 
 Checkpointer::Checkpointer(comm::Group& group, TrainingState& state, CheckpointOptions options,
@@ -154,7 +156,8 @@ Checkpointer::Checkpointer(comm::Group& group, TrainingState& state, CheckpointO
   const auto hosts = group.all_gather_text(p.owner.host);
   if (state.is_divided()) require_seen_by_all(group, p.options.directory, hosts);
   if (group.rank() == 0) {
-    p.timer.emplace(timer_of(p.options, hosts));
+    p.timer.emplace(SaveTimerSettings{p.options.every_seconds, p.options.every_auto,
+                                      mtbf_of(p.options, hosts)});
     if (!p.options.after_save.empty()) {
       p.after_save.emplace(p.options.after_save,
                            std::chrono::duration<double>(p.options.after_save_limit_seconds),
@@ -168,6 +171,9 @@ Checkpointer::Checkpointer(comm::Group& group, TrainingState& state, CheckpointO
           .over = [&p](const SaveResult& result, double seconds) { p.record(result, seconds); },
           .staged = [&p](double seconds) { p.say_interval(seconds); }},
       p.log);
+  if (p.options.copies_in_memory()) {
+    p.memory.emplace(group, state, p.options, p.owner, hosts, mtbf_of(p.options, hosts), p.log);
+  }
 }
 
 Checkpointer::~Checkpointer() = default;
@@ -182,11 +188,13 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
   }
   p.claim.claim();
   if (p.timer) p.timer->restart(std::chrono::steady_clock::now());
+  if (p.memory) p.memory->open();
   if (p.options.resume == "never") {
     if (enabled()) p.saving->forget_local_saves();
     return std::nullopt;
   }
   if (enabled()) p.saving->adopt_local_saves();
+  const auto copy = p.memory ? p.memory->restore(*p.directory) : std::nullopt;
   std::string text;
   if (p.group.rank() == 0) {
     const ResumeSource source{p.group,
@@ -196,7 +204,8 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
                               p.directory ? &*p.directory : nullptr,
                               p.retention ? &*p.retention : nullptr,
                               p.best,
-                              p.log};
+                              p.log,
+                              copy ? &*copy : nullptr};
     if (auto resumed = resume_on_leader(source, p.state)) {
       p.newest = std::move(resumed->checkpoint);
       p.lineage = std::move(resumed->lineage);
@@ -211,8 +220,41 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
   const auto saved = nlohmann::json::parse(text);
   p.state.user().restore(saved.at("user"));
   const auto position = Position::from_json(saved.at("position"));
-  p.attempted_step = p.durable_step = p.agreed_step = position.step;
+  p.attempted_step = position.step;
+  p.durable_step = p.agreed_step = saved.at("durable").get<std::int64_t>();
   return position;
+}
+
+std::optional<Position> Checkpointer::save_copy() {
+  auto& p = *parts_;
+  p.claim.claim();
+  if (p.options.resume == "never") return std::nullopt;  // nor would a start resume from it
+  p.saving->adopt_local_saves();
+  if (p.memory) {
+    p.memory->open();
+    const auto problem = p.memory->save(*p.directory);
+    if (!problem.empty()) {
+      throw RuntimeError(
+          fmt::format("the copy in the memory of the nodes could not be saved: {}", problem));
+    }
+    p.memory->remove();
+  }
+  const auto text = p.group.broadcast_text(p.group.rank() == 0 ? p.newest_position() : "", 0);
+  if (text.empty()) return std::nullopt;
+  const auto position = Position::from_json(nlohmann::json::parse(text));
+  p.durable_step = p.agreed_step = position.step;
+  if (p.group.rank() == 0) comm::tell_kept_on_disk(position.step);
+  return position;
+}
+
+// On rank 0. Empty if there is no checkpoint.
+std::string Checkpointer::Parts::newest_position() {
+  const auto found = directory->newest_accepted([](const ckpt::Checkpoint&) {});
+  if (!found.checkpoint) return {};
+  const auto& about = found.checkpoint->manifest().state;
+  if (!about.contains("position")) return {};  // not of a training run
+  newest = found.checkpoint->path();
+  return about.at("position").dump();
 }
 
 bool Checkpointer::enabled() const noexcept {
@@ -275,6 +317,35 @@ void Checkpointer::save(const Position& position) {
   p.begin_save(position);
   p.stall = seconds_since(began);
   if (p.timer) p.timer->restart(std::chrono::steady_clock::now());
+  if (p.memory) p.memory->note_checkpoint();
+}
+
+bool Checkpointer::time_to_copy() const {
+  return parts_->memory && parts_->memory->time_to_copy();
+}
+
+void Checkpointer::request_copy() noexcept {
+  if (parts_->memory) parts_->memory->request();
+}
+
+bool Checkpointer::copy_due(const Position& position, bool end_of_epoch) const {
+  return parts_->memory && parts_->memory->due(position.step) && !due(position, end_of_epoch);
+}
+
+void Checkpointer::copy(const Position& position) {
+  auto& p = *parts_;
+  const auto began = std::chrono::steady_clock::now();
+  const auto arrays = p.state.collect();
+  require_same_arrays(p.group, arrays);
+  p.memory->start(position.step, p.info_of(position), arrays, began);
+}
+
+bool Checkpointer::copying() const noexcept {
+  return parts_->memory && parts_->memory->writing();
+}
+
+nlohmann::json Checkpointer::copies_summary() const {
+  return parts_->memory ? parts_->memory->summary() : nullptr;
 }
 
 // Returns as soon as the state may change.
@@ -292,14 +363,17 @@ bool Checkpointer::writing() const noexcept {
   return parts_->saving && parts_->saving->writing();
 }
 
-void Checkpointer::poll(bool anyone_writing) {
+void Checkpointer::poll(bool anyone_writing, bool anyone_copying) {
   if (!parts_->saving) return;
+  if (parts_->memory) parts_->memory->poll(anyone_copying);
   parts_->saving->poll(anyone_writing);
   parts_->report_commands();
 }
 
 void Checkpointer::remove_local_saves(std::int64_t step) {
-  if (enabled()) parts_->saving->remove_local_saves(static_cast<std::uint64_t>(step));
+  if (!enabled()) return;
+  parts_->saving->remove_local_saves(static_cast<std::uint64_t>(step));
+  if (parts_->memory) parts_->memory->remove();
 }
 
 void Checkpointer::drain() {
@@ -325,6 +399,7 @@ void Checkpointer::Parts::record(const SaveResult& result, double seconds) {
     if (!saving->locally()) say_interval(seconds);
     lineage.parent = result.step;
     durable_step = step;
+    comm::tell_kept_on_disk(step);  // the other ranks know it with the next save
     if (after_save) after_save->run(result.path, result.step);
   }
   if (result.fenced) throw UsageError(result.problem);
@@ -352,7 +427,10 @@ void Checkpointer::save_last(const Position& position) {
     drain();
   }
   p.failures.end_last_save();
-  if (p.agreed_step == position.step) return;
+  if (p.agreed_step == position.step) {
+    if (p.memory) p.memory->remove();
+    return;
+  }
   throw RuntimeError(p.group.broadcast_text(
       fmt::format("the checkpoint of step {}, the last one, could not be saved: {}; the newest "
                   "complete checkpoint: {}",

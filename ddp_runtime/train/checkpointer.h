@@ -38,6 +38,12 @@ class Checkpointer {
   // Collective. Loads the checkpoint that options.resume selects. Returns nullopt if there is none.
   std::optional<Position> resume(std::uint64_t seed);
 
+  // Collective, instead of resume(), for a process that trains nothing: saves the newest copy in
+  // the memory of nodes, and removes the copies. Returns the position in the newest checkpoint,
+  // which is not loaded; nullopt if there is none. Throws RuntimeError on all ranks if a copy could
+  // not be saved.
+  std::optional<Position> save_copy();
+
   bool enabled() const noexcept;
   // The step of the newest checkpoint that is known to be durable; -1 if there is none. Only
   // resume(), save() and drain() change it, so it is the same on all ranks.
@@ -55,19 +61,31 @@ class Checkpointer {
   // save fails, older checkpoints remain and training continues with a warning; after three
   // failures in a row it throws RuntimeError.
   void save(const Position& position);
+  // Copies in the memory of nodes, if options ask for them (memory_copies.h); time_to_copy() and
+  // request_copy() correspond to time_to_save() and request_save().
+  bool time_to_copy() const;
+  void request_copy() noexcept;
+  // Whether one is due; false if a save is, too.
+  bool copy_due(const Position& position, bool end_of_epoch) const;
+  // Collective. Returns as soon as the state may change.
+  void copy(const Position& position);
+  // Whether this rank is still writing a copy. Not collective.
+  bool copying() const noexcept;
+  // For run.json, on rank 0; null if there were no copies.
+  nlohmann::json copies_summary() const;
   // Whether this rank is still writing for a save. Not collective.
   bool writing() const noexcept;
-  // Collective. `anyone_writing`: StepBoundary's combination of all ranks' writing(). Advances the
-  // save in progress: starts its commit when no rank is writing any more, or finishes it. Throws as
-  // save() does.
-  void poll(bool anyone_writing);
+  // Collective. `anyone_writing`, `anyone_copying`: StepBoundary's combination of all ranks'
+  // writing() and copying(). Advances the save in progress: starts its commit when no rank is
+  // writing any more, or finishes it. Throws as save() does.
+  void poll(bool anyone_writing, bool anyone_copying = false);
   // Collective. Returns when no save is in progress. Throws as save() does.
   void drain();
-  // Collective, for the last step of a run: on return a checkpoint of this position is durable.
-  // Retries a failed save, then throws RuntimeError on all ranks.
+  // Collective, for the last step of a run: on return a checkpoint of this position is durable, and
+  // copies in memory are gone. Retries a failed save, then throws RuntimeError on all ranks.
   void save_last(const Position& position);
   // Collective, for a run with nothing left to do, when a checkpoint of `step` is in the directory:
-  // removes what killed jobs left of the saves up to that step on the nodes' own disks.
+  // removes what killed jobs left of the saves up to that step on the nodes, and copies in memory.
   void remove_local_saves(std::int64_t step);
   // Announces that this process has little time left: later saves are not read back, and no old
   // checkpoints are removed.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ddp_runtime/parallel/sharded/parameter_shards.h"
+#include "ddp_runtime/train/stage_residence.h"
 
 namespace ddp::train {
 
@@ -15,7 +16,9 @@ struct DividedParameters::Place {
 };
 
 DividedParameters::DividedParameters(std::span<DistributedDataParallel* const> replicas,
-                                     std::span<torch::optim::Optimizer* const> optimizers) {
+                                     std::span<torch::optim::Optimizer* const> optimizers,
+                                     const StageResidence* stages)
+    : stages_(stages) {
   for (auto* const replica : replicas) {
     if (auto* const sharded = dynamic_cast<ShardedDataParallel*>(replica)) {
       replicas_.push_back(sharded);
@@ -28,6 +31,7 @@ DividedParameters::DividedParameters(std::span<DistributedDataParallel* const> r
 }
 
 bool DividedParameters::any() const {
+  if (stages_ != nullptr) return true;
   return std::ranges::any_of(replicas_, [](auto* replica) {
     return std::ranges::any_of(replica->shards().flats(),
                                [](const auto& flat) { return flat->is_divided(); });
@@ -52,10 +56,15 @@ ShardedOptimizer* DividedParameters::master_keeper_of(const torch::Tensor& param
 }
 
 bool DividedParameters::has(const torch::Tensor& parameter) const {
+  if (stages_ != nullptr) return stages_->has(parameter);
   return has_master(parameter) || find(parameter).has_value();
 }
 
 StateArray DividedParameters::array_of(std::string name, const torch::Tensor& parameter) const {
+  if (stages_ != nullptr) {
+    return stages_->array_of(std::move(name), parameter.detach(), parameter,
+                             parameter.scalar_type());
+  }
   if (const auto* const keeper = master_keeper_of(parameter)) {
     const auto master = keeper->values_of(parameter);
     auto rows = master.defined() ? as_rows(master.detach(), parameter)

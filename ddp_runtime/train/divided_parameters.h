@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parameters of which each rank changes only rows, as arrays of a checkpoint: those that are
-// divided themselves (Shard::parameters and Shard::hybrid), and those whose float32 masters are.
+// divided themselves (Shard::parameters and Shard::hybrid), those whose float32 masters are, and
+// those of a model that is cut into stages, with its buffers.
 #pragma once
 
 #include <torch/torch.h>
@@ -18,12 +19,15 @@
 
 namespace ddp::train {
 
+class StageResidence;
+
 class DividedParameters {
  public:
   // All must outlive this object. Optimizers that keep masters must do so already; without them,
   // the arrays are of the parameters themselves.
   explicit DividedParameters(std::span<DistributedDataParallel* const> replicas,
-                             std::span<torch::optim::Optimizer* const> optimizers = {});
+                             std::span<torch::optim::Optimizer* const> optimizers = {},
+                             const StageResidence* stages = nullptr);
 
   // Whether some parameters are divided themselves.
   bool any() const;
@@ -52,6 +56,7 @@ class DividedParameters {
 
   std::vector<ShardedDataParallel*> replicas_;
   std::vector<ShardedOptimizer*> optimizers_;
+  const StageResidence* stages_;  // null: not cut
 };
 
 }  // namespace ddp::train

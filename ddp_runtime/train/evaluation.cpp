@@ -103,8 +103,8 @@ void add_metrics(const std::vector<Metric>& metrics, const torch::Tensor& output
 }
 
 // `batch` is on the device, and counts as `weight` samples.
-void add_batch(const Objective& objective, const data::Batch& batch, double weight, Sums& sums) {
-  const auto outputs = objective.forward ? objective.forward(batch.inputs) : torch::Tensor();
+void add_outputs(const Objective& objective, const torch::Tensor& outputs, const data::Batch& batch,
+                 double weight, Sums& sums) {
   if (objective.classifies()) {
     sums.add_scores(outputs, batch.targets);
   } else {
@@ -116,6 +116,36 @@ void add_batch(const Objective& objective, const data::Batch& batch, double weig
   }
   sums.add_count(Sums::kWeight, weight);
   add_metrics(objective.metrics, outputs, batch, weight, sums);
+}
+
+void add_batch(const Objective& objective, const data::Batch& batch, double weight, Sums& sums) {
+  const auto outputs = objective.forward ? objective.forward(batch.inputs) : torch::Tensor();
+  add_outputs(objective, outputs, batch, weight, sums);
+}
+
+std::vector<std::int64_t> numbers_from(std::int64_t first, std::int64_t last) {
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(last - first));
+  std::iota(indices.begin(), indices.end(), first);
+  return indices;
+}
+
+// Collective.
+Evaluation over_all_ranks(comm::Group& group, const Objective& objective, const Sums& sums) {
+  auto values = sums.values();
+  group.all_reduce(comm::buffer_of(std::span<double>(values)), comm::ReduceOp::sum, "evaluation")
+      .wait();
+  const double weight = values[Sums::kWeight];
+  const double targets = values[Sums::kTargets];
+  if (targets == 0) {
+    throw UsageError("there is nothing to evaluate: the evaluation data has no targets");
+  }
+  Evaluation result{values[Sums::kLoss] / targets, values[Sums::kRight] / targets,
+                    static_cast<std::int64_t>(targets)};
+  if (!objective.classifies()) result.accuracy = std::numeric_limits<double>::quiet_NaN();
+  for (std::size_t i = 0; i < objective.metrics.size(); ++i) {
+    result.metrics[objective.metrics[i].name] = values[Sums::kMetrics + i] / weight;
+  }
+  return result;
 }
 
 }  // namespace
@@ -130,9 +160,7 @@ Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Objecti
   Sums sums(device, objective.metrics.size());
   const auto share = data::evaluation_share(samples, group.rank(), group.size());
   const auto add = [&](std::int64_t first) {
-    std::vector<std::int64_t> indices(
-        static_cast<std::size_t>(std::min(batch, share.last - first)));
-    std::iota(indices.begin(), indices.end(), first);
+    const auto indices = numbers_from(first, std::min(first + batch, share.last));
     const auto on_host = data.get(indices);
     const double weight =
         objective.weight ? weight_of(objective, on_host) : static_cast<double>(indices.size());
@@ -149,21 +177,33 @@ Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Objecti
     if (share.first + done < share.last) add(share.first + done);
     passes.end();
   }
-  auto values = sums.values();
-  group.all_reduce(comm::buffer_of(std::span<double>(values)), comm::ReduceOp::sum, "evaluation")
-      .wait();
-  const double weight = values[Sums::kWeight];
-  const double targets = values[Sums::kTargets];
-  if (targets == 0) {
-    throw UsageError("there is nothing to evaluate: the evaluation data has no targets");
+  return over_all_ranks(group, objective, sums);
+}
+
+Evaluation evaluate_stages(comm::Group& group, torch::nn::Module& module, torch::Device device,
+                           const Objective& objective, const data::Dataset& data,
+                           std::int64_t samples, std::int64_t batch, amp::Precision precision,
+                           const StagedForward& forward) {
+  const torch::NoGradGuard no_grad;
+  const EvaluationMode evaluation_mode(module);
+  Sums sums(device, objective.metrics.size());
+  const auto share = data::evaluation_share(samples, forward.share, forward.shares);
+  for (auto first = share.first; first < share.last;) {
+    std::vector<data::Batch> batches;
+    std::vector<double> weights;
+    for (; first < share.last && batches.size() < forward.batches_at_once; first += batch) {
+      const auto last = std::min(first + batch, share.last);
+      weights.push_back(static_cast<double>(last - first));
+      batches.push_back(forward.reads ? to_device(device, data.get(numbers_from(first, last)))
+                                      : data::Batch());
+    }
+    const auto outputs = forward.outputs(batches);
+    const amp::AutocastGuard autocast(device.type(), precision);
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      add_outputs(objective, outputs[i], batches[i], weights[i], sums);
+    }
   }
-  Evaluation result{values[Sums::kLoss] / targets, values[Sums::kRight] / targets,
-                    static_cast<std::int64_t>(targets)};
-  if (!objective.classifies()) result.accuracy = std::numeric_limits<double>::quiet_NaN();
-  for (std::size_t i = 0; i < objective.metrics.size(); ++i) {
-    result.metrics[objective.metrics[i].name] = values[Sums::kMetrics + i] / weight;
-  }
-  return result;
+  return over_all_ranks(group, objective, sums);
 }
 
 }  // namespace ddp::train

@@ -4,7 +4,10 @@
 
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 #include "ddp_runtime/amp/autocast.h"
 #include "ddp_runtime/comm/group.h"
@@ -22,5 +25,23 @@ namespace ddp::train {
 Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Objective& objective,
                     const data::Dataset& data, std::int64_t samples, std::int64_t batch,
                     amp::Precision precision);
+
+// How a rank takes part in the evaluation of a model that is cut into stages.
+struct StagedForward {
+  int share = 0;                    // of the samples, the same on the ranks of a pipeline
+  int shares = 1;                   // that there are
+  bool reads = false;               // whether `outputs` needs the batches on this rank
+  std::size_t batches_at_once = 1;  // for which `outputs` is called
+  // Collective over the ranks of a pipeline. Returns the outputs of each batch on those with the
+  // last stage, nothing elsewhere.
+  std::function<std::vector<torch::Tensor>(const std::vector<data::Batch>&)> outputs;
+};
+
+// The same for a model that is cut into stages, whose buffers must be the same in all pipelines.
+// The objective has no batch_loss, weight or metrics.
+Evaluation evaluate_stages(comm::Group& group, torch::nn::Module& module, torch::Device device,
+                           const Objective& objective, const data::Dataset& data,
+                           std::int64_t samples, std::int64_t batch, amp::Precision precision,
+                           const StagedForward& forward);
 
 }  // namespace ddp::train

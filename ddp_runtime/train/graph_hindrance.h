@@ -23,11 +23,15 @@ struct GraphTask {
 struct GraphFacts {
   bool on_cpu = false;
   bool asynchronous = false;
+  bool local_steps = false;
   GraphTask task = {};
   std::int64_t micro_batches = 1;
+  bool fixed_blocks = false;
   bool comm_hook = false;
+  bool shortens_gradients = false;
   bool allow_unused = false;
   bool shards = false;
+  bool offloads = false;
   std::string no_graphs = {};  // why the device has no graphs; empty if it has
 };
 

@@ -80,25 +80,6 @@ FoundShard found_from_json(const json& value) {
   return shard;
 }
 
-std::optional<NewestCheckpoint> newest_in(const ckpt::CheckpointDirectory& directory) {
-  for (const auto& candidate : directory.candidates()) {
-    try {
-      const auto manifest = ckpt::Checkpoint::open(candidate.path).manifest();
-      return NewestCheckpoint{manifest.step, manifest.run_id, manifest.lineage};
-    } catch (const ckpt::DamagedError&) {
-      // Resuming skips it, too.
-    }
-  }
-  return std::nullopt;
-}
-
-// Collective. Returns the identity of the directory's node-local saves; "" if it has none.
-std::string store_id(comm::Group& group, const CheckpointOptions& options) {
-  std::string id;
-  if (group.rank() == 0) id = ckpt::local_store_id(options.directory).value_or("");
-  return group.broadcast_text(id, 0);
-}
-
 // How copying a save ended: neither if it is in the directory.
 struct Outcome {
   bool damaged = false;  // its shards are
@@ -116,29 +97,25 @@ void leave_out(const ckpt::SaveId& save, std::vector<std::vector<FoundShard>>& f
 // One adoption, on one rank.
 class Adoption {
  public:
-  Adoption(comm::Group& group, ckpt::CheckpointDirectory& directory, const ckpt::OwnerTag& owner,
-           const RunLog& log)
-      : group_(group), directory_(directory), owner_(owner), log_(log) {}
+  Adoption(comm::Group& group, const NodeStores& stores, ckpt::CheckpointDirectory& directory,
+           const ckpt::OwnerTag& owner, const RunLog& log)
+      : group_(group), stores_(stores), directory_(directory), owner_(owner), log_(log) {}
 
   // Lists this node's shards, if this is its leader, and sends them to all ranks.
-  std::vector<std::vector<FoundShard>> find(bool leader, const CheckpointOptions& options,
-                                            const std::string& store_id) {
-    json mine = json::array();
+  std::vector<std::vector<FoundShard>> find(bool leader) {
     std::vector<std::string> notes;
     try {
       if (leader) {
-        store_.emplace(options.local_directory, store_id, options.directory);
+        store_.emplace(stores_.directory, stores_.id, directory_.root());
         shards_ = store_->list(notes);
       }
     } catch (const std::exception& e) {
       notes.emplace_back(e.what());
     }
     for (const auto& note : notes) log_.warning(note);
-    for (const auto& shard : shards_) mine.push_back(to_json(shard));
     std::vector<std::vector<FoundShard>> found;
-    for (const auto& text : group_.all_gather_text(mine.dump())) {
-      auto& list = found.emplace_back();
-      for (const auto& shard : json::parse(text)) list.push_back(found_from_json(shard));
+    for (const auto& text : group_.all_gather_text(found_to_text(shards_))) {
+      found.push_back(found_from_text(text));
     }
     return found;
   }
@@ -148,15 +125,15 @@ class Adoption {
     if (group_.rank() != 0) return {};
     const bool again = plan_.has_value();
     std::vector<std::string> notes;
-    plan_ = plan_adoption(found, newest_in(directory_), notes);
+    plan_ = plan_adoption(found, newest_in(directory_), notes, stores_.name);
     if (!again) {
       for (const auto& note : notes) log_.line("checkpoint: " + note);
     }
     if (!plan_) return {};
     log_.line(fmt::format(
-        "checkpoint: copying step {} ({:.0f} MiB) from the nodes' own disks, where an earlier "
-        "process of this run left it",
-        plan_->save.step, static_cast<double>(plan_->bytes) / 1048576));
+        "checkpoint: copying step {} ({:.0f} MiB) from {}, where an earlier process of this run "
+        "left it",
+        plan_->save.step, static_cast<double>(plan_->bytes) / 1048576, stores_.name));
     try {
       const auto id = directory_.begin(plan_->save.step, owner_);
       return json{{"id", id.to_json()}, {"save", plan_->save.to_json()}, {"files", plan_->files}}
@@ -231,8 +208,8 @@ class Adoption {
                  const std::string& damage) {
     if (!damage.empty()) {
       directory_.abandon(id);
-      log_.warning(fmt::format("the node-local save of step {} is damaged and is not used: {}",
-                               id.step, damage));
+      log_.warning(fmt::format("the save of step {} from {} is damaged and is not used: {}",
+                               id.step, stores_.name, damage));
       return {true, {}};
     }
     try {
@@ -246,6 +223,7 @@ class Adoption {
   }
 
   comm::Group& group_;
+  const NodeStores& stores_;
   ckpt::CheckpointDirectory& directory_;
   const ckpt::OwnerTag& owner_;
   const RunLog& log_;
@@ -256,9 +234,44 @@ class Adoption {
 
 }  // namespace
 
+NodeStores local_stores(comm::Group& group, const CheckpointOptions& options) {
+  std::string id;
+  if (group.rank() == 0) id = ckpt::local_store_id(options.directory).value_or("");
+  return {options.local_directory, group.broadcast_text(id, 0), "the nodes' own disks"};
+}
+
+FoundShard found_of(const ckpt::LocalShard& shard) {
+  return {shard.save, shard.shards, shard.record.file.name, shard.record.file.size, shard.info};
+}
+
+std::string found_to_text(const std::vector<ckpt::LocalShard>& shards) {
+  auto list = json::array();
+  for (const auto& shard : shards) list.push_back(to_json(shard));
+  return list.dump();
+}
+
+std::vector<FoundShard> found_from_text(const std::string& text) {
+  std::vector<FoundShard> found;
+  for (const auto& shard : json::parse(text)) found.push_back(found_from_json(shard));
+  return found;
+}
+
+std::optional<NewestCheckpoint> newest_in(const ckpt::CheckpointDirectory& directory) {
+  for (const auto& candidate : directory.candidates()) {
+    try {
+      const auto manifest = ckpt::Checkpoint::open(candidate.path).manifest();
+      return NewestCheckpoint{manifest.step, manifest.run_id, manifest.lineage};
+    } catch (const ckpt::DamagedError&) {
+      // Resuming skips it, too.
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<AdoptionPlan> plan_adoption(const std::vector<std::vector<FoundShard>>& found,
                                           const std::optional<NewestCheckpoint>& newest,
-                                          std::vector<std::string>& notes) {
+                                          std::vector<std::string>& notes,
+                                          const std::string& where) {
   const auto saves = saves_in(found);
   for (auto entry = saves.rbegin(); entry != saves.rend(); ++entry) {  // the latest step first
     const auto& save = entry->second;
@@ -266,9 +279,9 @@ std::optional<AdoptionPlan> plan_adoption(const std::vector<std::vector<FoundSha
     if (!save.complete()) {
       if (!newest || step > newest->step) {
         notes.push_back(fmt::format(
-            "the nodes' own disks hold {} of the {} files of a later save, step {}, which is not "
-            "used; it is whole only on the nodes that wrote it",
-            save.files.size(), save.first->shards, step));
+            "{} hold {} of the {} files of a later save, step {}, which is not used; it is whole "
+            "only on the nodes that wrote it",
+            where, save.files.size(), save.first->shards, step));
       }
       continue;
     }
@@ -284,35 +297,28 @@ std::optional<AdoptionPlan> plan_adoption(const std::vector<std::vector<FoundSha
   return std::nullopt;
 }
 
-void adopt_local_saves(comm::Group& group, const CheckpointOptions& options,
-                       const ckpt::OwnerTag& owner, bool leader,
-                       ckpt::CheckpointDirectory& directory, const RunLog& log) {
-  const auto id = store_id(group, options);
-  if (id.empty()) return;
-  Adoption adoption(group, directory, owner, log);
-  auto found = adoption.find(leader, options, id);
+std::string adopt_saves(comm::Group& group, const NodeStores& stores, const ckpt::OwnerTag& owner,
+                        bool leader, ckpt::CheckpointDirectory& directory, const RunLog& log) {
+  if (stores.id.empty()) return {};
+  Adoption adoption(group, stores, directory, owner, log);
+  auto found = adoption.find(leader);
   for (;;) {
     const auto text = group.broadcast_text(adoption.begin(found), 0);
-    if (text.empty()) return;
+    if (text.empty()) return {};
     const auto plan = json::parse(text);
     const auto outcome = adoption.carry_out(plan);
-    if (!outcome.problem.empty()) {
-      throw RuntimeError(fmt::format(
-          "a checkpoint on the nodes' own disks could not be copied to {}: {}; make room there and "
-          "start again on the same nodes, or leave out --checkpoint-local to continue without it",
-          options.directory.string(), outcome.problem));
-    }
-    if (!outcome.damaged) return;
+    if (!outcome.problem.empty()) return outcome.problem;
+    if (!outcome.damaged) return {};
     leave_out(ckpt::SaveId::from_json(plan.at("save")), found);  // the one before it may be whole
   }
 }
 
 void remove_local_saves(comm::Group& group, const CheckpointOptions& options, bool leader,
                         std::uint64_t step) {
-  const auto id = store_id(group, options);
-  if (id.empty() || !leader) return;
+  const auto stores = local_stores(group, options);
+  if (stores.id.empty() || !leader) return;
   try {
-    ckpt::LocalStore(options.local_directory, id, options.directory).remove_up_to(step);
+    ckpt::LocalStore(stores.directory, stores.id, options.directory).remove_up_to(step);
   } catch (const std::exception&) {
     // Only space is lost.
   }

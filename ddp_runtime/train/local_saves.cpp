@@ -14,19 +14,6 @@
 #include "ddp_runtime/train/shard_report.h"
 
 namespace ddp::train {
-namespace {
-
-// Collective. Returns the first problem, with its rank and host.
-std::string first_problem(comm::Group& group, const std::string& mine, const std::string& host) {
-  const auto said =
-      mine.empty() ? mine : fmt::format("rank {} on {}: {}", group.rank(), host, mine);
-  for (const auto& problem : group.all_gather_text(said)) {
-    if (!problem.empty()) return problem;
-  }
-  return {};
-}
-
-}  // namespace
 
 // The thread that stages it accesses `shard` and `problem`; this rank, after it was joined.
 struct LocalSaves::Save {

@@ -22,8 +22,10 @@ class LossHistory {
   void set_seconds(double seconds) { steps_.back().seconds = seconds; }
 
   // Collective. Averages over the ranks the losses of the steps since the last call, and returns
-  // the means. Waits for the device if the newest loss is on one.
-  std::vector<double> average(comm::Group& group);
+  // the means. Waits for the device if the newest loss is on one. `with_losses`: how many ranks
+  // have losses; the others have added empty ones.
+  std::vector<double> average(comm::Group& group, int with_losses);
+  std::vector<double> average(comm::Group& group) { return average(group, group.size()); }
 
   // The newest known loss: this rank's, or the mean if it has been averaged. 0 before the first.
   double newest_loss() const noexcept { return newest_loss_; }
@@ -31,18 +33,17 @@ class LossHistory {
   std::optional<double> known_loss() const noexcept {
     return known_ ? std::optional(newest_loss_) : std::nullopt;
   }
-  // The newest step, after the first add() or take_averaged_before_newest().
-  const StepLoss& newest() const { return steps_.back(); }
+  // The newest step, after the first add(), even if it was taken.
+  const StepLoss& newest() const { return steps_.empty() ? last_taken_ : steps_.back(); }
 
-  // Moves the averaged steps out: all of them, or all but the newest step, which newest() needs.
+  // Moves the averaged steps out.
   std::vector<StepLoss> take_averaged();
-  std::vector<StepLoss> take_averaged_before_newest();
 
  private:
   void read_late_loss();
-  std::vector<StepLoss> take(std::size_t count);
 
   std::vector<StepLoss> steps_;
+  StepLoss last_taken_;
   std::size_t averaged_ = 0;      // how many of steps_, from the first
   std::optional<MeanLoss> late_;  // of the newest step, until it is known
   double newest_loss_ = 0;

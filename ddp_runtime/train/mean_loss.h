@@ -14,6 +14,8 @@ class MeanLoss {
  public:
   void add(LateValue micro_batch) { micro_batches_.push_back(std::move(micro_batch)); }
 
+  // On a rank that does not compute the loss.
+  bool empty() const noexcept { return micro_batches_.empty(); }
   // Whether value() returns without waiting.
   bool ready() const {
     return std::all_of(micro_batches_.begin(), micro_batches_.end(),

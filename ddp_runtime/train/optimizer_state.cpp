@@ -9,6 +9,7 @@
 #include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
 #include "ddp_runtime/train/divided_state.h"
+#include "ddp_runtime/train/staged_state.h"
 #include "ddp_runtime/train/state_fields.h"
 
 namespace ddp::train {
@@ -22,9 +23,12 @@ std::unique_ptr<DividedState> divided_by(torch::optim::Optimizer& optimizer) {
 }  // namespace
 
 OptimizerState::OptimizerState(torch::optim::Optimizer& optimizer,
-                               std::vector<NamedTensor> parameters)
+                               std::vector<NamedTensor> parameters,
+                               const std::optional<Resident>& resident)
     : optimizer_(optimizer),
       divided_(divided_by(optimizer)),
+      staged_(resident ? std::make_unique<StagedState>(resident->group, optimizer, resident->at)
+                       : nullptr),
       parameters_(std::move(parameters)),
       fields_(divided_ ? divided_->fields() : state_fields_of(optimizer)) {
   for (const auto& p : parameters_) by_name_.emplace(p.name, p);
@@ -41,7 +45,9 @@ void OptimizerState::require_known() const {
 
 std::vector<StateArray> OptimizerState::arrays() const {
   require_known();
+  optim::await_state(divided_ ? divided_->optimizer() : optimizer_);
   if (divided_) return divided_->arrays(parameters_);
+  if (staged_) return staged_->arrays(parameters_);
   std::vector<NamedTensor> tensors;
   for (const auto& parameter : parameters_) fields_->append(optimizer_, parameter, tensors);
   std::vector<StateArray> result;
@@ -70,17 +76,23 @@ torch::Tensor OptimizerState::values_of(const torch::Tensor& parameter) const {
   return masters == nullptr ? parameter : masters->values_of(parameter);
 }
 
+StateArray OptimizerState::allocate(const NamedTensor& parameter, const std::string& field) {
+  if (divided_) return divided_->allocate(parameter, field);
+  if (staged_) return staged_->allocate(parameter, field);
+  return {parameter.name + "/" + field,
+          fields_->allocate(optimizer_, parameter.tensor, field, values_of(parameter.tensor))};
+}
+
 std::vector<StateArray> OptimizerState::allocate(std::span<const std::string> names) {
   require_known();
   const torch::NoGradGuard no_grad;
+  optim::await_state(divided_ ? divided_->optimizer() : optimizer_);
   (divided_ ? divided_->optimizer() : optimizer_).state().clear();
   std::vector<StateArray> result;
   for (const auto& name : names) {
     std::string field;
     const NamedTensor& parameter = parameter_of(name, field);
-    auto array = divided_ ? divided_->allocate(parameter, field)
-                          : StateArray{name, fields_->allocate(optimizer_, parameter.tensor, field,
-                                                               values_of(parameter.tensor))};
+    auto array = allocate(parameter, field);
     if (!array.tensor.defined()) {
       throw UsageError(fmt::format(
           "the checkpoint has optimizer state '{}', which this optimizer does not have; resume "
@@ -101,6 +113,8 @@ void OptimizerState::commit(std::span<const StateArray> filled) {
     const auto step = array.tensor.item<std::int64_t>();
     if (divided_) {
       divided_->set_step(parameter, step);
+    } else if (staged_) {
+      staged_->set_step(parameter, step);
     } else {
       fields_->set_step(optimizer_, parameter, step);
     }

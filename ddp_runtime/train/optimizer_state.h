@@ -6,26 +6,37 @@
 #include <torch/torch.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/train/state_array.h"
 
 namespace ddp::train {
 
 class DividedState;
+class StagedState;
+class StageResidence;
 class StateFields;
 
+// Of parameters that are on some ranks only: where, and all ranks.
+struct Resident {
+  comm::Group& group;
+  const StageResidence& at;
+};
+
 // The state of a ShardedOptimizer is that of the optimizer which it divides, with this rank's rows:
-// arrays() is collective then.
+// arrays() is collective then. So is that of a model which is cut into stages.
 class OptimizerState {
  public:
   // Supports the optimizers that state_fields_of() knows: the functions below throw UsageError for
   // others. Both arguments must outlive this object.
-  OptimizerState(torch::optim::Optimizer& optimizer, std::vector<NamedTensor> parameters);
+  OptimizerState(torch::optim::Optimizer& optimizer, std::vector<NamedTensor> parameters,
+                 const std::optional<Resident>& resident = {});
   OptimizerState(const OptimizerState&) = delete;
   OptimizerState& operator=(const OptimizerState&) = delete;
   ~OptimizerState();
@@ -45,14 +56,16 @@ class OptimizerState {
   void commit(std::span<const StateArray> filled);
 
   // Whether each rank has its rows of the state only.
-  bool is_divided() const noexcept { return divided_ != nullptr; }
+  bool is_divided() const noexcept { return divided_ != nullptr || staged_ != nullptr; }
 
  private:
+  StateArray allocate(const NamedTensor& parameter, const std::string& field);
   torch::Tensor values_of(const torch::Tensor& parameter) const;
   const NamedTensor& parameter_of(const std::string& name, std::string& field) const;
 
   torch::optim::Optimizer& optimizer_;
   std::unique_ptr<DividedState> divided_;  // set for a ShardedOptimizer
+  std::unique_ptr<StagedState> staged_;    // set for a model that is cut into stages
   std::vector<NamedTensor> parameters_;
   std::unordered_map<std::string, NamedTensor> by_name_;
   const StateFields* fields_;  // null: of another kind

@@ -29,11 +29,12 @@ std::vector<NamedTensor> those_of(const torch::optim::Optimizer& optimizer,
 }  // namespace
 
 OptimizerStates::OptimizerStates(const std::vector<torch::optim::Optimizer*>& optimizers,
-                                 const std::vector<NamedTensor>& parameters) {
+                                 const std::vector<NamedTensor>& parameters,
+                                 const std::optional<Resident>& resident) {
   if (optimizers.empty()) throw UsageError("the state of a training needs an optimizer");
   // One optimizer may be made before its parameters are known by name, such as those frozen now.
   if (optimizers.size() == 1) {
-    states_.push_back(std::make_unique<OptimizerState>(*optimizers.front(), parameters));
+    states_.push_back(std::make_unique<OptimizerState>(*optimizers.front(), parameters, resident));
     return;
   }
   for (auto* const optimizer : optimizers) {
@@ -45,7 +46,7 @@ OptimizerStates::OptimizerStates(const std::vector<torch::optim::Optimizer*>& op
           "holds; give each optimizer its own parameters",
           parameter.name));
     }
-    states_.push_back(std::make_unique<OptimizerState>(*optimizer, std::move(own)));
+    states_.push_back(std::make_unique<OptimizerState>(*optimizer, std::move(own), resident));
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -25,7 +26,8 @@ class OptimizerStates {
   // The optimizers and parameters must outlive this object. Throws UsageError if two optimizers
   // update one parameter, or if there is no optimizer.
   OptimizerStates(const std::vector<torch::optim::Optimizer*>& optimizers,
-                  const std::vector<NamedTensor>& parameters);
+                  const std::vector<NamedTensor>& parameters,
+                  const std::optional<Resident>& resident = {});
 
   void require_known() const;
   bool any_divided() const noexcept;

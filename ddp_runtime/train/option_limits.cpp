@@ -22,11 +22,14 @@ void require_within_limits(const TrainOptions& options) {
                          {"steps", options.steps, 0, kMaxSteps},
                          {"batch", options.batch, 1, kMaxBatch},
                          {"global_batch", options.global_batch, 0, kMaxGlobalBatch},
+                         {"blocks", options.blocks, 0, kMaxBlocks},
                          {"micro_batches", options.micro_batches, 1, kMaxBatch},
                          {"warmup_steps", options.warmup_steps, 0, kMaxSteps},
                          {"decay_epochs", options.decay_epochs,
                           options.schedule == Schedule::step ? 1 : 0, kMaxEpochs},
                          {"staleness", options.staleness.value_or(0), 0, kMaxStaleness},
+                         {"local.every", options.local ? options.local->every : 1, 1, kMaxSteps},
+                         {"local.from", options.local ? options.local->from : 0, 0, kMaxSteps},
                          {"graph.warm_up", options.graph.warm_up, kMinGraphWarmUp, kMaxSteps},
                          {"loader_threads", options.loader_threads, 0, kMaxLoaderThreads}};
   for (const auto& [name, value, least, most] : all) {
@@ -34,6 +37,7 @@ void require_within_limits(const TrainOptions& options) {
     throw UsageError(fmt::format("the option {} of the training is {}; use a number from {} to {}",
                                  name, value, least, most));
   }
+  if (options.local) require_valid(*options.local);
   if (!(options.ema_decay >= 0 && options.ema_decay < 1)) {
     throw UsageError(fmt::format(
         "the option ema_decay of the training is {}; use a number from 0 to less than 1",

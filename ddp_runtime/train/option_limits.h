@@ -12,6 +12,7 @@ inline constexpr std::int64_t kMaxSteps = 1'000'000'000'000'000;
 inline constexpr std::int64_t kMaxEpochs = 1'000'000'000;
 inline constexpr std::int64_t kMaxBatch = 1'000'000'000;  // samples, and micro-batches
 inline constexpr std::int64_t kMaxGlobalBatch = 1'000'000'000'000;
+inline constexpr std::int64_t kMaxBlocks = 10'000;
 inline constexpr std::int64_t kMaxStaleness = 1'000'000'000;
 inline constexpr int kMaxLoaderThreads = 1024;
 // SGD's first update of a parameter is another one, and libraries choose kernels in the first

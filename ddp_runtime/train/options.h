@@ -10,9 +10,11 @@
 
 #include "ddp_runtime/amp/autocast.h"
 #include "ddp_runtime/parallel/cuda_graph.h"
+#include "ddp_runtime/parallel/local/local_options.h"
 #include "ddp_runtime/parallel/options.h"
 #include "ddp_runtime/parallel/sharded/shard_options.h"
 #include "ddp_runtime/train/learning_rate.h"
+#include "ddp_runtime/train/stage_options.h"
 
 namespace ddp::train {
 
@@ -35,6 +37,15 @@ struct CheckpointOptions {
   // The mean time between failures of the whole job, for every_auto; 0: kNodeMtbfSeconds divided by
   // the number of nodes.
   double mtbf_seconds = 0;
+  // Copies of the state in the memory of the nodes, for a program that ddp-run starts again: after
+  // so many steps, or so many seconds, or with Young's interval; 0 and false: none. See
+  // memory_copies.h.
+  std::int64_t memory_steps = 0;
+  double memory_seconds = 0;
+  bool memory_auto = false;
+  bool copies_in_memory() const noexcept {
+    return memory_steps > 0 || memory_seconds > 0 || memory_auto;
+  }
   std::int64_t keep_last = 3;
   // Checkpoints that are also saved, and kept for good: at each multiple of this step, and at the
   // end of each multiple of this epoch; 0: none.
@@ -82,6 +93,9 @@ struct TrainOptions {
   // Asynchronous training: the maximum number of steps that a rank may be ahead of the slowest
   // rank. nullopt: synchronous training. See docs/async.md.
   std::optional<std::int64_t> staleness;
+  // Ranks step alone, and average their parameters now and then; nullopt: gradients are averaged in
+  // each step. `buckets` and `check_parameters_every` are those of `parallel`. See LocalSteps.
+  std::optional<LocalStepsOptions> local;
   std::int64_t epochs = 0;         // 0: as many as needed for `steps`, or one
   std::int64_t steps = 0;          // over all epochs; 0: no limit
   std::int64_t batch = 64;         // samples of one micro-batch on one rank
@@ -89,14 +103,25 @@ struct TrainOptions {
   // Samples of a step over all ranks and micro-batches, which then decides `batch`; 0: `batch`
   // does.
   std::int64_t global_batch = 0;
+  // Divides `global_batch` into this many micro-batches, which have the same samples and random
+  // numbers on any number of ranks that divides it; decides `micro_batches`; 0: no fixed number.
+  std::int64_t blocks = 0;
   OptimizerOptions optimizer;
-  // What the ranks divide among themselves. `units` and `reshard_after_forward` are those of
-  // ShardOptions.
+  // What the ranks divide among themselves. `units`, `reshard_after_forward` and
+  // `reduce_once` are those of ShardOptions.
   Shard shard = Shard::none;
   std::vector<std::string> units;
   bool reshard_after_forward = true;
+  bool reduce_once = false;             // always so without shards, and with Shard::optimizer
   std::shared_ptr<ShardedBuild> build;  // null: the model was built whole
-  bool scale_learning_rate = false;     // by ranks x micro-batches
+  // How the ranks share the model as stages of pipelines.
+  StageOptions stages;
+  // For CPUs: directory on a local disk of each node where the optimizer keeps its state, and the
+  // masters of bf16 weights, in files without names; empty: in memory. For GPUs: whether it keeps
+  // its state on the host. Needs an optimizer of ddp::optim. See optim/offload.
+  std::filesystem::path offload_directory;
+  bool offload_to_host = false;
+  bool scale_learning_rate = false;  // by ranks x micro-batches
   std::int64_t warmup_steps = 0;
   Schedule schedule = Schedule::constant;
   std::int64_t decay_epochs = 30;  // schedule step: epochs between decays

@@ -68,6 +68,15 @@ std::string rank_differences(const std::vector<std::string>& runs) {
       fmt::join(differing, "; "), reference);
 }
 
+std::string first_problem(comm::Group& group, const std::string& mine, const std::string& host) {
+  const auto said =
+      mine.empty() ? mine : fmt::format("rank {} on {}: {}", group.rank(), host, mine);
+  for (const auto& problem : group.all_gather_text(said)) {
+    if (!problem.empty()) return problem;
+  }
+  return {};
+}
+
 std::string problem_on_leader(comm::Group& group, const std::function<void()>& work) {
   std::string problem;
   if (group.rank() == 0) {

@@ -21,6 +21,10 @@ std::string rank_differences(const std::vector<std::string>& runs);
 // empty if there was none.
 std::string problem_on_leader(comm::Group& group, const std::function<void()>& work);
 
+// Collective. Returns the first problem of a rank on all ranks, with the rank and its host; empty
+// if `mine` is empty on all of them.
+std::string first_problem(comm::Group& group, const std::string& mine, const std::string& host);
+
 // Collective. Throws the same UsageError on all ranks if their descriptions of the run differ.
 void require_same_run(comm::Group& group, const nlohmann::json& run);
 

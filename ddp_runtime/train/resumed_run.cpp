@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <utility>
 
 #include "base/errors.h"
@@ -14,11 +15,32 @@
 namespace ddp::train {
 namespace {
 
+std::optional<ckpt::Resumption> load_copy(
+    const ResumeSource& source, const std::function<void(const ckpt::Checkpoint&)>& accept) {
+  if (source.copy == nullptr) return std::nullopt;
+  try {
+    // Opened again, because a resumption owns its checkpoint.
+    const auto& checkpoint = *source.copy->checkpoint;
+    accept(checkpoint);
+    return ckpt::Resumption{ckpt::Checkpoint::open(checkpoint.path(), checkpoint.manifest()),
+                            source.copy->lineage,
+                            {},
+                            {},
+                            false};
+  } catch (const ckpt::DamagedError& e) {
+    source.log.warning(fmt::format("a copy in memory is not used: {}", e.what()));
+  } catch (const ckpt::UnreadableError& e) {
+    source.log.warning(fmt::format("a copy in memory is not used: {}", e.what()));
+  }
+  return std::nullopt;
+}
+
 std::optional<ckpt::Resumption> load_checkpoint(const ResumeSource& source, TrainingState& state) {
   const auto accept = [&](const ckpt::Checkpoint& checkpoint) {
     checkpoint.verify_metadata();
     load_on_all(source.group, state, checkpoint);
   };
+  if (auto copied = load_copy(source, accept)) return copied;
   const auto& resume = source.options.resume;
   if (resume == "auto") return ckpt::resume_newest(*source.directory, accept);
   return ckpt::resume_path(source.directory, resume, accept);
@@ -66,12 +88,19 @@ std::optional<ResumedRun> resume_on_leader(const ResumeSource& source, TrainingS
     const auto user = manifest.state.value("user", nlohmann::json::object());
     state.user().require_fit(user);
     const auto position = position_in(manifest, source);
-    run.text = nlohmann::json{{"position", position.to_json()}, {"user", user}}.dump();
-    if (source.directory != nullptr) leave_branch(source, *resumed);
+    const bool copied =
+        source.copy != nullptr && resumed->checkpoint.path() == source.copy->checkpoint->path();
+    const auto durable = copied ? source.copy->newest : std::optional(manifest.step);
+    run.text = nlohmann::json{{"position", position.to_json()},
+                              {"user", user},
+                              {"durable", durable ? static_cast<std::int64_t>(*durable) : -1}}
+                   .dump();
+    if (source.directory != nullptr && !copied) leave_branch(source, *resumed);
     run.lineage = std::move(resumed->lineage);
-    source.log.line(fmt::format("resumed from {} (step {}, made by {} rank{})",
-                                run.checkpoint.string(), manifest.step, manifest.world_size,
-                                manifest.world_size == 1 ? "" : "s"));
+    source.log.line(
+        fmt::format("resumed from {} (step {}, made by {} rank{})",
+                    copied ? "a copy in the memory of this node" : run.checkpoint.string(),
+                    manifest.step, manifest.world_size, manifest.world_size == 1 ? "" : "s"));
     return run;
   } catch (const ckpt::MismatchError& e) {
     throw UsageError(e.what());

@@ -10,6 +10,7 @@
 
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/train/best_checkpoint.h"
+#include "ddp_runtime/train/memory_restore.h"
 #include "ddp_runtime/train/options.h"
 #include "ddp_runtime/train/run_log.h"
 #include "ddp_runtime/train/training_state.h"
@@ -30,12 +31,14 @@ struct ResumeSource {
   ckpt::Retention* retention;
   const BestCheckpoint& best;
   const RunLog& log;
+  const MemoryCopy* copy = nullptr;  // to be loaded instead, if it is whole
 };
 
 struct ResumedRun {
   std::filesystem::path checkpoint;
   ckpt::Lineage lineage;  // of the next checkpoint
-  // JSON for the other ranks: the "position", and the values of the "user".
+  // JSON for the other ranks: the "position", the values of the "user", and "durable", the step of
+  // the newest checkpoint in the directory, or -1.
   std::string text;
 };
 

@@ -63,6 +63,12 @@ nlohmann::json describe_settings(const TrainTask& task, const TrainOptions& opti
                    {"channels_last", options.channels_last ? "yes" : "no"},
                    {"graph", graph_mode_name(options.graph.mode)},
                    {"shard", shard_mode_name(options.shard)}});
+  if (options.stages.wanted()) {
+    settings.update({{"stages", options.stages.ranks},
+                     {"pipeline_schedule", to_string(options.stages.schedule)},
+                     {"chunks", options.stages.chunks},
+                     {"stage_balance", options.stages.balance}});
+  }
   // 0 is asynchronous, too.
   if (!options.staleness) settings["staleness"] = "off";
   settings.update(nlohmann::json(task.settings));

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/train/run_difference.h"
+#include "ddp_runtime/train/checkpoint_interval.h"
 
 #include <fmt/format.h>
 
 #include "base/errors.h"
+#include "ddp_runtime/parallel/reduce_type.h"
 #include "ddp_runtime/train/graph_hindrance.h"
 #include "ddp_runtime/train/shard_mode.h"
 
@@ -49,12 +51,23 @@ nlohmann::json run_settings(const TrainOptions& options) {
                              {"weight_decay", options.optimizer.weight_decay},
                              {"precision", precision_name(options.precision)},
                              {"param_type", precision_name(options.param_type)},
-                             {"accumulate", options.micro_batches},
+                             {"reduce_type", reduce_type_name(options.parallel.reduce_type)},
+                             {"blocks", options.blocks},
                              {"clip", options.clip_norm},
                              {"warmup", options.warmup_steps},
                              {"schedule", schedule_name(options.schedule)},
                              {"ema", options.ema_decay},
                              {"staleness", options.staleness.value_or(0)}};
+  // The number of ranks decides how many micro-batches a rank has of a fixed number.
+  if (options.blocks == 0) settings["accumulate"] = options.micro_batches;
+  settings["local_steps"] = options.local ? options.local->every : 0;
+  if (options.local) {
+    settings["local_from"] = options.local->from;
+    settings["local_within"] = local_within_name(options.local->within);
+    settings["outer"] = outer_name(options.local->outer.kind);
+    settings["outer_lr"] = options.local->outer.learning_rate;
+    settings["outer_momentum"] = options.local->outer.momentum;
+  }
   if (options.schedule == Schedule::step) {
     settings["decay_every"] = options.decay_epochs;
     settings["decay_factor"] = options.decay_factor;
@@ -80,7 +93,13 @@ nlohmann::json shared_settings(const TrainOptions& options) {
                    {"graph", graph_mode_name(options.graph.mode)},
                    {"shard", shard_mode_name(options.shard)},
                    {"units", options.units},
+                   {"stages", options.stages.ranks},
+                   {"pipeline_schedule", to_string(options.stages.schedule)},
+                   {"chunks", options.stages.chunks},
+                   {"stage_balance", options.stages.balance},
+                   {"offload", !options.offload_directory.empty() || options.offload_to_host},
                    {"reshard_after_forward", options.reshard_after_forward},
+                   {"reduce_once", options.reduce_once},
                    {"patience", options.patience},
                    {"best_metric", options.checkpoint.best_metric},
                    {"dry_run", options.dry_run},
@@ -97,6 +116,7 @@ nlohmann::json shared_settings(const TrainOptions& options) {
                      {"checkpoint_every_epoch", options.checkpoint.every_epoch},
                      {"checkpoint_every_seconds", options.checkpoint.every_seconds},
                      {"checkpoint_every_auto", options.checkpoint.every_auto},
+                     {"checkpoint_memory", memory_interval_text(options.checkpoint)},
                      {"keep_every_steps", options.checkpoint.keep_every_steps},
                      {"keep_every_epochs", options.checkpoint.keep_every_epochs},
                      {"keep_best", options.checkpoint.keep_best},

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <string>
+#include <utility>
 
 namespace ddp::train {
 namespace {
@@ -11,7 +13,9 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMaxProcesses = 1000;
-constexpr std::ptrdiff_t kCommasInARow = 4;
+constexpr std::ptrdiff_t kCommasInARow = 6;
+constexpr std::ptrdiff_t kCommasInAnOldRow = 4;
+constexpr std::int64_t kMaxGeneration = 1'000'000'000;
 
 json value_or_null(const json& object, const char* key) {
   const auto found = object.find(key);
@@ -27,6 +31,18 @@ json summary_of(const json& run, const json& covers) {
     summary[key] = value_or_null(run, key);
   }
   return summary;
+}
+
+// The last column but one.
+std::optional<std::int64_t> generation_of_row(std::string_view line) {
+  const auto last = line.rfind(',');
+  const auto before = line.rfind(',', last - 1);
+  const auto text = line.substr(before + 1, last - before - 1);
+  std::int64_t generation = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), generation);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if (generation < 1 || generation > kMaxGeneration) return std::nullopt;
+  return generation;
 }
 
 }  // namespace
@@ -48,12 +64,25 @@ json earlier_processes(std::string_view run_json) {
   return list;
 }
 
+json resilience_of_earlier(std::string_view run_json) {
+  json run = json::parse(run_json, nullptr, false);
+  if (!run.is_object()) return nullptr;
+  const auto found = run.find("resilience");
+  return found != run.end() && found->is_object() ? std::move(*found) : json();
+}
+
 bool KeptRows::operator()(std::string_view line) {
   std::int64_t step = 0;
   const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), step);
   if (error != std::errc() || end == line.data() + line.size() || *end != ',') return false;
-  if (std::count(line.begin(), line.end(), ',') != kCommasInARow) return false;
+  const auto commas = std::count(line.begin(), line.end(), ',');
+  if (commas != kCommasInARow && commas != kCommasInAnOldRow) return false;
   if (step <= newest_ || step > last_step_) return false;
+  if (commas == kCommasInARow) {
+    const auto generation = generation_of_row(line);
+    if (!generation) return false;
+    generation_ = std::max(generation_, *generation);
+  }
   newest_ = step;
   ++count_;
   return true;

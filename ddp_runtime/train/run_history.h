@@ -13,19 +13,25 @@ namespace ddp::train {
 // steps that each one covers, its outcome and its speed. An empty list if there is no run.json.
 nlohmann::json earlier_processes(std::string_view run_json);
 
+// What ddp-run has written to it about failures and restarts; null if nothing.
+nlohmann::json resilience_of_earlier(std::string_view run_json);
+
 // Chooses the lines of steps.csv to keep when a run resumes after `last_step`: complete lines, in
-// order, of steps that will not be repeated.
+// order, of steps that will not be repeated. Rows of older versions lack the last two columns.
 class KeptRows {
  public:
   explicit KeptRows(std::int64_t last_step) : last_step_(last_step) {}
 
   bool operator()(std::string_view line);
   std::int64_t count() const noexcept { return count_; }
+  // The largest generation of a row that was kept; 0 without one.
+  std::int64_t generation() const noexcept { return generation_; }
 
  private:
   std::int64_t last_step_;
   std::int64_t newest_ = 0;
   std::int64_t count_ = 0;
+  std::int64_t generation_ = 0;
 };
 
 }  // namespace ddp::train

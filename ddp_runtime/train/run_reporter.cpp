@@ -17,10 +17,11 @@
 #include "base/atomic_file.h"
 #include "base/deadline.h"
 #include "base/errors.h"
-#include "ddp_runtime/profile/chrome_trace.h"
+#include "base/text.h"
 #include "ddp_runtime/profile/process_memory.h"
 #include "ddp_runtime/train/processors.h"
 #include "ddp_runtime/train/run_history.h"
+#include "ddp_runtime/train/trace_gather.h"
 
 namespace ddp::train {
 namespace {
@@ -37,7 +38,10 @@ constexpr std::int64_t kMaxPending = 64;
 // which a rank still has none is not compared.
 constexpr std::int64_t kDeviceDelay = 8;
 static_assert(kDeviceDelay < std::int64_t{profile::StepRecorder::kTracedSteps});
-constexpr const char* kRowsHead = "step,epoch,loss,learning_rate,seconds\n";
+constexpr const char* kRowsHead = "step,epoch,loss,learning_rate,seconds,generation,ranks\n";
+// That of ddp-run: the number of this start of the program, from 1.
+constexpr const char* kGenerationVariable = "DDP_RUN_GENERATION";
+constexpr std::uint64_t kMaxGenerationNumber = 1'000'000'000;
 constexpr std::uintmax_t kMaxRunJson = std::uintmax_t{64} << 20;
 
 double unix_time() {
@@ -199,9 +203,22 @@ json gather_ranks(comm::Group& group, const json& mine) {
   return ranks;
 }
 
-std::string row_of(const StepLoss& s) {
-  return fmt::format("{},{},{:.9g},{:.9g},{:.6f}\n", s.step, s.epoch, s.loss, s.learning_rate,
-                     s.seconds);
+std::string row_of(const StepLoss& s, std::int64_t generation, int ranks) {
+  return fmt::format("{},{},{:.9g},{:.9g},{:.6f},{},{}\n", s.step, s.epoch, s.loss, s.learning_rate,
+                     s.seconds, generation, ranks);
+}
+
+// The number of this start of the program by ddp-run; 1 without it.
+std::int64_t generation_from_environment() {
+  const char* const text = std::getenv(kGenerationVariable);
+  const auto number = text == nullptr ? std::nullopt : parse_decimal(text, kMaxGenerationNumber);
+  return std::max<std::int64_t>(static_cast<std::int64_t>(number.value_or(1)), 1);
+}
+
+// Whether the run.json that is there, if any, is of an earlier process of this run: ddp-run has
+// started the program again, or the program has resumed.
+bool continues_run(std::int64_t first_step) {
+  return first_step > 0 || generation_from_environment() > 1;
 }
 
 void make_directory(const std::filesystem::path& directory) {
@@ -233,14 +250,19 @@ void write_run_files(const std::filesystem::path& directory, const json& report,
                      const std::vector<StepLoss>& losses, const std::string& trace) {
   make_directory(directory);
   std::string rows = kRowsHead;
-  for (const auto& loss : losses) rows += row_of(loss);
+  const auto ranks = report.value("world_size", 1);
+  for (const auto& loss : losses) rows += row_of(loss, 1, ranks);
   replace_file(directory / "steps.csv", rows);
   replace_file(directory / "trace.json", trace);
   replace_file(directory / "run.json", text_of(report));
 }
 
+std::vector<std::string> node_names(comm::Group& group) {
+  return group.all_gather_text(host_name());
+}
+
 int count_nodes(comm::Group& group) {
-  const auto names = group.all_gather_text(host_name());
+  const auto names = node_names(group);
   return static_cast<int>(std::set(names.begin(), names.end()).size());
 }
 
@@ -264,8 +286,10 @@ RunReporter::RunReporter(comm::Group& group, RunFacts facts, ReportTarget target
       rows_written_(Clock::now()) {
   process_start_ = Clock::now() - std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(startup_seconds_));
-  if (writes() && target_.first_step > 0) {
-    earlier_ = earlier_processes(read_if_there(target_.directory / "run.json", kMaxRunJson));
+  if (writes() && continues_run(target_.first_step)) {
+    const auto written = read_if_there(target_.directory / "run.json", kMaxRunJson);
+    if (target_.first_step > 0) earlier_ = earlier_processes(written);
+    resilience_ = resilience_of_earlier(written);
   }
 }
 
@@ -315,9 +339,7 @@ void RunReporter::sum_steps() {
 }
 
 void RunReporter::add_rows(std::span<const StepLoss> rows) {
-  if (writes()) {
-    for (const auto& row : rows) pending_rows_ += row_of(row);
-  }
+  if (writes()) pending_rows_.insert(pending_rows_.end(), rows.begin(), rows.end());
   // Asynchronous ranks have no common step at which they could meet for update().
   if (synchronous_ || seconds_since(rows_written_) < target_.interval_seconds) return;
   try {
@@ -334,8 +356,12 @@ void RunReporter::write_rows() {
     KeptRows keep(target_.first_step);
     csv_.emplace(target_.directory / "steps.csv", kRowsHead, std::ref(keep));
     rows_missing_ = target_.first_step - keep.count();
+    // A requeued job counts its generations from 1 again.
+    generation_ = std::max(generation_from_environment(), keep.generation() + 1);
   }
-  csv_->append(pending_rows_);
+  std::string text;
+  for (const auto& row : pending_rows_) text += row_of(row, generation_, group_.size());
+  csv_->append(text);
   pending_rows_.clear();
 }
 
@@ -378,6 +404,7 @@ void RunReporter::complete(json& report, const char* outcome, const std::string&
                       {"last_step", target_.first_step + steps_},
                       {"earlier", earlier_},
                       {"rows_missing", rows_missing_}};
+  if (resilience_.is_object()) report["resilience"] = resilience_;
   report["wall_seconds"] = wall_seconds();
 }
 
@@ -397,10 +424,23 @@ void RunReporter::update(const RunOutcome& so_far) {
     write_report(report);
     warned_ = false;
   } catch (const std::exception& error) {
-    if (!std::exchange(warned_, true)) {
-      log_.warning(fmt::format("the report is not up to date: {}", error.what()));
-    }
+    warn_once(error);
   }
+}
+
+void RunReporter::keep_rows() {
+  if (!writes()) return;
+  try {
+    make_directory(target_.directory);
+    write_rows();
+  } catch (const std::exception& error) {
+    warn_once(error);
+  }
+}
+
+void RunReporter::warn_once(const std::exception& error) {
+  if (std::exchange(warned_, true)) return;
+  log_.warning(fmt::format("the report is not up to date: {}", error.what()));
 }
 
 json RunReporter::finish(const RunOutcome& outcome, Ending ending, const std::string& reason,
@@ -410,6 +450,9 @@ json RunReporter::finish(const RunOutcome& outcome, Ending ending, const std::st
     exchange_.finish();
   }
   auto report = gather(outcome);
+  const auto trace = target_.directory.empty()
+                         ? std::string()
+                         : gather_trace(group_, recorder_, ranks_, host_name());
   if (group_.rank() != 0) return report;
   if (writes()) {
     make_directory(target_.directory);
@@ -419,8 +462,7 @@ json RunReporter::finish(const RunOutcome& outcome, Ending ending, const std::st
   if (more.is_object()) report.update(more);
   const auto there = target_.directory / "run.json";
   if (!writes() || (steps_ == 0 && std::filesystem::exists(there))) return report;
-  replace_file(target_.directory / "trace.json",
-               profile::chrome_trace(recorder_.recent_events(), group_.rank()));
+  replace_file(target_.directory / "trace.json", trace);
   write_report(report);
   return report;
 }

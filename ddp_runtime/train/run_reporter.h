@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -34,6 +35,8 @@ struct ReportTarget {
   double interval_seconds = 30;
 };
 
+// Collective. The machine of each rank, as in run.json.
+std::vector<std::string> node_names(comm::Group& group);
 // Collective. The number of machines on which the ranks are, as in run.json.
 int count_nodes(comm::Group& group);
 
@@ -69,6 +72,9 @@ class RunReporter {
   // Takes rows whose losses are means over the ranks, for the table of steps. Call after each step,
   // even without rows: asynchronous ranks write their table here.
   void add_rows(std::span<const StepLoss> rows);
+  // Writes the rows so far, which a later process of the run will not repeat, because a checkpoint
+  // has their steps. Logs a warning if that is not possible.
+  void keep_rows();
   // Collective: updates the report on disk. Logs a warning if it cannot be written.
   void update(const RunOutcome& so_far);
   // Collective, once: returns the report on rank 0, null on the others. Throws RuntimeError if it
@@ -96,6 +102,7 @@ class RunReporter {
   nlohmann::json wall_seconds() const;
   void complete(nlohmann::json& report, const char* outcome, const std::string& reason) const;
   void write_rows();
+  void warn_once(const std::exception& error);
   void write_report(const nlohmann::json& report);
 
   comm::Group& group_;
@@ -115,11 +122,13 @@ class RunReporter {
   double startup_seconds_ = 0;
   std::array<double, 2> outside_{};  // by WallPart
 
-  nlohmann::json earlier_;  // earlier processes of this run
-  nlohmann::json ranks_;    // as last gathered; null before the first time
+  nlohmann::json earlier_;     // earlier processes of this run
+  nlohmann::json resilience_;  // what ddp-run has added to their report
+  nlohmann::json ranks_;       // as last gathered; null before the first time
   std::optional<LineFile> csv_;
   std::int64_t rows_missing_ = 0;
-  std::string pending_rows_;
+  std::vector<StepLoss> pending_rows_;
+  std::int64_t generation_ = 1;  // of the rows
   profile::Clock::time_point rows_written_;
   bool warned_ = false;
   std::filesystem::path file_;

@@ -16,6 +16,7 @@
 #include "ddp_runtime/train/rank_agreement.h"
 #include "ddp_runtime/train/run_description.h"
 #include "ddp_runtime/train/run_difference.h"
+#include "ddp_runtime/train/stage_rules.h"
 
 namespace ddp::train {
 namespace {
@@ -30,11 +31,13 @@ void require_types(const TrainOptions& options) {
         "--param-type bf16 needs --precision bf16: weights in bf16 are multiplied in bf16");
   }
   // Each addition may lose half a unit in the last of 8 bits.
+  if (options.parallel.reduce_type == torch::kFloat32) return;
   constexpr std::int64_t kMaxMicroBatches = 16;
   if (options.micro_batches > kMaxMicroBatches) {
     throw UsageError(
         fmt::format("--param-type bf16 adds the gradients of micro-batches in bf16, which is too "
-                    "coarse for {} of them; use --accumulate {} or less, or --param-type fp32",
+                    "coarse for {} of them; use --accumulate {} or less, --reduce-type fp32, or "
+                    "--param-type fp32",
                     options.micro_batches, kMaxMicroBatches));
   }
 }
@@ -47,7 +50,11 @@ TrainOptions same_on_all_ranks(comm::Group& group, const nlohmann::json& subject
   run.update(subject);
   require_same_run(group, run);
   require_within_limits(options);
-  options.batch = batch_per_rank(options, group.size());
+  require_possible_with_blocks(options);
+  require_possible_with_stages(options);
+  const int ranks = options.stages.replicas(group.size());
+  options.batch = batch_per_rank(options, ranks);
+  options.micro_batches = micro_batches_per_rank(options, ranks);
   return options;
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "ddp_runtime/parallel/reduce_type.h"
 #include "ddp_runtime/train/global_batch.h"
 
 namespace ddp::train {
@@ -18,15 +19,23 @@ std::string plural(std::int64_t count, const std::string& thing) {
 }
 
 std::string batch(const RunHeader& header, const TrainOptions& o) {
-  const auto each = batch_per_rank(o, header.ranks);
-  return fmt::format("global batch {}: {} x {} {} x {}", each * o.micro_batches * header.ranks,
-                     each, o.micro_batches, o.micro_batches == 1 ? "micro-batch" : "micro-batches",
-                     plural(header.ranks, "rank"));
+  const int parts = o.stages.replicas(header.ranks);
+  const auto each = batch_per_rank(o, parts);
+  if (o.blocks > 0) {
+    return fmt::format("global batch {}: {} of {}, {} for each of {}; the same on {} ranks",
+                       o.global_batch, plural(o.blocks, "block"), each,
+                       micro_batches_per_rank(o, parts), plural(parts, "rank"),
+                       describe_possible_ranks(o.blocks));
+  }
+  return fmt::format("global batch {}: {} x {} {} x {}", each * o.micro_batches * parts, each,
+                     o.micro_batches, o.micro_batches == 1 ? "micro-batch" : "micro-batches",
+                     plural(parts, o.stages.wanted() ? "pipeline" : "rank"));
 }
 
 std::string length(const RunHeader& header, const TrainOptions& o) {
-  const std::int64_t steps =
-      header.training_samples / (batch_per_rank(o, header.ranks) * o.micro_batches * header.ranks);
+  const int parts = o.stages.replicas(header.ranks);
+  const std::int64_t steps = header.training_samples /
+                             (batch_per_rank(o, parts) * micro_batches_per_rank(o, parts) * parts);
   const auto epoch = plural(steps, "step");
   std::string text;
   if (o.epochs == 0 && o.steps > 0) {
@@ -53,7 +62,10 @@ std::string optimizer(const TrainOptions& o) {
 
 std::string learning_rate(const RunHeader& header, const TrainOptions& o) {
   auto text = fmt::format("{}", o.optimizer.learning_rate);
-  if (o.scale_learning_rate) text += fmt::format(" x {}", header.ranks * o.micro_batches);
+  if (o.scale_learning_rate) {
+    const int parts = o.stages.replicas(header.ranks);
+    text += fmt::format(" x {}", parts * micro_batches_per_rank(o, parts));
+  }
   if (o.warmup_steps > 0)
     text += fmt::format(", after {} of warm-up", plural(o.warmup_steps, "step"));
   if (o.schedule == Schedule::cosine) text += ", cosine to 0";
@@ -77,6 +89,9 @@ std::string precision(const TrainOptions& o) {
       break;
   }
   if (o.param_type == amp::Precision::bf16) text += ", bf16 weights with fp32 masters";
+  if (o.parallel.reduce_type) {
+    text += fmt::format(", gradients added up in {}", reduce_type_name(o.parallel.reduce_type));
+  }
   if (o.loss_scale > 0) text += fmt::format(", loss scale from {}", o.loss_scale);
   if (o.channels_last) text += ", channels last in memory";
   if (o.on_nan == OnNan::skip) text += ", steps that are not finite are skipped";
@@ -102,14 +117,33 @@ std::string shards(const TrainOptions& o) {
   return "each rank has its part of the optimizer's state";
 }
 
+std::string local_steps_text(const LocalStepsOptions& o) {
+  auto text = fmt::format("parameters are averaged every {}", plural(o.every, "step"));
+  if (o.from > 0) text += fmt::format(" after the first {}", plural(o.from, "step"));
+  if (o.within == LocalWithin::node) text += ", gradients within each node";
+  if (o.outer.kind == Outer::nesterov) {
+    text += fmt::format(", outer sgd with rate {}, Nesterov momentum {}", o.outer.learning_rate,
+                        o.outer.momentum);
+  }
+  return text;
+}
+
+std::string stages(const StageOptions& o) {
+  return fmt::format("{} on {}{}, schedule {}", o.count(), plural(o.ranks, "rank"),
+                     o.chunks > 1 ? fmt::format(", {} on each", o.chunks) : "",
+                     to_string(o.schedule));
+}
+
 std::string graph_text(const GraphOptions& o) {
   return fmt::format("one launch per step after {} eager ones{}", o.warm_up,
                      o.mode == GraphMode::automatic ? ", if nothing hinders it" : "");
 }
 
 std::string checkpoints(const CheckpointOptions& o) {
-  return fmt::format("{}, every {}, {}", o.directory.string(), checkpoint_interval_text(o),
-                     kept_checkpoints_text(o));
+  return fmt::format(
+      "{}, every {}, {}{}", o.directory.string(), checkpoint_interval_text(o),
+      kept_checkpoints_text(o),
+      o.copies_in_memory() ? "; in node memory every " + memory_interval_text(o) : "");
 }
 
 }  // namespace
@@ -143,8 +177,15 @@ std::string run_table(const RunHeader& header, const TrainOptions& o) {
     row("asynchronous",
         fmt::format("no rank more than {} ahead of the slowest", plural(*o.staleness, "step")));
   }
+  if (o.local) row("local steps", local_steps_text(*o.local));
   row("optimizer", optimizer(o));
   if (o.shard != Shard::none) row("shards", shards(o));
+  if (o.stages.wanted()) row("stages", stages(o.stages));
+  if (o.offload_to_host) row("offload", "the optimizer's state is on the host");
+  if (!o.offload_directory.empty()) {
+    row("offload",
+        fmt::format("the optimizer's state is in files in {}", o.offload_directory.string()));
+  }
   row("learning rate", learning_rate(header, o));
   row("precision", precision(o));
   if (o.ema_decay > 0) {

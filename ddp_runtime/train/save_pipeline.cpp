@@ -50,7 +50,13 @@ SavePipeline::SavePipeline(comm::Group& group, const TrainingState& state,
 
 void SavePipeline::adopt_local_saves() {
   if (!local_) return;
-  train::adopt_local_saves(group_, options_, owner_, leads_node_, directory_, log_);
+  const auto problem =
+      adopt_saves(group_, local_stores(group_, options_), owner_, leads_node_, directory_, log_);
+  if (problem.empty()) return;
+  throw RuntimeError(fmt::format(
+      "a checkpoint on the nodes' own disks could not be copied to {}: {}; make room there and "
+      "start again on the same nodes, or leave out --checkpoint-local to continue without it",
+      options_.directory.string(), problem));
 }
 
 void SavePipeline::remove_local_saves(std::uint64_t step) {

@@ -32,9 +32,11 @@ std::string SaveTimer::measured(const SaveCost& cost) {
   if (!first && young_ < kNoticeable * announced_ && announced_ < kNoticeable * young_) return {};
   announced_ = young_;
   return fmt::format(
-      "saves every {} of training from now on (--checkpoint-every auto): a save stops training "
-      "for {} and is durable after {}, and the job is expected to fail every {} (--mtbf)",
-      rounded_duration(young_), rounded_duration(cost_.stall), rounded_duration(cost_.durable),
+      "saves every {} of training from now on ({}): a save stops training for {}{}, and the job is "
+      "expected to fail every {} (--mtbf)",
+      rounded_duration(young_), settings_.option, rounded_duration(cost_.stall),
+      cost_.durable > 0 ? fmt::format(" and is durable after {}", rounded_duration(cost_.durable))
+                        : "",
       rounded_duration(settings_.mtbf_seconds));
 }
 

@@ -41,7 +41,8 @@ double young_seconds(const SaveCost& cost, double mtbf_seconds) noexcept;
 struct SaveTimerSettings {
   double every_seconds = 0;  // 0: not after a fixed time
   bool young = false;
-  double mtbf_seconds = 0;  // of the job; for `young`
+  double mtbf_seconds = 0;                         // of the job; for `young`
+  const char* option = "--checkpoint-every auto";  // that asks for `young`, for people
 };
 
 class SaveTimer {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "ddp_runtime/parallel/sharded/shard_requirements.h"
 #include "ddp_runtime/parallel/sharded/sharded_data_parallel.h"
 #include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
 
@@ -21,19 +22,7 @@ Shard parse_shard(const std::string& name) {
 }
 
 std::string shard_mode_name(Shard shard) {
-  switch (shard) {
-    case Shard::none:
-      return "none";
-    case Shard::optimizer:
-      return "optimizer";
-    case Shard::gradients:
-      return "gradients";
-    case Shard::parameters:
-      return "parameters";
-    case Shard::hybrid:
-      return "hybrid";
-  }
-  return "";
+  return name_of_shard(shard);
 }
 
 std::unique_ptr<DistributedDataParallel> make_replica(comm::Group& group, torch::nn::Module& module,
@@ -48,6 +37,7 @@ std::unique_ptr<DistributedDataParallel> make_replica(comm::Group& group, torch:
           .shard = options.shard,
           .units = options.shard == Shard::gradients ? std::vector<std::string>() : options.units,
           .reshard_after_forward = options.reshard_after_forward,
+          .reduce_once = options.reduce_once,
           .build = options.build.get(),
           .data_parallel = parallel});
 }

@@ -38,8 +38,11 @@ nlohmann::json sharding_of_report(const ShardPrediction& prediction,
   const auto costs = predict_costs(prediction.chosen, prediction.sizes, prediction.layout);
   return {{"strategy", strategy_name(prediction.chosen)},
           {"divided_by", costs.divided_by},
+          {"reduce_type", prediction.reduce_type},
+          {"reduce_once", prediction.layout.reduces_once},
           {"predicted_bytes_between_steps", costs.bytes_between_steps},
           {"predicted_bytes_in_step", costs.bytes_in_step},
+          {"predicted_bytes_offloaded", costs.bytes_offloaded},
           {"predicted_bytes_sent_per_step", costs.bytes_sent},
           {"measured_peak_bytes", measured_peak ? nlohmann::json(*measured_peak) : nullptr}};
 }
@@ -55,6 +58,12 @@ std::string strategy_table(const ShardPrediction& prediction,
   }
   table += kMeaning;
   if (measured_peak) table += kMeasured;
+  const auto chosen = predict_costs(prediction.chosen, prediction.sizes, prediction.layout);
+  if (chosen.bytes_offloaded > 0) {
+    table += fmt::format("  offloaded: {} MiB per rank of the optimizer's state are {}\n",
+                         mebibytes(chosen.bytes_offloaded),
+                         prediction.layout.on_gpus ? "on the host" : "in a file");
+  }
   return table;
 }
 

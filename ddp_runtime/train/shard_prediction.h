@@ -18,6 +18,7 @@ struct ShardPrediction {
   std::vector<ShardStrategy> possible = {};  // with this model, `chosen` among them
   TrainingSizes sizes = {};
   RankLayout layout = {};
+  std::string reduce_type = "auto";  // see reduce_type_name()
 };
 
 // The object `sharding` of run.json. `measured_peak`: see StepMemory; the largest of all ranks.

@@ -12,8 +12,8 @@ namespace ddp::train {
 namespace {
 
 // Collective. Whether the newest checkpoint is in the directory.
-bool newest_in(const std::filesystem::path& directory, comm::Group& group,
-               const Checkpointer& checkpointer) {
+bool has_newest(const std::filesystem::path& directory, comm::Group& group,
+                const Checkpointer& checkpointer) {
   int there = 0;
   if (group.rank() == 0) {
     std::error_code ignored;
@@ -28,10 +28,10 @@ bool newest_in(const std::filesystem::path& directory, comm::Group& group,
 
 void keep_starting_point(comm::Group& group, Checkpointer& checkpointer, const Position& position,
                          const std::filesystem::path& directory, Progress& progress) {
-  if (newest_in(directory, group, checkpointer)) return;
+  if (has_newest(directory, group, checkpointer)) return;
   checkpointer.save(position);
   checkpointer.drain();
-  if (newest_in(directory, group, checkpointer)) {
+  if (has_newest(directory, group, checkpointer)) {
     progress.log(fmt::format("checkpoint: the starting point was saved as {}",
                              checkpointer.newest().string()));
     return;

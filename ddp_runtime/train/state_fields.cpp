@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/torch_compat.h"
 
 namespace ddp::train {
@@ -48,7 +49,7 @@ class FieldsOf final : public StateFields {
     if (step_ != nullptr && field == "step") return torch::zeros({}, torch::kInt64);
     for (const auto& known : fields_) {
       if (field != known.name) continue;
-      return known.tensor(state_of(optimizer, parameter)) = torch::zeros_like(values).detach();
+      return known.tensor(state_of(optimizer, parameter)) = optim::state_like(optimizer, values);
     }
     return {};
   }

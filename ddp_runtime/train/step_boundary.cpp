@@ -75,13 +75,15 @@ double lead_seconds(double longest_step, double longest_save) noexcept {
 
 StepBoundary::StepBoundary(comm::Group& group)
     : channel_(group.channel("step boundary")),
-      values_(std::make_shared<std::array<std::int64_t, 3>>()) {}
+      values_(std::make_shared<std::array<std::int64_t, 5>>()) {}
 
-void StepBoundary::begin(bool writing, double lead, bool save) {
-  auto& [reason, still_writing, save_due] = *values_;
+void StepBoundary::begin(bool writing, double lead, bool save, Copies copies) {
+  auto& [reason, still_writing, save_due, still_copying, copy_due] = *values_;
   reason = kGoOn;
   still_writing = writing ? 1 : 0;
   save_due = save ? 1 : 0;
+  still_copying = copies.writing ? 1 : 0;
+  copy_due = copies.wanted ? 1 : 0;
   const int number = StopSignals::received();
   if (number != 0) {
     reason = kSignal + number;
@@ -97,7 +99,8 @@ StepBoundary::Agreed StepBoundary::end() {
   work_.wait();
   // From here on this rank has noted the signal, too.
   if (values_->at(0) >= kSignal) noted = static_cast<int>(values_->at(0) - kSignal);
-  return {reason_text(values_->at(0)), values_->at(1) != 0, values_->at(2) != 0};
+  return {reason_text(values_->at(0)), values_->at(1) != 0, values_->at(2) != 0,
+          values_->at(3) != 0, values_->at(4) != 0};
 }
 
 }  // namespace ddp::train

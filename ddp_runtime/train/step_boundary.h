@@ -52,6 +52,13 @@ class StepBoundary {
     std::string stop;      // why to save and stop now; empty: continue
     bool writing = false;  // a rank is still writing
     bool save = false;     // a rank has asked for a save
+    bool copying = false;  // a rank is still writing a copy in memory
+    bool copy = false;     // a rank has asked for a copy in memory
+  };
+  // Of the copies in the memory of nodes.
+  struct Copies {
+    bool writing = false;
+    bool wanted = false;
   };
 
   // Collective.
@@ -63,7 +70,8 @@ class StepBoundary {
   // Collective, at the beginning of a step: sends this rank's state to the others.
   // `save` asks for a save after the step at which the ranks agree; clocks differ between ranks, so
   // only one rank should ask by time.
-  void begin(bool writing, double lead, bool save = false);
+  void begin(bool writing, double lead, bool save, Copies copies);
+  void begin(bool writing, double lead, bool save = false) { begin(writing, lead, save, {}); }
   // Collective, at the end of the step: the combined state that all ranks sent at its beginning.
   Agreed end();
 
@@ -71,9 +79,9 @@ class StepBoundary {
   comm::Group& channel_;
   StopSignals signals_;
   std::optional<Deadline> deadline_;
-  // Reason, writing and save; shared with the collective, which may outlive this object when a rank
-  // fails.
-  std::shared_ptr<std::array<std::int64_t, 3>> values_;
+  // Reason, and the other members of Agreed; shared with the collective, which may outlive this
+  // object when a rank fails.
+  std::shared_ptr<std::array<std::int64_t, 5>> values_;
   comm::Work work_;
 };
 

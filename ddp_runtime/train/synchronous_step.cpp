@@ -3,23 +3,26 @@
 
 #include <fmt/format.h>
 
-#include <bit>
 #include <cmath>
 #include <utility>
 
 #include "base/errors.h"
 #include "base/text.h"
 #include "ddp_runtime/comm/group_name.h"
+#include "ddp_runtime/data/sampler.h"
 #include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/optim/skipped_steps.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/parallel/sharded/sharded_data_parallel.h"
 #include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
+#include "ddp_runtime/pipeline/generator_seed.h"
 #include "ddp_runtime/train/clip_gradients.h"
 #include "ddp_runtime/train/forward_pass.h"
+#include "ddp_runtime/train/loss_scaling.h"
 #include "ddp_runtime/train/module_device.h"
 #include "ddp_runtime/train/optimizer.h"
 #include "ddp_runtime/train/shard_mode.h"
+#include "ddp_runtime/train/state_offload.h"
 
 namespace ddp::train {
 namespace {
@@ -41,25 +44,26 @@ DataParallelOptions parallel_options(const TrainOptions& options) {
   return parallel;
 }
 
-std::optional<amp::GradScaler> make_scaler(const TrainOptions& options) {
-  if (options.loss_scale == 0 && options.precision != amp::Precision::fp16) return std::nullopt;
-  amp::GradScalerOptions scaling;
-  if (options.loss_scale > 0) scaling.initial_scale = static_cast<float>(options.loss_scale);
-  return amp::GradScaler(scaling);
+// What the options need that an optimizer of another class than those of ddp::optim does not have;
+// null if it has all.
+const char* what_it_lacks(const torch::optim::Optimizer& optimizer, const TrainOptions& options,
+                          torch::Device device) {
+  if (dynamic_cast<const optim::KeepsMasters*>(&optimizer) == nullptr) {
+    if (options.param_type == amp::Precision::bf16)
+      return "bf16 weights, which need float32 masters";
+    if (offloads(options)) return "a state in another place (--offload-optimizer)";
+  }
+  const bool skips = options.on_nan == OnNan::skip || options.loss_scale != 0 ||
+                     options.precision == amp::Precision::fp16;
+  if (!device.is_cpu() && skips && dynamic_cast<const optim::SkipsSteps*>(&optimizer) == nullptr) {
+    return "skipped steps and loss scaling on a GPU";
+  }
+  return nullptr;
 }
 
-// An optimizer that is not of ddp::optim has no masters, and does not take the device's flags.
 void require_usable(const torch::optim::Optimizer& optimizer, const TrainOptions& options,
                     torch::Device device) {
-  const char* const what = options.param_type == amp::Precision::bf16 &&
-                                   dynamic_cast<const optim::KeepsMasters*>(&optimizer) == nullptr
-                               ? "bf16 weights, which need float32 masters"
-                           : !device.is_cpu() &&
-                                   (options.on_nan == OnNan::skip || options.loss_scale != 0 ||
-                                    options.precision == amp::Precision::fp16) &&
-                                   dynamic_cast<const optim::SkipsSteps*>(&optimizer) == nullptr
-                               ? "skipped steps and loss scaling on a GPU"
-                               : nullptr;
+  const char* const what = what_it_lacks(optimizer, options, device);
   if (what == nullptr) return;
   throw UsageError(fmt::format(
       "the task's own optimizer does not support {}; use SGD, Adam or AdamW of ddp::optim", what));
@@ -82,20 +86,12 @@ optim::KeepsMasters* keeper_of(torch::optim::Optimizer& optimizer) {
   return dynamic_cast<optim::KeepsMasters*>(sharded == nullptr ? &optimizer : &sharded->shard());
 }
 
-// Adds the loss scale to the values that must be equal on all ranks, which include the position.
-// See Note [Loss scale]. Call before a step settles the previous one: on a device, ranks whose
-// steps run eagerly and ranks that replay a graph know the newest scale after different steps.
-std::int64_t with_scale(std::int64_t tag, const std::optional<amp::GradScaler>& scaler) {
-  if (!scaler) return tag;
-  return tag ^ (static_cast<std::int64_t>(std::bit_cast<std::int32_t>(scaler->scale())) << 32);
-}
-
 }  // namespace
 
 SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
                                  const Objective& objective, const TrainOptions& options,
                                  profile::StepRecorder& recorder, StepParts parts)
-    : group_(group),
+    : group_(&group),
       module_(module),
       objective_(objective),
       options_(options),
@@ -106,11 +102,13 @@ SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
                                  *replica_, options)),
       rates_(*optimizer_),
       scaler_(make_scaler(options)) {
+  require_offloadable(options_, device_);
   amp::require_precision(device_.type(), options_.precision);
+  if (offloads(options_)) offload_state(group, keeper_of(*optimizer_), options_);
   // Also for a module that the program has converted itself.
   if (auto* const keeper = keeper_of(*optimizer_)) keeper->keep_masters();
-  if (objective_.weight) weights_.emplace(group_, objective_);
-  if (skips() && device_.is_cpu()) watch_.emplace(group_);
+  if (objective_.weight) weights_.emplace(group, objective_);
+  if (skips() && device_.is_cpu()) watch_.emplace(group);
   if (device_.is_cpu()) return;
   if (parts.graph) {
     graphed_ = true;
@@ -120,6 +118,19 @@ SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
   marks_.emplace(device_);
   recorder_.time_on(&*marks_);
   replica_->mark_on(&*marks_);
+}
+
+// The hooks of the former replica must be gone before the next one has its own.
+void SynchronousStep::average_over(comm::Group& group) {
+  settle();
+  const auto order = replica_->gradient_order();
+  group_ = &group;
+  replica_.reset();
+  replica_ = make_replica(group, module_, options_, parallel_options(options_));
+  replica_->expect_gradient_order(order);
+  if (marks_) replica_->mark_on(&*marks_);
+  if (watch_) watch_.emplace(group);
+  device_skips_.reset();
 }
 
 SynchronousStep::~SynchronousStep() {
@@ -134,7 +145,7 @@ bool SynchronousStep::skips() const noexcept {
 void SynchronousStep::begin_on_device() {
   if (device_.is_cpu() || !(scaler_ || skips())) return;
   if (!device_skips_) {
-    device_skips_.emplace(group_, device_, *optimizer_, scaler_ ? &*scaler_ : nullptr, skips());
+    device_skips_.emplace(*group_, device_, *optimizer_, scaler_ ? &*scaler_ : nullptr, skips());
   }
   // A hook that keeps a part of the gradients needs the scale of this step on the host.
   if (scaler_ && options_.parallel.hook) note(device_skips_->settle());
@@ -175,11 +186,17 @@ StepOutcome SynchronousStep::run_eagerly(data::Prefetcher& batches,
                                 : next_batch(batches, recorder_);
     const auto derivatives =
         weights_ && !weights_->counts(i) ? Derivatives::none_of_outputs : Derivatives::all;
+    std::optional<pipeline::SeededGenerators> seeded;
+    if (options_.blocks > 0) seeded.emplace(seed_of_block(micro), device_);
     auto loss =
         forward_loss(batch, objective_, device_, options_.precision, recorder_, derivatives);
     if (weights_) loss = weights_->weighted(loss, i);
+    if (options_.parallel.ordered_blocks && micro == 0) first_buffers_ = copy_buffers(module_);
     outcome.loss.add(run_micro_batch(step, std::move(loss), micro + 1 == micro_batches));
   }
+  // Rank 0's buffers become those of all, with the running means over its blocks. How many it has
+  // depends on the number of ranks, so only those of the first block count.
+  if (options_.parallel.ordered_blocks) put_back_buffers(module_, first_buffers_);
   if (graph_) graph_->note_eager_step();
   const auto& times = replica_->times();
   recorder_.add_communication(replica_->communication(), times.backward, times.updates);
@@ -187,6 +204,13 @@ StepOutcome SynchronousStep::run_eagerly(data::Prefetcher& batches,
   const auto span = recorder_.measure(Phase::optimizer);
   device_skips_ ? finish_on_device(step) : finish(step);
   return outcome;
+}
+
+// Of the random numbers of a block, which must not depend on the number of ranks.
+std::uint64_t SynchronousStep::seed_of_block(std::int64_t micro) const noexcept {
+  const data::BatchLayout layout{options_.batch, options_.micro_batches, group_->rank(),
+                                 group_->size(), true};
+  return pipeline::forward_seed(options_.seed, steps_before_ + steps_, 0, layout.block(micro));
 }
 
 // Whether nothing needs all gradients before the first parameter changes.
@@ -199,7 +223,7 @@ bool SynchronousStep::updates_in_backward() const noexcept {
 void SynchronousStep::settle() {
   if (device_skips_) note(device_skips_->settle());
   replica_->require_finite_loss();
-  broadcast_from_leader(group_, named_buffers(module_));
+  broadcast_from_leader(*group_, named_buffers(module_));
 }
 
 // All micro-batches of the step, if the objective weighs them: it needs the sum of all weights
@@ -257,7 +281,7 @@ bool SynchronousStep::unscale(float scale) {
   const bool finite = amp::unscale_each(gradients(), scale);
   if (divider_of_gradients() == nullptr) return finite;
   const std::int32_t bad = finite ? 0 : 1;
-  return group_.all_reduce_value(bad, comm::ReduceOp::max) == 0;
+  return group_->all_reduce_value(bad, comm::ReduceOp::max) == 0;
 }
 
 // Depends only on averaged gradients and on an answer that all ranks received, so each rank gets
@@ -373,7 +397,7 @@ GraphedStep::Results SynchronousStep::enqueue(const data::Batch& batch,
   const auto loss = loss_on_device(batch, objective_, device_, options_.precision);
   if (device_skips_) device_skips_->add_loss(loss);
   if (device_skips_) device_skips_->end_losses();
-  const bool communicates = group_.size() > 1;
+  const bool communicates = group_->size() > 1;
   if (communicates) cut([this, value = loss.detach()] { begin_collectives(value); });
   replica_->capture_backward(scaled(loss), cut);
   if (communicates) cut([this] { end_collectives(); });
@@ -401,7 +425,7 @@ void SynchronousStep::end_collectives() {
 StepOutcome SynchronousStep::replay(std::int64_t tag) {
   replayed_ = begin(1, tag);
   StepOutcome outcome;
-  const bool alone = group_.size() == 1;
+  const bool alone = group_->size() == 1;
   const auto span = recorder_.measure(alone ? Phase::backward : Phase::optimizer);
   steps_in_graphs().begin_replay();
   const auto& results = graph_->replay();

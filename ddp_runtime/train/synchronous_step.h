@@ -33,6 +33,12 @@ class SynchronousStep final : public TrainingStep {
   SynchronousStep& operator=(const SynchronousStep&) = delete;
   ~SynchronousStep() override;
 
+  // Collective over the group that has averaged the gradients so far, between two steps: from now
+  // on, the ranks of `group` average them. Parameters and buffers take the values of its rank 0.
+  // Not for steps that are captured, nor with weights of batches or shards.
+  void average_over(comm::Group& group);
+
+  void begin_at(std::int64_t step) override { steps_before_ = step; }
   StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) override;
   std::vector<SkippedUpdate> take_skipped() override;
   std::vector<std::string> take_notes() override;
@@ -50,6 +56,7 @@ class SynchronousStep final : public TrainingStep {
   GradientStep begin(int micro_batches, std::int64_t tag);
   StepOutcome run_eagerly(data::Prefetcher& batches, std::optional<data::Batch> first,
                           std::int64_t tag);
+  std::uint64_t seed_of_block(std::int64_t micro) const noexcept;
   LateValue run_micro_batch(GradientStep& step, torch::Tensor loss, bool last);
   bool skips() const noexcept;
   void begin_on_device();
@@ -79,7 +86,7 @@ class SynchronousStep final : public TrainingStep {
   void note_skipped(SkippedUpdate update);
   torch::Tensor scaled(const torch::Tensor& loss) const;
 
-  comm::Group& group_;
+  comm::Group* group_;  // that averages gradients
   torch::nn::Module& module_;
   const Objective& objective_;
   TrainOptions options_;
@@ -102,9 +109,10 @@ class SynchronousStep final : public TrainingStep {
   bool noted_other_shape_ = false;
 
   std::int64_t steps_ = 0;
-  bool finite_ = true;  // whether this rank's losses of this step are finite
-  std::vector<torch::Tensor>
-      buffers_before_;    // for restoring the running means after a skipped step
+  std::int64_t steps_before_ = 0;              // of the run, before this object's
+  bool finite_ = true;                         // whether this rank's losses of this step are finite
+  std::vector<torch::Tensor> first_buffers_;   // after the first block's forward
+  std::vector<torch::Tensor> buffers_before_;  // for restoring the running means after a skip
   bool updated_ = false;  // whether a step that may be skipped on the device was not
   int left_out_in_a_row_ = 0;
   std::vector<SkippedUpdate> skipped_;  // for take_skipped()

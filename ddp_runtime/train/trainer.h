@@ -26,6 +26,8 @@
 
 namespace ddp::train {
 
+class StagedModel;
+
 struct TrainTask {
   std::string program;  // program and command line, for the report
   std::string command;
@@ -63,6 +65,8 @@ struct TrainTask {
   std::map<std::string, std::string> report_settings = {};
   // Weights to start from, unless the run resumes. Rank 0 reads them and prints what it took.
   std::optional<InitialWeights> initial_weights = std::nullopt;
+  // For TrainOptions::stages: `module`, of which each rank has its stages. `forward` is not called.
+  std::shared_ptr<StagedModel> staged = nullptr;
 };
 
 class TrainingRun;

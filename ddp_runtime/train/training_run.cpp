@@ -10,7 +10,11 @@
 #include <span>
 #include <utility>
 
+#include "base/deadline.h"
 #include "base/errors.h"
+#include "ddp_runtime/comm/peer_failure.h"
+#include "ddp_runtime/comm/run_events.h"
+#include "ddp_runtime/comm/run_memory.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/train/batch_transfer.h"
@@ -22,6 +26,7 @@
 #include "ddp_runtime/train/run_lines.h"
 #include "ddp_runtime/train/run_log.h"
 #include "ddp_runtime/train/run_start.h"
+#include "ddp_runtime/train/staged_model.h"
 #include "ddp_runtime/train/starting_point.h"
 #include "ddp_runtime/train/training_sizes.h"
 
@@ -34,7 +39,9 @@ constexpr int kPrefetchedBatches = 4;     // or one for each loader thread, if t
 constexpr std::size_t kRecentSteps = 20;  // for the displayed rate
 
 data::BatchLayout layout_of(const comm::Group& group, const TrainOptions& options) {
-  return {options.batch, options.micro_batches, group.rank(), group.size()};
+  const auto& stages = options.stages;
+  return {options.batch, options.micro_batches, stages.replica(group.rank()),
+          stages.replicas(group.size()), options.blocks > 0};
 }
 
 double unix_now() {
@@ -75,19 +82,25 @@ TrainingRun::TrainingRun(comm::Group& group, TrainTask task, TrainOptions option
       graph_(plan_graph(device_of(task_.module), graph_task_of(task_, group.size()), options_)),
       objective_(objective_of(task_, options_)),
       stream_(stream_for(graph_, device_of(task_.module))),
-      step_(make_training_step(group, task_.module, objective_, options_, recorder_,
-                               {task_.optimizer, std::move(graph_.graph), task_.log})),
+      step_(make_training_step(
+          group, task_.module, objective_, options_, recorder_,
+          {task_.optimizer, std::move(graph_.graph), task_.log, task_.staged.get()})),
       learning_rate_(
-          learning_rate_of(options_, group.size(), GroupRates(step_->optimizer()).base())),
+          learning_rate_of(options_, data_ranks(), GroupRates(step_->optimizer()).base())),
       sampler_(task_.data.train->size(), options_.seed, layout_of(group, options_)),
       average_(make_average()),
-      state_(group, task_.module, step_->optimizer(), step_->replica(), task_.user_state),
+      state_(group, task_.module, step_->optimizer(), step_->replica(), task_.user_state,
+             step_->rank_state(), residence()),
       checkpointer_(group, state_, options_.checkpoint,
                     describe_run(subject_, task_, options_, sampler_.layout()), task_.log),
       callbacks_(group, task_.callbacks) {
   require_evaluation(task_, options_);
   require_report_directory(group_, options_.report_directory);
   torch::manual_seed(generator_seed(options_.seed, group_.rank()));
+}
+
+const StageResidence* TrainingRun::residence() const {
+  return options_.stages.wanted() ? &task_.staged->residence() : nullptr;
 }
 
 // Begins with the weights that all ranks have, and adds itself to the state that is saved.
@@ -139,8 +152,18 @@ bool TrainingRun::resume() {
   return true;
 }
 
+void TrainingRun::begin_at(std::int64_t step) {
+  step_->begin_at(step);
+  state_.replace_replica(step_->replica());
+}
+
 void TrainingRun::initialize() {
   if (!task_.initial_weights) return;
+  if (options_.stages.wanted()) {
+    throw UsageError(
+        "--stages does not go together with --init-from; resume from a checkpoint that was trained "
+        "with these weights, or leave out one of them");
+  }
   const auto& weights = *task_.initial_weights;
   state_.initialize([&](const std::vector<NamedTensor>& tensors) {
     const auto report = fill_from(weights.source, weights.options, task_.module, tensors);
@@ -156,8 +179,10 @@ void TrainingRun::begin_agreement() {
   if (!boundary_ || asked_at_step_) return;
   asked_at_step_ = position_.step;
   boundary_->begin(checkpointer_.writing(),
-                   lead_seconds(longest_step_, checkpointer_.longest_save_seconds()),
-                   checkpointer_.time_to_save());
+                   lead_seconds(longest_step_ * static_cast<double>(1 + step_->max_lead()),
+                                checkpointer_.longest_save_seconds()),
+                   checkpointer_.time_to_save(),
+                   {checkpointer_.copying(), checkpointer_.time_to_copy()});
 }
 
 // Completes the agreement once even the slowest rank must have started its part, so that a rank
@@ -166,12 +191,14 @@ void TrainingRun::begin_agreement() {
 void TrainingRun::end_agreement(bool last_of_epoch) {
   if (!asked_at_step_) return;
   const bool all_asked = position_.step - *asked_at_step_ > step_->max_lead();
-  if (!all_asked && !last_of_epoch && !checkpointer_.due(position_, false)) return;
+  const bool due = checkpointer_.due(position_, false) || checkpointer_.copy_due(position_, false);
+  if (!all_asked && !last_of_epoch && !due) return;
   asked_at_step_.reset();
   const auto agreed = boundary_->end();
   interrupted_ = agreed.stop;
-  checkpointer_.poll(agreed.writing);
+  checkpointer_.poll(agreed.writing, agreed.copying);
   if (agreed.save) checkpointer_.request_save();
+  if (agreed.copy) checkpointer_.request_copy();
 }
 
 bool TrainingRun::should_continue() const {
@@ -180,24 +207,29 @@ bool TrainingRun::should_continue() const {
 }
 
 RunResult TrainingRun::fit() {
+  if (comm::started_to_save() && !options_.dry_run) return only_save();
   started_unix_ = unix_now();
   if (checkpointing_enabled()) {
     boundary_.emplace(group_);
     if (group_.rank() == 0) boundary_->set_deadline(job_deadline());
   }
+  if (checkpointing_enabled() && group_.rank() == 0) comm::tell_restoring();
   const bool resumed = !options_.dry_run && resume();
-  if (!resumed) initialize();
+  resumed ? begin_at(position_.step) : initialize();
   epochs_ = epochs_of_run({options_.epochs, options_.steps}, epoch_size(), reached());
   first_step_ = position_.step;
   learning_rate_.total_steps = planned_steps();
   progress_ = std::make_unique<Progress>(group_.rank() == 0, first_step_, task_.log);
-  prediction_ = predict_shards(task_.module, step_->optimizer(), options_, group_.size(),
-                               count_machines(group_));
+  if (!options_.stages.wanted()) {
+    prediction_ = predict_shards(task_.module, step_->optimizer(), options_, group_.size(),
+                                 count_machines(group_));
+  }
   reporter_ = make_reporter();
   if (!graph_.hindrance.empty()) {
     progress_->log(fmt::format("graph: steps run eagerly, because {}", graph_.hindrance));
   }
   device_memory_ ? device_memory_->begin() : memory_.begin();
+  callbacks_.begin_after_step(first_step_);
   try {
     return run_epochs();
   } catch (const std::exception& error) {
@@ -213,6 +245,9 @@ RunResult TrainingRun::run_epochs() {
     return result;
   } catch (const c10::Error& error) {
     throw_with_gpu_advice(error);
+    throw;
+  } catch (const PeerFailure& failure) {
+    throw_with_work(failure, *step_);
     throw;
   }
 }
@@ -247,12 +282,14 @@ RunOutcome TrainingRun::outcome_so_far() const {
           position_.best.loss.cost};
 }
 
-// Keeps the newest row, because the progress display shows it.
-void TrainingRun::keep_report() {
+// `saved`: the state after this step. A process that resumes from there does not make the step
+// again, so its row must be in the file.
+void TrainingRun::keep_report(bool saved) {
   const bool due = reporter_->after_step();
   if (due) average_losses();
-  reporter_->add_rows(losses_.take_averaged_before_newest());
+  reporter_->add_rows(losses_.take_averaged());
   if (due) reporter_->update(outcome_so_far());
+  if (saved) reporter_->keep_rows();
 }
 
 void TrainingRun::run_epoch() {
@@ -263,6 +300,7 @@ void TrainingRun::run_epoch() {
     data::Prefetcher batches(
         steps * options_.micro_batches,
         [this, device](std::int64_t number) {
+          if (!step_->needs_batches()) return data::Batch();
           auto batch = task_.data.train->draw(
               sampler_.indices(number / options_.micro_batches, number % options_.micro_batches),
               sampler_.epoch());
@@ -298,6 +336,7 @@ void TrainingRun::run_step(data::Prefetcher& batches, double learning_rate) {
   group_.flight_recorder().set_phase(
       fmt::format("epoch {}, step {}", position_.epoch + 1, position_.step + 1));
   auto outcome = step_->run(batches, learning_rate, position_.consumed);
+  state_.replace_replica(step_->replica());
   ++position_.step;
   if (average_) {
     const auto span = recorder_.measure(Phase::optimizer);
@@ -326,18 +365,13 @@ void TrainingRun::settle() {
 
 void TrainingRun::finish_step() {
   // The checkpoint at the end of an epoch follows the evaluation and belongs to the next epoch.
-  if (!epoch_done() && checkpointing_enabled() && interrupted_.empty() &&
-      checkpointer_.due(position_, false)) {
-    const auto span = recorder_.measure(Phase::checkpoint);
-    settle();
-    average_losses();
-    checkpointer_.save(position_);
-  }
+  std::optional<double> stall;
+  if (!epoch_done() && checkpointing_enabled() && interrupted_.empty()) stall = save_if_due();
   recorder_.end_step();
   const double seconds = recorder_.steps().back().total();
   losses_.set_seconds(seconds);
   longest_step_ = std::max(longest_step_, seconds);
-  keep_report();
+  keep_report(stall.has_value());
   if (options_.log_every_steps > 0 && position_.step % options_.log_every_steps == 0) {
     if (step_->max_lead() == 0) average_losses();
     const auto point = progress_point();
@@ -346,14 +380,27 @@ void TrainingRun::finish_step() {
   progress_->update(progress_point());
   // Callbacks are not part of the step, nor of the next one.
   if (callbacks_.after_step({position_.step, position_.epoch, losses_.newest().learning_rate,
-                             losses_.known_loss(), seconds})) {
+                             losses_.known_loss(), seconds},
+                            stall)) {
     recorder_.pause();
   }
   callbacks_.note_saved(checkpointer_);
 }
 
+// Returns the seconds for which training has waited; nullopt if nothing was saved.
+std::optional<double> TrainingRun::save_if_due() {
+  const bool save = checkpointer_.due(position_, false);
+  if (!save && !checkpointer_.copy_due(position_, false)) return std::nullopt;
+  const auto span = recorder_.measure(Phase::checkpoint);
+  const auto begin = profile::Clock::now();
+  settle();
+  average_losses();
+  save ? checkpointer_.save(position_) : checkpointer_.copy(position_);
+  return seconds_since(begin);
+}
+
 void TrainingRun::average_losses() {
-  const auto means = losses_.average(group_);
+  const auto means = losses_.average(group_, data_ranks());
   for (const double mean : means) {
     if (!std::isfinite(mean)) continue;  // a skipped step
     position_.loss_sum += mean;
@@ -379,6 +426,7 @@ ProgressPoint TrainingRun::progress_point() const {
 }
 
 void TrainingRun::end_epoch() {
+  callbacks_.tell_progress();
   average_losses();
   evaluate_now();
   const auto point = progress_point();
@@ -391,16 +439,26 @@ void TrainingRun::end_epoch() {
   callbacks_.after_epoch({position_.epoch, position_.step, epoch_loss_});
   position_.begin_epoch(position_.epoch + 1);
   if (checkpointing_enabled()) {
+    reporter_->add_rows(losses_.take_averaged());
+    if (checkpointer_.due(position_, true) || checkpointer_.copy_due(position_, true))
+      reporter_->keep_rows();
     if (evaluates()) {
       const auto span = reporter_->measure(RunReporter::WallPart::checkpoint);
       checkpointer_.save_best(position_, evaluation_);
     }
-    if (checkpointer_.due(position_, true)) save_after_step();
+    if (checkpointer_.due(position_, true)) {
+      save_after_step();
+    } else if (checkpointer_.copy_due(position_, true)) {
+      const auto begin = profile::Clock::now();
+      checkpointer_.copy(position_);
+      add_checkpoint_time(begin);
+    }
   }
   recorder_.pause();
 }
 
 void TrainingRun::add_checkpoint_time(profile::Clock::time_point begin) {
+  callbacks_.note_stall(seconds_since(begin));
   if (recorder_.steps().empty()) return;
   recorder_.add_to_last_step(Phase::checkpoint, {begin, profile::Clock::now()});
 }
@@ -413,9 +471,12 @@ void TrainingRun::save_after_step() {
 
 // Exit status 0, or 75 for a run that must be continued, guarantees that no training is lost.
 void TrainingRun::save_last() {
+  reporter_->add_rows(losses_.take_averaged());
+  reporter_->keep_rows();
   const auto begin = profile::Clock::now();
   checkpointer_.save_last(position_);
   add_checkpoint_time(begin);
+  callbacks_.tell_progress();
   callbacks_.note_saved(checkpointer_);
 }
 
@@ -431,126 +492,11 @@ void TrainingRun::evaluate_now() {
   const auto& data = *task_.data.evaluation;
   const std::int64_t samples =
       options_.dry_run ? std::min(data.size(), group_.size() * options_.batch) : data.size();
-  evaluation_ =
-      evaluate(group_, task_.module, objective_, data, samples, options_.batch, options_.precision);
+  const auto together = step_->evaluate(data, samples);
+  evaluation_ = together ? *together
+                         : evaluate(group_, task_.module, objective_, data, samples, options_.batch,
+                                    options_.precision);
   if (averages) averages->end();
-}
-
-// The parts of the result that are known however the run ends.
-RunResult TrainingRun::result_so_far() const {
-  RunResult result;
-  result.step = position_.step;
-  result.taken = position_.step - first_step_;
-  result.evaluation = evaluation_;
-  result.train_loss = epoch_loss_;
-  result.planned_steps = learning_rate_.total_steps;
-  result.checkpoint = checkpointer_.newest();
-  result.best_checkpoint = checkpointer_.best();
-  return result;
-}
-
-// `report` is null on all ranks but rank 0.
-void TrainingRun::add_report(RunResult& result, const nlohmann::json& report) const {
-  result.report_file = reporter_->file();
-  if (report.is_null()) return;
-  result.report = report.dump();
-  result.median_step_seconds = report.at("step_seconds").at("p50").get<double>();
-  for (const auto& rank : report.at("ranks")) {
-    result.peak_memory_bytes =
-        std::max(result.peak_memory_bytes, rank.at("peak_memory_bytes").get<std::int64_t>());
-  }
-}
-
-// Collective, unless there is nothing to compare it with. Of the rank with the most.
-std::optional<std::int64_t> TrainingRun::measured_peak() {
-  if (!prediction_) return std::nullopt;
-  constexpr std::int64_t kUnknown = -1;
-  const auto mine = device_memory_ ? device_memory_->peak() : memory_.peak();
-  const auto peak = group_.all_reduce_value(mine.value_or(kUnknown), comm::ReduceOp::max);
-  return peak == kUnknown ? std::nullopt : std::optional(peak);
-}
-
-// Null if there is nothing to add.
-nlohmann::json TrainingRun::more_of_report(std::optional<std::int64_t> measured_peak) const {
-  nlohmann::json more;
-  if (prediction_) more["sharding"] = sharding_of_report(*prediction_, measured_peak);
-  if (options_.graph.mode == GraphMode::off) return more;
-  more["graph"] = step_->replays() > 0;
-  more["graph_steps"] = step_->replays();
-  return more;
-}
-
-std::uint32_t TrainingRun::parameters_crc32c_now() {
-  auto* const replica = step_->replica();
-  const DividedParameters divided(std::span(&replica, 1));
-  return parameters_crc32c(group_, named_parameters(task_.module), divided);
-}
-
-// The next process evaluates and reports; this one may have little time left.
-RunResult TrainingRun::finish_interrupted() {
-  checkpointer_.leave();
-  settle();
-  average_losses();
-  save_last();
-  progress_.reset();
-  reporter_->add_rows(losses_.take_averaged());
-  auto interrupted = result_so_far();
-  interrupted.interrupted = interrupted_;
-  interrupted.evaluation = {};  // could be from an earlier step
-  const auto more = more_of_report(measured_peak());
-  add_report(interrupted, reporter_->finish(outcome_so_far(), RunReporter::Ending::interrupted,
-                                            interrupted_, more));
-  return interrupted;
-}
-
-// The resumed run was already finished. Its report is worth more than a report about this process,
-// which trained nothing.
-RunResult TrainingRun::finish_without_steps() {
-  // A process that was stopped in the last step of an epoch did not evaluate or save the best.
-  if (position_.epoch < epochs_ && position_.consumed > 0 && epoch_done()) end_epoch();
-  evaluate_now();
-  if (checkpointing_enabled()) {
-    keep_starting_point(group_, checkpointer_, position_, options_.checkpoint.directory,
-                        *progress_);
-    checkpointer_.remove_local_saves(position_.step);
-  }
-  auto ended = result_so_far();
-  ended.stopped_early = best().exhausted(options_.patience);
-  ended.parameters_crc32c = parameters_crc32c_now();
-  progress_->log(nothing_to_do_line(position_.step, ended.stopped_early, evaluation_or_null(),
-                                    ended.parameters_crc32c));
-  progress_.reset();
-  step_->finish();
-  return ended;
-}
-
-RunResult TrainingRun::finish() {
-  average_losses();
-  evaluate_now();
-  if (auto* const replica = step_->replica()) replica->require_same_parameters();
-  // A run that must stop within an epoch keeps its last steps, too.
-  if (checkpointing_enabled()) save_last();
-  auto ended = result_so_far();
-  ended.stopped_early = callbacks_.stop_wanted() || best().exhausted(options_.patience);
-  if (callbacks_.stop_wanted()) {
-    progress_->log(stopped_by_callback_line(position_.epoch));
-  } else if (ended.stopped_early) {
-    progress_->log(no_better_line(best(), metric_));
-  }
-  progress_.reset();
-  ended.parameters_crc32c = parameters_crc32c_now();
-
-  auto outcome = outcome_so_far();
-  if (evaluates()) outcome.evaluation = evaluation_;
-  outcome.parameters_crc32c = ended.parameters_crc32c;
-  const auto measured = measured_peak();
-  auto more = more_of_report(measured);
-  if (options_.dry_run && prediction_) ended.strategies = strategy_table(*prediction_, measured);
-  const auto asynchronous = step_->finish();
-  if (!asynchronous.is_null()) more["asynchronous"] = asynchronous;
-  reporter_->add_rows(losses_.take_averaged());
-  add_report(ended, reporter_->finish(outcome, RunReporter::Ending::finished, "", more));
-  return ended;
 }
 
 }  // namespace ddp::train

@@ -45,6 +45,7 @@ class TrainingRun {
  private:
   std::unique_ptr<WeightAverage> make_average();
   bool resume();
+  void begin_at(std::int64_t step);
   void initialize();
   RunResult run_epochs();
   RunResult run_to_the_end();
@@ -56,6 +57,7 @@ class TrainingRun {
   nlohmann::json more_of_report(std::optional<std::int64_t> measured_peak) const;
   void settle();
   void finish_step();
+  std::optional<double> save_if_due();
   void average_losses();
   void evaluate_now();
   void end_epoch();
@@ -67,9 +69,11 @@ class TrainingRun {
   void add_report(RunResult& result, const nlohmann::json& report) const;
   std::unique_ptr<RunReporter> make_reporter();
   RunOutcome outcome_so_far() const;
-  void keep_report();
+  void keep_report(bool saved);
   RunResult finish_without_steps();
   RunResult result_so_far() const;
+  int data_ranks() const { return options_.stages.replicas(group_.size()); }
+  const StageResidence* residence() const;
   bool evaluates() const noexcept { return task_.data.evaluation != nullptr; }
   const Evaluation* evaluation_or_null() const noexcept {
     return evaluates() ? &evaluation_ : nullptr;
@@ -83,6 +87,7 @@ class TrainingRun {
   bool should_continue() const;
   const BestValue& best() const noexcept { return position_.best.by(metric_); }
   RunResult finish_interrupted();
+  RunResult only_save();
   std::int64_t planned_steps() const;
   std::int64_t last_step() const;
   ProgressPoint progress_point() const;

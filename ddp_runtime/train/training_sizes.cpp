@@ -7,10 +7,13 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "ddp_runtime/optim/master_weights.h"
+#include "ddp_runtime/parallel/reduce_type.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/parallel/sharded/unit_list.h"
 #include "ddp_runtime/parallel/tensor_buckets.h"
 #include "ddp_runtime/train/shard_mode.h"
+#include "ddp_runtime/train/state_offload.h"
 
 namespace ddp::train {
 namespace {
@@ -45,9 +48,44 @@ std::int64_t state_of(const torch::Tensor& parameter, int tensors) {
   return has_master ? parameter.numel() * 4 * (tensors + 1) : size_in_bytes(parameter) * tensors;
 }
 
+// What is offloaded of a state: not that of small tensors, and not the masters on GPUs.
+struct OffloadedState {
+  std::int64_t bytes = 0;
+  std::int64_t elements = 0;  // of its parameters
+};
+
+OffloadedState offloaded_state(const torch::optim::Optimizer& optimizer, bool on_gpus) {
+  const auto least = on_gpus ? optim::HostState::kLeastValues : optim::StateFile::kLeastValues;
+  OffloadedState offloaded;
+  for (const auto& group : optimizer.param_groups()) {
+    const int tensors = tensors_of_state(group.options()).value_or(0);
+    for (const auto& parameter : group.params()) {
+      if (parameter.numel() < least) continue;
+      offloaded.bytes += state_of(parameter, tensors);
+      offloaded.elements += parameter.numel();
+      if (on_gpus && optim::MasterWeights::are_for(parameter)) {
+        offloaded.bytes -= parameter.numel() * 4;
+      }
+    }
+  }
+  return offloaded;
+}
+
+// Of steps that read it in windows of so many elements.
+std::int64_t bytes_of_windows(const OffloadedState& state, std::int64_t window) {
+  return state.elements == 0
+             ? 0
+             : optim::WindowStream::kSlots * window * (state.bytes / state.elements);
+}
+
+std::int64_t size_in(torch::ScalarType type, const torch::Tensor& tensor) {
+  return tensor.numel() * static_cast<std::int64_t>(c10::elementSize(type));
+}
+
 struct UnitBytes {
   std::int64_t trained = 0;
   std::int64_t frozen = 0;
+  std::int64_t reduced = 0;  // gradients, in the type in which they are sent
 };
 
 std::vector<UnitBytes> bytes_of_units(const torch::nn::Module& module,
@@ -61,6 +99,9 @@ std::vector<UnitBytes> bytes_of_units(const torch::nn::Module& module,
     for (const std::size_t i : unit.parameters) {
       const auto& tensor = parameters[i].tensor;
       (tensor.requires_grad() ? bytes.trained : bytes.frozen) += size_in_bytes(tensor);
+      if (!tensor.requires_grad()) continue;
+      bytes.reduced += size_in(
+          type_on_the_wire(tensor.scalar_type(), options.data_parallel.reduce_type), tensor);
     }
   }
   return units;
@@ -99,22 +140,49 @@ std::int64_t fresh_gradients(std::vector<NamedTensor> parameters, const BucketLi
   return static_cast<std::int64_t>(largest);
 }
 
-TrainingSizes training_sizes(const torch::nn::Module& module, const TrainOptions& options) {
+// A single rank sends nothing, so it rounds nothing.
+ReduceType reduce_type_of(const TrainOptions& options, int ranks) {
+  const auto type = options.parallel.reduce_type;
+  return ranks == 1 && type == torch::kBFloat16 ? std::nullopt : type;
+}
+
+ReducedSizes reduced_sizes(const std::vector<NamedTensor>& parameters, const ReduceType& type) {
+  ReducedSizes sizes;
+  for (const auto& [name, tensor] : parameters) {
+    if (!tensor.requires_grad()) continue;
+    sizes.sums += size_in(type_of_the_sum(tensor.scalar_type(), type), tensor);
+    sizes.sent += size_in(type_on_the_wire(tensor.scalar_type(), type), tensor);
+  }
+  return sizes;
+}
+
+TrainingSizes training_sizes(const torch::nn::Module& module, const TrainOptions& options,
+                             const ReduceType& reduce_type) {
   const auto parameters = named_parameters(module);
   TrainingSizes sizes;
   for (const auto& [name, tensor] : parameters) {
     (tensor.requires_grad() ? sizes.trained : sizes.frozen) += size_in_bytes(tensor);
   }
   sizes.fresh_gradients = fresh_gradients(parameters, options.parallel.buckets);
-  for (const auto& bucket : bytes_of_units(
-           module, parameters, {.shard = Shard::gradients, .data_parallel = options.parallel})) {
+  auto reduced = reduced_sizes(parameters, reduce_type);
+  auto parallel = options.parallel;
+  parallel.reduce_type = reduce_type;
+  for (const auto& bucket :
+       bytes_of_units(module, parameters, {.shard = Shard::gradients, .data_parallel = parallel})) {
     sizes.largest_bucket = std::max(sizes.largest_bucket, bucket.trained);
+    reduced.largest_bucket = std::max(reduced.largest_bucket, bucket.reduced);
   }
   try {
-    sizes.units = unit_sizes(
-        bytes_of_units(module, parameters, {.shard = Shard::parameters, .units = options.units}));
+    const auto of_units = bytes_of_units(
+        module, parameters,
+        {.shard = Shard::parameters, .units = options.units, .data_parallel = parallel});
+    sizes.units = unit_sizes(of_units);
+    for (const auto& unit : of_units) {
+      reduced.largest_of_unit = std::max(reduced.largest_of_unit, unit.reduced);
+    }
   } catch (const UsageError&) {  // an error of another strategy only
   }
+  if (reduce_type) sizes.reduced = reduced;
   return sizes;
 }
 
@@ -169,15 +237,24 @@ std::optional<ShardPrediction> predict_shards(const torch::nn::Module& module,
                                               const torch::optim::Optimizer& optimizer,
                                               const TrainOptions& options, int ranks, int nodes) {
   const auto state = bytes_of_state(optimizer);
-  if (!state || options.staleness) return std::nullopt;
+  if (!state || options.staleness || options.local) return std::nullopt;
   ShardPrediction prediction;
   prediction.chosen = strategy_of(options);
-  prediction.sizes = training_sizes(module, options);
-  prediction.sizes.state = *state;
+  prediction.sizes = training_sizes(module, options, reduce_type_of(options, ranks));
+  prediction.reduce_type = reduce_type_name(options.parallel.reduce_type);
   const auto parameters = module.parameters();
   const bool on_gpus = !parameters.empty() && !parameters.front().is_cpu();
-  prediction.layout = {ranks, nodes, options.micro_batches, on_gpus,
-                       !options.reshard_after_forward};
+  const auto offloaded = offloads(options) ? offloaded_state(optimizer, on_gpus) : OffloadedState();
+  prediction.sizes.state = *state - offloaded.bytes;
+  prediction.sizes.offloaded = offloaded.bytes;
+  prediction.sizes.offload_buffers =
+      bytes_of_windows(offloaded, on_gpus ? optim::HostState::kWindow : optim::StateFile::kWindow);
+  prediction.layout = {ranks,
+                       nodes,
+                       options.micro_batches,
+                       on_gpus,
+                       !options.reshard_after_forward,
+                       options.reduce_once};
   prediction.possible = possible_strategies(prediction.sizes, prediction.layout, prediction.chosen);
   return prediction;
 }

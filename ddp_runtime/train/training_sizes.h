@@ -21,7 +21,8 @@ std::optional<std::int64_t> bytes_of_state(const torch::optim::Optimizer& optimi
 int count_machines(comm::Group& group);
 
 // The chosen strategy, and what else the module can do with options.units. `nodes`: on which the
-// ranks are, see count_machines(). Nullopt if bytes_of_state() is, and for asynchronous training.
+// ranks are, see count_machines(). Nullopt if bytes_of_state() is, for asynchronous
+// training, and for local steps.
 std::optional<ShardPrediction> predict_shards(const torch::nn::Module& module,
                                               const torch::optim::Optimizer& optimizer,
                                               const TrainOptions& options, int ranks, int nodes);

@@ -20,6 +20,7 @@
 #include "ddp_runtime/train/generator_state.h"
 #include "ddp_runtime/train/module_device.h"
 #include "ddp_runtime/train/optimizer_states.h"
+#include "ddp_runtime/train/rank_state.h"
 #include "ddp_runtime/train/read_target.h"
 #include "hdf5_ckpt/checkpoint.h"
 
@@ -157,22 +158,27 @@ Position Position::from_json(const nlohmann::json& json) {
 
 TrainingState::TrainingState(comm::Group& group, torch::nn::Module& module,
                              torch::optim::Optimizer& optimizer, DistributedDataParallel* replica,
-                             const UserState& user)
+                             const UserState& user, RankState* own, const StageResidence* stages)
     : TrainingState(group, module, std::vector<torch::optim::Optimizer*>{&optimizer},
                     replica == nullptr ? std::vector<DistributedDataParallel*>{}
                                        : std::vector<DistributedDataParallel*>{replica},
-                    user) {}
+                    user, stages) {
+  own_ = own;
+}
 
 TrainingState::TrainingState(comm::Group& group, torch::nn::Module& module,
                              std::vector<torch::optim::Optimizer*> optimizers,
-                             std::vector<DistributedDataParallel*> replicas, const UserState& user)
+                             std::vector<DistributedDataParallel*> replicas, const UserState& user,
+                             const StageResidence* stages)
     : group_(group),
       module_(module),
       replicas_(std::move(replicas)),
       user_(user),
       optimizers_(std::move(optimizers)),
-      optimizer_state_(std::make_unique<OptimizerStates>(optimizers_, named_parameters(module_))),
-      divided_(std::make_unique<DividedParameters>(replicas_, optimizers_)),
+      optimizer_state_(std::make_unique<OptimizerStates>(
+          optimizers_, named_parameters(module_),
+          stages == nullptr ? std::nullopt : std::optional<Resident>({group, *stages}))),
+      divided_(std::make_unique<DividedParameters>(replicas_, optimizers_, stages)),
       loaded_orders_(std::max<std::size_t>(1, replicas_.size())),
       generators_(generator_devices(module)) {
   for (const auto& [name, tensor] : named_parameters(module_)) {
@@ -184,9 +190,16 @@ TrainingState::TrainingState(comm::Group& group, torch::nn::Module& module,
       ignored_.push_back(name);
     }
   }
+  for (const auto& [name, tensor] : named_buffers(module_)) {
+    if (divided_->has(tensor)) divided_names_.insert(name);
+  }
 }
 
 TrainingState::~TrainingState() = default;
+
+void TrainingState::replace_replica(DistributedDataParallel* replica) {
+  if (replicas_.size() == 1) replicas_.front() = replica;
+}
 
 bool TrainingState::is_trained(const std::string& array) const {
   return array.starts_with(kOptimizer) || parameters_.contains(array);
@@ -197,6 +210,7 @@ bool TrainingState::is_replicated(const std::string& array) const {
     return array == "model/" + parameter ||
            array.starts_with(fmt::format("{}{}/", kOptimizer, parameter));
   };
+  if (own_ != nullptr && array.starts_with(kOptimizer)) return false;
   return is_trained(array) && std::none_of(ignored_.begin(), ignored_.end(), belongs_to);
 }
 
@@ -242,8 +256,10 @@ std::vector<NamedTensor> TrainingState::plain_tensors() const {
 // arrays. They share their memory.
 std::vector<StateArray> TrainingState::divided_tensors() const {
   std::vector<StateArray> arrays;
-  for (const auto& [name, parameter] : named_parameters(module_)) {
-    if (divided_->has(parameter)) arrays.push_back(divided_->array_of("model/" + name, parameter));
+  for (const auto& tensors : {named_parameters(module_), named_buffers(module_)}) {
+    for (const auto& [name, tensor] : tensors) {
+      if (divided_->has(tensor)) arrays.push_back(divided_->array_of("model/" + name, tensor));
+    }
   }
   for (const auto& [name, rows, division] : user_.rows()) {
     arrays.push_back({"user/" + name, rows, division});
@@ -265,7 +281,7 @@ void TrainingState::require_storable() const {
 }
 
 bool TrainingState::is_divided() const {
-  return optimizer_state_->any_divided() || divided_->any();
+  return optimizer_state_->any_divided() || divided_->any() || own_ != nullptr;
 }
 
 bool TrainingState::divides_gradients(std::size_t replica) const {
@@ -280,6 +296,9 @@ std::vector<StateArray> TrainingState::collect() {
   for (const auto& [name, tensor] : plain_tensors()) arrays.push_back({name, tensor.contiguous()});
   for (auto& array : divided_tensors()) {
     arrays.push_back({array.name, array.tensor.contiguous(), std::move(array.division)});
+  }
+  if (own_ != nullptr) {
+    for (auto& array : own_->arrays()) arrays.push_back(std::move(array));
   }
   for (auto& array : optimizer_state_->arrays()) {
     arrays.push_back(
@@ -399,6 +418,8 @@ void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
     }
   }
   verify_unused(checkpoint, rows);
+  const auto own = own_places(checkpoint);
+  for (const auto& array : own) targets.push_back({array});
   read_into(targets, checkpoint, ckpt::Match::exact);
   optimizer_state_->commit(whole);
   optimizer_state_->commit(rows);
@@ -408,6 +429,16 @@ void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
     const auto* const first = orders[i].data_ptr<std::int64_t>();
     loaded_orders_[i].assign(first, first + orders[i].numel());
   }
+}
+
+// Verifies what is of no use here.
+std::vector<StateArray> TrainingState::own_places(const ckpt::Checkpoint& checkpoint) {
+  auto places = places_of(own_, rank_arrays_in(checkpoint));
+  for (const auto& array : places) {
+    if (!has_no_rows(array)) continue;
+    checkpoint.stream(array.name, kPieceBytes, {}, [](std::span<const std::byte>) {});
+  }
+  return places;
 }
 
 std::vector<StateArray> TrainingState::divided_state_for(const ckpt::Checkpoint& checkpoint) {
@@ -436,6 +467,9 @@ void TrainingState::load_rows(const ckpt::Checkpoint& checkpoint) {
     const auto type = type_in(checkpoint, array.name, array.tensor);
     targets.push_back(target_beside(std::move(array), type));
   }
+  for (auto& array : places_of(own_, rank_arrays_in(checkpoint))) {
+    if (!has_no_rows(array)) targets.push_back({std::move(array)});
+  }
   read_into(targets, checkpoint, ckpt::Match::subset);
   optimizer_state_->commit(rows);
 }
@@ -450,6 +484,9 @@ void TrainingState::send_rows(const ckpt::Checkpoint* checkpoint) {
   auto arrays = divided_tensors();
   for (const auto& array : rows) {
     arrays.push_back({array_name(array.name), array.tensor, array.division});
+  }
+  for (auto& array : own_places_from_leader(group_, own_, checkpoint)) {
+    arrays.push_back(std::move(array));
   }
   for (const auto& array : arrays) {
     auto whole = torch::empty(array.sizes(), array.tensor.options().device(torch::kCPU));

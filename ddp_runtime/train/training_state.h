@@ -4,6 +4,7 @@
 //
 //   model/<name>              parameters and buffers, by the module's own names
 //   optim/<parameter>/<field> the optimizer's state
+//   local/...                 what each rank has on its own, see RankState
 //   user/<name>               tensors that the program added
 //   rng/rank-<r>/cpu          the random number generator of each rank
 //   rng/rank-<r>/cuda         that of its GPU, for a model on GPUs
@@ -42,6 +43,8 @@ namespace ddp::train {
 
 class DividedParameters;
 class OptimizerStates;
+class RankState;
+class StageResidence;
 
 // The position of a run between two steps.
 struct Position {
@@ -50,8 +53,8 @@ struct Position {
   std::int64_t step = 0;      // optimizer steps since the beginning of the run
   double loss_sum = 0;        // over this epoch's steps so far
   std::int64_t loss_steps = 0;
-  BestEvaluation best;
-  amp::GradScaler::State loss_scale;  // a scale of 0: the run did not use one
+  BestEvaluation best = {};
+  amp::GradScaler::State loss_scale = {};  // a scale of 0: the run did not use one
 
   void begin_epoch(std::int64_t number);
 
@@ -66,20 +69,26 @@ struct Position {
 // weights that are whole on all ranks: after reading, the ranks exchange what they have rounded.
 class TrainingState {
  public:
-  // `replica`, which may be null, provides the gradient order. All arguments must outlive this
-  // object.
+  // `replica`, which may be null, provides the gradient order; `own`, which may be null, what each
+  // rank has on its own. `stages`: of a model that is cut, whose optimizer has this rank's
+  // parameters. All arguments must outlive this object.
   TrainingState(comm::Group& group, torch::nn::Module& module, torch::optim::Optimizer& optimizer,
-                DistributedDataParallel* replica, const UserState& user);
+                DistributedDataParallel* replica, const UserState& user, RankState* own = nullptr,
+                const StageResidence* stages = nullptr);
   // For several models that are trained together, such as a generator and a discriminator:
   // `module` has all of them as its submodules. Each parameter has at most one of the optimizers.
   // The replicas must be the same in each run, in the same order; the number of optimizers may
   // change. Throws UsageError if two optimizers update one parameter.
   TrainingState(comm::Group& group, torch::nn::Module& module,
                 std::vector<torch::optim::Optimizer*> optimizers,
-                std::vector<DistributedDataParallel*> replicas, const UserState& user);
+                std::vector<DistributedDataParallel*> replicas, const UserState& user,
+                const StageResidence* stages = nullptr);
   TrainingState(const TrainingState&) = delete;
   TrainingState& operator=(const TrainingState&) = delete;
   ~TrainingState();
+
+  // From now on, `replica` takes the place of the only one, which may have been destroyed.
+  void replace_replica(DistributedDataParallel* replica);
 
   // Throws UsageError naming a tensor of the model or of the user whose type cannot be stored in a
   // checkpoint, and for an optimizer whose state cannot be. Call it before training: a failure at
@@ -130,6 +139,7 @@ class TrainingState {
                             const torch::Tensor& tensor) const;
   std::vector<StateArray> divided_state_for(const ckpt::Checkpoint& checkpoint);
   void verify_unused(const ckpt::Checkpoint& checkpoint, const std::vector<StateArray>& rows) const;
+  std::vector<StateArray> own_places(const ckpt::Checkpoint& checkpoint);
   void round_masters();
   std::vector<std::pair<torch::Tensor, torch::Tensor>> copy_for_masters(
       std::vector<NamedTensor>& tensors) const;
@@ -144,9 +154,10 @@ class TrainingState {
   std::vector<DistributedDataParallel*> replicas_;
   const UserState& user_;
   std::vector<torch::optim::Optimizer*> optimizers_;
+  RankState* own_ = nullptr;
   std::unique_ptr<OptimizerStates> optimizer_state_;
   std::unique_ptr<DividedParameters> divided_;
-  std::unordered_set<std::string> divided_names_;  // of parameters
+  std::unordered_set<std::string> divided_names_;  // of parameters and buffers
   std::unordered_set<std::string> parameters_;     // by array name
   std::vector<std::string> ignored_;               // parameters that their replica ignores
   // By replica, at least one: see DistributedDataParallel::gradient_order.

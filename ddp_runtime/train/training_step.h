@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ddp_runtime/amp/grad_scaler.h"
 #include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/peer_failure.h"
 #include "ddp_runtime/data/prefetch.h"
 #include "ddp_runtime/parallel/device_graph.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
@@ -24,6 +26,9 @@
 #include "ddp_runtime/train/run_log.h"
 
 namespace ddp::train {
+
+class RankState;
+class StagedModel;
 
 struct StepOutcome {
   MeanLoss loss;  // this rank's
@@ -42,10 +47,22 @@ class TrainingStep {
   TrainingStep(const TrainingStep&) = delete;
   TrainingStep& operator=(const TrainingStep&) = delete;
 
+  // Collective, before the first run() of a run that resumes, after its state was loaded: it has
+  // made `step` steps.
+  virtual void begin_at(std::int64_t /*step*/) {}
   // Takes the step's micro-batches from `batches`. `learning_rate` is that of the parameter groups
   // with the largest rate, see GroupRates. `tag` must be the same on all ranks. Throws RuntimeError
   // after kMaxLeftOut steps in a row without an update.
   virtual StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) = 0;
+  // Whether run() uses the batches that it takes. If not, they may be empty.
+  virtual bool needs_batches() const { return true; }
+  // Collective, after settle(). Nullopt unless the ranks have to evaluate the model together.
+  virtual std::optional<Evaluation> evaluate(const data::Dataset& /*data*/,
+                                             std::int64_t /*samples*/) {
+    return std::nullopt;
+  }
+  // Collective, after the last step: the report's section about stages, or null.
+  virtual nlohmann::json pipeline_section() { return nullptr; }
   // The updates that run() and settle() have found to be skipped since the last call. On a device a
   // step's is found in the next step, or by settle(); see Note [Late values].
   virtual std::vector<SkippedUpdate> take_skipped() { return {}; }
@@ -57,18 +74,26 @@ class TrainingStep {
   // model on all ranks, which may then communicate in any step.
   virtual std::int64_t max_lead() const noexcept = 0;
   // Collective, after the same number of steps on all ranks: makes the model and the optimizer
-  // state the same on all ranks until the next step, and waits until the state of the optimizer and
-  // of the scaler is that after the last step. Throws like run().
+  // state the same on all ranks until the next step, except for what rank_state() saves, and waits
+  // until the state of the optimizer and of the scaler is that after the last step. Throws like
+  // run().
   virtual void settle() = 0;
-  // Collective, after the last step and settle(): returns the report's section about the steps, or
-  // null.
+  // Collective, after the last step and settle(): returns what the report has about the steps, as
+  // an object of its sections, or null.
   virtual nlohmann::json finish() = 0;
+
+  // Not collective. Returns what a rank of the job has that others do not, such as stages, as a
+  // sentence without capital and period; empty if all ranks do the same.
+  virtual std::string describe_work_of(int /*world_rank*/) const { return {}; }
 
   // The optimizer that holds the state for checkpoints.
   virtual torch::optim::Optimizer& optimizer() noexcept = 0;
-  // Null if there is none.
+  // Null if there is none. After a step, it may be another one.
   virtual DistributedDataParallel* replica() noexcept = 0;
   virtual amp::GradScaler* scaler() noexcept = 0;  // on a device, not newer than take_skipped()
+
+  // What each rank has on its own and a checkpoint needs; null if all is the same on all ranks.
+  virtual RankState* rank_state() noexcept { return nullptr; }
 
   static constexpr int kMaxLeftOut = 50;
 };
@@ -82,7 +107,13 @@ struct StepParts {
   std::unique_ptr<DeviceGraph> graph = nullptr;
   // Takes the warnings of asynchronous steps, which are about one rank, on that rank.
   LogFunction log = {};
+  // For options.stages: the model that is cut.
+  StagedModel* staged = nullptr;
 };
+
+// Throws `failure` with describe_work_of() the lost rank, which can no longer say it itself;
+// returns if there is nothing to add. A failure within a step may have it already.
+void throw_with_work(const PeerFailure& failure, const TrainingStep& step);
 
 // Collective. Throws UsageError or RuntimeError on all ranks if the options or models do not match.
 // All arguments except the options and `parts` must outlive the step.

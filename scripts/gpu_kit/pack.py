@@ -19,7 +19,7 @@ PROGRAMS = ["ddp-train", "ddp-check", "ddp-report", "ddp-bench", "ddp-ckpt"]
 GPU_TESTS = ["nccl_gpu_test", "nccl_launch_cost", "kernels_gpu_test", "kernels_speed"]
 MODULES = ["ceilings.py", "kernel_peers.py", "libraries.py", "machine.py", "parts.py", "runner.py", "shard_parts.py",
            "step_cases.py", "step_parts.py", "thin_nccl.py", "trainings.py", "usage_error.py"]
-PYTHON_PEER = ["python_ddp_peer.py", "python_models.py", "python_shards.py"]  # of ddp-bench
+PYTHON_PEER = ["python_ddp_peer.py", "python_models.py", "python_pipeline.py", "python_shards.py"]  # of ddp-bench
 ROOT = "gpu-kit"
 
 # Plugins of Open MPI for networks, other launchers and OpenSHMEM, which one machine does not need

@@ -79,7 +79,7 @@ class PlanBuilder {
 
  private:
   static std::string text_of(const std::string& value) { return value; }
-  static std::string text_of(std::uint16_t value) { return std::to_string(value); }
+  static std::string text_of(std::uint32_t value) { return std::to_string(value); }
 
   bool repeat_earlier(const std::string& name);
   void set_marked(std::string name, std::string value, std::string rule, std::string source);

@@ -56,6 +56,9 @@ void merge(Settings& settings, const Spec& spec, Origin origin) {
   take(settings.gpus, spec.gpus, origin);
   take(settings.local_rank, spec.local_rank, origin);
   take(settings.rendezvous, spec.rendezvous, origin);
+  take(settings.agents, spec.agents, origin);
+  take(settings.restarts, spec.restarts, origin);
+  take(settings.store, spec.store, origin);
   take(settings.tf_config, spec.tf_config, origin);
   take(settings.fabric, spec.fabric, origin);
   take(settings.ucx, spec.ucx, origin);
@@ -153,6 +156,10 @@ std::vector<Item> items_of(const Settings& s) {
   items.push_back({pair("local_rank", word_for(s.local_rank.value)), s.local_rank.origin});
   if (s.rendezvous)
     items.push_back({pair("rdzv", word_for(s.rendezvous->value)), s.rendezvous->origin});
+  if (s.agents) items.push_back({pair("nnodes", s.agents->value), s.agents->origin});
+  if (s.restarts)
+    items.push_back({pair("restarts", std::to_string(s.restarts->value)), s.restarts->origin});
+  if (s.store) items.push_back({pair("store", s.store->value), s.store->origin});
   items.push_back({pair("tf_config", word_for(s.tf_config.value)), s.tf_config.origin});
   items.push_back({pair("fabric", s.fabric.value), s.fabric.origin});
   items.push_back({pair("ucx", word_for(s.ucx.value)), s.ucx.origin});

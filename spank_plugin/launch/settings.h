@@ -44,6 +44,9 @@ struct Settings {
   Chosen<GpuPolicy> gpus{GpuPolicy::keep, Origin::built_in};
   Chosen<LocalRankMeaning> local_rank{LocalRankMeaning::node, Origin::built_in};
   std::optional<Chosen<Rendezvous>> rendezvous;  // nullopt to choose the one that fits
+  std::optional<Chosen<std::string>> agents;     // see Spec
+  std::optional<Chosen<std::uint32_t>> restarts;
+  std::optional<Chosen<std::string>> store;
   Chosen<bool> tf_config{false, Origin::built_in};
   Chosen<std::string> fabric{"auto", Origin::built_in};
   Chosen<UcxPolicy> ucx{UcxPolicy::keep, Origin::built_in};

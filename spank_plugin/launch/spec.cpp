@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::size_t kMaxSpecText = 4096;
 constexpr std::uint32_t kMaxThreads = 65'536;
+constexpr std::uint32_t kMaxAgents = 65'536;
+constexpr std::uint32_t kMaxRestarts = 1'000'000;
 
 constexpr std::array<SpecItem, 7> kWords = {{
     {"auto", "", "torchrun if the step starts it with one task per node; otherwise rank"},
@@ -24,7 +26,7 @@ constexpr std::array<SpecItem, 7> kWords = {{
     {"tf_config", "", "set TF_CONFIG, for TensorFlow"},
 }};
 
-constexpr std::array<SpecItem, 13> kKeys = {{
+constexpr std::array<SpecItem, 16> kKeys = {{
     {"master_addr", "HOST", "MASTER_ADDR"},
     {"master_port", "PORT", "MASTER_PORT"},
     {"addr_suffix", "SUFFIX", "suffix of the node's name on its fast network, such as i or -ib"},
@@ -36,6 +38,10 @@ constexpr std::array<SpecItem, 13> kKeys = {{
     {"local_rank", "node|device",
      "LOCAL_RANK is the number of the task on its node, or the index of a visible GPU"},
     {"rdzv", "static|c10d", "how torchrun's agents find each other"},
+    {"nnodes", "N|MIN:MAX", "nodes of torchrun; a range lets nodes leave and join"},
+    {"restarts", "N", "how often torchrun starts its workers again"},
+    {"store", "HOST:PORT",
+     "a running store for torchrun's agents, so that the run outlives the agent of rank 0"},
     {"fabric", "auto|off|NAME",
      "set NCCL's and Gloo's interfaces if they would choose wrong ones; or set none; or use a "
      "preset"},
@@ -98,6 +104,9 @@ class SpecReader {
 
   Spec take() {
     if (spec_.mode == Mode::off && spec_.explain) fail("off and explain exclude each other");
+    if (spec_.rendezvous == Rendezvous::fixed && (spec_.store || is_range(spec_.agents))) {
+      fail("rdzv=static excludes store=HOST:PORT and a range of nodes; leave it out");
+    }
     return std::move(spec_);
   }
 
@@ -143,6 +152,9 @@ class SpecReader {
     if (key == "gpus") return set_word(spec_.gpus, kGpuPolicies, key, value);
     if (key == "local_rank") return set_word(spec_.local_rank, kLocalRanks, key, value);
     if (key == "rdzv") return set_word(spec_.rendezvous, kRendezvous, key, value);
+    if (key == "nnodes") return read_agents(value);
+    if (key == "restarts") return read_restarts(value);
+    if (key == "store") return read_store(value);
     if (key == "fabric") return read_fabric(value);
     if (key == "ucx") return set_word(spec_.ucx, kUcxPolicies, key, value);
     if (key == "explain") return set_word(spec_.explain, kFormats, key, value);
@@ -172,6 +184,45 @@ class SpecReader {
     if (!port || *port == 0)
       fail("master_port=" + quote_for_display(value) + " is not a port (1 to 65535)");
     set(spec_.master_port, static_cast<std::uint16_t>(*port), "master_port");
+  }
+
+  static bool is_range(const std::optional<std::string>& agents) noexcept {
+    return agents && agents->find(':') != std::string::npos;
+  }
+
+  // Without leading zeros, as torchrun shows them.
+  void read_agents(std::string_view value) {
+    const auto colon = value.find(':');
+    const auto fewest = parse_decimal(value.substr(0, colon), kMaxAgents);
+    const auto most = colon == std::string_view::npos
+                          ? fewest
+                          : parse_decimal(value.substr(colon + 1), kMaxAgents);
+    if (!fewest || !most || *fewest == 0 || *most < *fewest) {
+      fail("nnodes=" + quote_for_display(value) + " is neither a number of nodes nor MIN:MAX");
+    }
+    auto text = std::to_string(*fewest);
+    if (colon != std::string_view::npos) text.append(":").append(std::to_string(*most));
+    set(spec_.agents, std::move(text), "nnodes");
+  }
+
+  void read_restarts(std::string_view value) {
+    const auto count = parse_decimal(value, kMaxRestarts);
+    if (!count) fail("restarts=" + quote_for_display(value) + " is not 0, 1, 2, ...");
+    set(spec_.restarts, static_cast<std::uint32_t>(*count), "restarts");
+  }
+
+  void read_store(std::string_view value) {
+    const auto colon = value.rfind(':');
+    const bool has_port = colon != std::string_view::npos;
+    const auto port = has_port ? parse_decimal(value.substr(colon + 1), 65'535) : std::nullopt;
+    auto host = value.substr(0, has_port ? colon : 0);
+    const bool in_brackets = host.starts_with('[') && host.ends_with(']');
+    if (in_brackets) host = host.substr(1, host.size() - 2);
+    const bool is_v6 = host.find(':') != std::string_view::npos;
+    if (!port || *port == 0 || !is_given_host(host) || is_v6 != in_brackets) {
+      fail("store=" + quote_for_display(value) + " is not HOST:PORT");
+    }
+    set(spec_.store, std::string(value), "store");
   }
 
   // The nodes check that the preset exists, because they have the site's file.

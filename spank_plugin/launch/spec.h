@@ -51,6 +51,9 @@ struct Spec {
   std::optional<std::string> addr_suffix;  // "i": rank 0's host node1 is reached as node1i
   std::optional<Order> order;
   std::optional<Rendezvous> rendezvous;
+  std::optional<std::string> agents;      // of torchrun: "4", or "2:4" for two to four
+  std::optional<std::uint32_t> restarts;  // of torchrun's workers
+  std::optional<std::string> store;       // "HOST:PORT" of a store that no agent hosts
   std::optional<ThreadPolicy> threads;
   std::optional<GpuPolicy> gpus;
   std::optional<LocalRankMeaning> local_rank;

@@ -18,13 +18,17 @@ bool has_one_task_per_node(const StepFacts& step) {
   return step.task_count == step.node_count;
 }
 
-// Chooses c10d if the number of agents may change, which a static rendezvous does not support.
+bool agents_may_change(const PlanBuilder& plan) {
+  return plan.value_of("PET_NNODES").find(':') != std::string::npos;
+}
+
+// Chooses c10d if the agents may change or meet again, which a static rendezvous does not support.
 void add_backend(PlanBuilder& plan, const Settings& settings) {
-  const std::string nodes = plan.value_of("PET_NNODES");
   const std::string restarts = plan.value_of("PET_MAX_RESTARTS");
-  const bool elastic =
-      nodes.find(':') != std::string::npos || (!restarts.empty() && restarts != "0");
-  if (settings.rendezvous) {
+  const bool elastic = agents_may_change(plan) || (!restarts.empty() && restarts != "0");
+  if (settings.store) {
+    plan.suggest("PET_RDZV_BACKEND", "c10d", "the agents meet at a store", "store");
+  } else if (settings.rendezvous) {
     const std::string origin(origin_name(settings.rendezvous->origin));
     plan.suggest("PET_RDZV_BACKEND", std::string(word_for(settings.rendezvous->value)),
                  "requested by " + origin, origin);
@@ -36,15 +40,25 @@ void add_backend(PlanBuilder& plan, const Settings& settings) {
   }
 }
 
+// torchrun's own values are 30 s for more nodes to join once there are enough, and 15 s until a
+// node that no longer answers is given up. PyTorch 1.13 knows only the first of the three.
+constexpr const char* kQuickRendezvous =
+    ",last_call_timeout=5,keep_alive_interval=1,keep_alive_max_attempt=5";
+
 // torchrun finds the host of the store by comparing host names, which fails if a host has two
 // names, so the plan sets it explicitly.
 void add_c10d(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
               const Settings& settings) {
-  plan.suggest("PET_RDZV_ENDPOINT",
-               endpoint(plan.value_of("MASTER_ADDR"), plan.value_of("MASTER_PORT")),
-               "the store of the agents' rendezvous", "MASTER_ADDR, MASTER_PORT");
-  plan.suggest("PET_RDZV_CONF", numbers.rank == 0 ? "is_host=1" : "is_host=0",
-               "the agent of rank 0 hosts the store", numbers.source);
+  if (!plan.set_as_requested("PET_RDZV_ENDPOINT", settings.store)) {
+    plan.suggest("PET_RDZV_ENDPOINT",
+                 endpoint(plan.value_of("MASTER_ADDR"), plan.value_of("MASTER_PORT")),
+                 "the store of the agents' rendezvous", "MASTER_ADDR, MASTER_PORT");
+  }
+  std::string conf = numbers.rank == 0 && !settings.store ? "is_host=1" : "is_host=0";
+  if (agents_may_change(plan)) conf += kQuickRendezvous;
+  plan.suggest("PET_RDZV_CONF", conf,
+               settings.store ? "no agent hosts the store" : "the agent of rank 0 hosts the store",
+               settings.store ? "store" : numbers.source);
   if (!facts.task.node_name.empty()) {
     plan.suggest("PET_LOCAL_ADDR",
                  with_suffix(facts.task.node_name, suffix_in_use(facts.node, settings)),
@@ -92,23 +106,33 @@ Mode choose_mode(const StepFacts& step, const Settings& settings) {
 
 namespace {
 
-constexpr std::array<const char*, 10> kTorchrunVariables = {
-    "PET_NNODES",      "PET_NODE_RANK",     "PET_NPROC_PER_NODE", "PET_RDZV_BACKEND",
-    "PET_RDZV_ID",     "PET_RDZV_ENDPOINT", "PET_RDZV_CONF",      "PET_LOCAL_ADDR",
-    "PET_MASTER_ADDR", "PET_MASTER_PORT"};
+constexpr std::array<const char*, 11> kTorchrunVariables = {
+    "PET_NNODES",       "PET_NODE_RANK",   "PET_NPROC_PER_NODE", "PET_MAX_RESTARTS",
+    "PET_RDZV_BACKEND", "PET_RDZV_ID",     "PET_RDZV_ENDPOINT",  "PET_RDZV_CONF",
+    "PET_LOCAL_ADDR",   "PET_MASTER_ADDR", "PET_MASTER_PORT"};
+
+// Agents of several steps meet at a store, as of a node that is back.
+void add_id(PlanBuilder& plan, const StepFacts& step, const Settings& settings) {
+  std::string id = settings.store ? step.id.substr(0, step.id.find('.')) : step.id;
+  if (step.restarts != 0) id.append(".").append(std::to_string(step.restarts));
+  plan.suggest("PET_RDZV_ID", id, settings.store ? "job and restart" : "job, step and restart",
+               settings.store ? "SLURM_JOB_ID" : "SLURM_JOB_ID, SLURM_STEP_ID");
+}
 
 void add_options(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
                  const Settings& settings) {
-  plan.suggest("PET_NNODES", std::to_string(facts.step.node_count), "nodes of the step",
-               "SLURM_STEP_NUM_NODES");
+  if (!plan.set_as_requested("PET_NNODES", settings.agents)) {
+    plan.suggest("PET_NNODES", std::to_string(facts.step.node_count), "nodes of the step",
+                 "SLURM_STEP_NUM_NODES");
+  }
   plan.set("PET_NODE_RANK", std::to_string(numbers.rank), "one task per node: its rank",
            numbers.source);
   add_workers(plan, facts);
-  plan.keep_if_users("PET_MAX_RESTARTS");
+  if (!plan.set_as_requested("PET_MAX_RESTARTS", settings.restarts)) {
+    plan.keep_if_users("PET_MAX_RESTARTS");
+  }
   add_backend(plan, settings);
-  std::string id = facts.step.id;
-  if (facts.step.restarts != 0) id.append(".").append(std::to_string(facts.step.restarts));
-  plan.suggest("PET_RDZV_ID", id, "job, step and restart", "SLURM_JOB_ID, SLURM_STEP_ID");
+  add_id(plan, facts.step, settings);
   if (plan.value_of("PET_RDZV_BACKEND") == "c10d") return add_c10d(plan, facts, numbers, settings);
   add_static(plan);
 }

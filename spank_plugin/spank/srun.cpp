@@ -4,13 +4,12 @@
 #include <cstdlib>
 
 #include "base/errors.h"
-#include "base/subprocess.h"
 #include "spank_plugin/fabric/text_file.h"
 #include "spank_plugin/launch/environment.h"
 #include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/host/switch_query.h"
 #include "spank_plugin/launch/hostfile.h"
 #include "spank_plugin/launch/marker.h"
-#include "spank_plugin/launch/switch_map.h"
 #include "spank_plugin/spank/container_plugin.h"
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/log.h"
@@ -55,11 +54,7 @@ void tell_rank_zero_host() {
 // Queries the controller, which is acceptable only here, once for the whole step. If it does not
 // answer or does not know any switches, the tasks report the consequences.
 void tell_switches() {
-  constexpr std::chrono::seconds kLimit{10};
-  constexpr std::size_t kMaxOutput = 4U << 20U;
-  const auto topology = output_of({"scontrol", "show", "topology"}, kLimit, kMaxOutput);
-  if (!topology) return;
-  const std::string map = launch::make_switch_map(*topology);
+  const std::string map = launch::query_switch_map();
   if (!map.empty()) tell_nodes(variable::kSwitchMap, map);
 }
 

@@ -54,6 +54,11 @@ sweep_looks_right() {
   looks compare "$BATS_TEST_TMPDIR/compare.html"
 }
 
+@test "a comparison of two groups of runs" {
+  "$report" compare "$sweeps"/strong/run-0[0-2] --with "$sweeps"/strong/run-0[3-5] --html "$BATS_TEST_TMPDIR/groups.html"
+  looks groups "$BATS_TEST_TMPDIR/groups.html"
+}
+
 @test "a narrow window" {
   "$report" sweep "$sweeps"/strong/* --html "$BATS_TEST_TMPDIR/sweep.html"
   looks narrow "$BATS_TEST_TMPDIR/sweep.html" --width 700

@@ -43,7 +43,8 @@ assert_nodes_in_service() {
   ! sinfo -h -N -o '%N %T %E' | grep -E ' [a-z]*(drain|down|fail|unknown|error|maint)|[*] '
 }
 
-# wait_until SECONDS COMMAND...: waits for background work until the command succeeds.
+# wait_until SECONDS COMMAND...: waits for background work until the command succeeds. SLURM_DDP_LATE=1: what comes next
+# comes a second later, as on a busy machine.
 wait_until() {
   local end=$((SECONDS + $1))
   shift
@@ -51,6 +52,7 @@ wait_until() {
     ((SECONDS < end)) || { echo "not within the time limit: $*" >&2; return 1; }
     sleep 0.2
   done
+  sleep "${SLURM_DDP_LATE:-0}"
 }
 
 # run_job ARGUMENTS OF SBATCH...: waits for the job and returns its exit status. Replaces `sbatch

@@ -158,3 +158,24 @@ PY
   [ "$status" -eq 2 ]
   [ "$(grep -o '^CRITICAL [^:]*' <<< "$output")" = 'CRITICAL node3 /dev/shm storage.shm' ]
 }
+
+@test "two pipelines of gpt, each on a node, reach the loss of one process" {
+  cat "$project_root"/docs/*.md > text
+  local gpt=(--model gpt --data text:text --layers 4 --width 32 --context 32 --batch 4 --lr 0.05 --steps 40)
+  srun --mpi=pmix -N1 -n1 ddp-train "${gpt[@]}" --accumulate 8 > one
+  srun --mpi=pmix --ddp -N2 --ntasks-per-node=2 ddp-train "${gpt[@]}" --accumulate 4 --stages 2 > pipelines
+  cat pipelines
+  # Ranks 0 and 1, which are neighbors, share node1.
+  grep -E '^ +0 +0,2 +node\[?1.*2' pipelines
+  grep -E '^ +1 +1,3 +node\[?1.*2' pipelines
+  python3 - one pipelines << 'PY'
+import re, sys
+losses = []
+for name in sys.argv[1:]:
+    done = re.search(r"^done: .* train loss ([0-9.]+), eval loss ([0-9.]+),", open(name).read(), re.M)
+    losses.append([float(done[1]), float(done[2])])
+print(losses)
+assert all(abs(a - b) < 1e-3 for a, b in zip(*losses)), losses
+assert losses[0][0] < 5.2, losses
+PY
+}

@@ -88,6 +88,50 @@ without_the_bug() {
   four_ranks_reduced
 }
 
+# agent_of NODE: prints the process of its torchrun.
+agent_of() {
+  local pid
+  for pid in $(pgrep -f 'distributed.run .*elastic-torch-client'); do
+    if tr '\0' '\n' <"/proc/$pid/environ" | grep -qx "SLURMD_NODENAME=$1" &&
+      tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q '^/usr/bin/python3 -m torch'; then
+      echo "$pid" && return
+    fi
+  done
+}
+
+has_sizes() { [ "$(paste -sd' ' stop.sizes 2>/dev/null)" = "$1" ]; }
+
+@test "torchrun loses the node of rank 0 and gets another one" {
+  need_torch
+  without_the_bug
+  rm -f stop stop.sizes
+  export PET_NPROC_PER_NODE=1 PET_MONITOR_INTERVAL=1
+  cat >job.sh <<JOB
+#!/bin/bash
+/usr/bin/python3 -c "import time, torch.distributed as d
+store = d.TCPStore('0.0.0.0', 29417, is_master=True, wait_for_workers=False)
+time.sleep(300)" &
+agent="--ddp=torchrun,nnodes=1:2,restarts=9,store=\$SLURMD_NODENAME:29417"
+run="/usr/bin/python3 -m torch.distributed.run $(command -v elastic-torch-client) $PWD/stop"
+srun -N2 -n2 -w node[2-3] --no-kill --kill-on-bad-exit=0 --wait=0 \$agent \$run &
+until [ -e more ]; do sleep 0.2; done
+srun --overlap -N1 -n1 -w node4 \$agent \$run &
+wait %2 %3
+kill %1
+JOB
+  rm -f more
+  sbatch --no-kill -N4 --ntasks-per-node=1 --time=5 --output=log job.sh
+  wait_until 60 has_sizes 2
+  agent=$(agent_of node2)
+  pkill -KILL -P "$agent" || true
+  kill -KILL "$agent"
+  wait_until 90 has_sizes "2 1" || { cat log && false; }
+  touch more
+  wait_until 90 has_sizes "2 1 2" || { cat log && false; }
+  touch stop
+  wait_until 60 no_jobs_left
+}
+
 @test "torchrun: one worker per GPU, and no ranks, not even inherited ones" {
   RANK=7 WORLD_SIZE=9 srun --ddp=torchrun -N2 --ntasks-per-node=1 --gpus-per-node=2 record-task
   [ "$(all_recorded PET_NPROC_PER_NODE)" = "2 2" ]
@@ -131,6 +175,14 @@ without_the_bug() {
   run ! grep 'SLURM_TOPOLOGY_ADDR' err # each node's own report agrees
   srun --ddp=order=switch -N4 -n4 rendezvous >out
   [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
+}
+
+@test "ddp-run replaces a node by a spare of its switch" {
+  printf '#!/bin/sh\n[ "$SLURMD_NODENAME" != node2 ] || { echo "the test makes it bad"; exit 2; }\n' >check
+  printf '#!/bin/sh\n[ "$SLURMD_NODENAME" != node2 ]\n' >fails-on-node2
+  chmod +x check fails-on-node2
+  salloc -Q -N4 --no-kill ddp-run --nodes 2:2 --spares 2 --check "$work/check" --events events.jsonl -- "$work/fails-on-node2"
+  [ "$(grep -o '"nodes":\[.*\]' events.jsonl | xargs)" = "nodes:[node1,node2] nodes:[node1,node4]" ] # node3 is next in order
 }
 
 @test "order=switch with an outdated map: the nodes report it" {

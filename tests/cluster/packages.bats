@@ -99,6 +99,12 @@ PY
   trained_on preemptible/report 2
 }
 
+@test "elastic.sbatch trains to the end" {
+  submit elastic -- --epochs 1
+  trained_on elastic/report 2
+  grep -F '"action":"finish","code":0' elastic/events.jsonl
+}
+
 @test "checked_train.sbatch checks two nodes and trains on them" {
   submit checked_train -- --epochs 1
   grep -x 'training on node\[1-2\]' checked_train.log

@@ -12,7 +12,7 @@ setup_file() {
 }
 
 @test "the tree contains programs, plugin, headers, package, job scripts, data" {
-  for file in bin/ddp-train bin/ddp-launch bin/ddp-check bin/ddp-report bin/ddp-ckpt bin/ddp-bench \
+  for file in bin/ddp-train bin/ddp-launch bin/ddp-check bin/ddp-report bin/ddp-ckpt bin/ddp-run bin/ddp-bench \
     lib/slurm/ddp.so include/slurm_ddp/ddp_runtime/ddp.h lib/cmake/slurm_ddp/slurm_ddpConfig.cmake \
     share/slurm-ddp/jobscripts/train.sbatch share/slurm-ddp/datasets/digits/digits.csv.gz \
     share/slurm-ddp/configs/gpt.ini share/slurm-ddp/plugstack.conf.d/zz-ddp.conf; do
@@ -26,7 +26,7 @@ setup_file() {
 }
 
 @test "every program has --version and --help" {
-  for program in ddp-train ddp-launch ddp-check ddp-report ddp-ckpt ddp-bench; do
+  for program in ddp-train ddp-launch ddp-check ddp-report ddp-ckpt ddp-run ddp-bench; do
     run -0 "$prefix/bin/$program" --version
     [[ $output =~ ^$program\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
     run -0 "$prefix/bin/$program" --help
@@ -104,6 +104,21 @@ extern "C" std::uint64_t aoti_torch_abi_version() { return 0x0909000000000000; }
   run -0 "$prefix/bin/ddp-ckpt" diff {.,../straight}/own-data-checkpoints/"$(basename "${steps[-1]}")"
   # It learns: guessing gives log(2) = 0.69.
   awk '/^loss per target/ { exit !($4 < 0.1) }' <<< "$straight"
+}
+
+@test "a pipeline trains to the same losses on 1, 2 and 4 ranks" {
+  run -0 cmake -S "$here/examples/pipeline" -B "$BATS_TEST_TMPDIR/own" -DCMAKE_PREFIX_PATH="$prefix"
+  run -0 cmake --build "$BATS_TEST_TMPDIR/own"
+  cd "$BATS_TEST_TMPDIR"
+  run -0 own/pipeline 3
+  grep '^epoch' <<< "$output" > alone
+  # It learns: guessing gives 0.1.
+  awk '$2 == 3 { exit !($6 > 0.8) }' alone
+  local n
+  for n in 2 4; do
+    run -0 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n "$n" own/pipeline 3
+    diff alone <(grep '^epoch' <<< "$output")
+  done
 }
 
 @test "a fine-tune of GPT-2 resumes from its checkpoint with bitwise equal results" {

@@ -35,6 +35,10 @@ stopped_rank_is_named() {
 model=(--model mnist-cnn --epochs 3 --batch 32)
 shared=(--model mnist-cnn --optimizer adam --lr 0.001 --checkpoint-share-mb 0.05)
 
+two_ranks_have_saved() { # CHECKPOINTS
+  [ "$(rank_pids "$job" | wc -l)" -eq 2 ] && [ "$(compgen -G 'ck/step-*' | wc -l)" -ge "$1" ]
+}
+
 @test "a signal to any rank: all stop after one step, the checkpoint is complete, and the final result is the same" {
   run -0 ranks 2 "${model[@]}"
   whole=$(parameters)
@@ -46,7 +50,7 @@ shared=(--model mnist-cnn --optimizer adam --lr 0.001 --checkpoint-share-mb 0.05
     rm -rf ck
     ranks 2 "${model[@]}" --checkpoint-dir ck --checkpoint-every 2 > "log$number" 2>&1 3>&- &
     job=$!
-    until [ "$(rank_pids "$job" | wc -l)" -eq 2 ] && compgen -G 'ck/step-*' > /dev/null; do sleep 0.01; done
+    wait_while_running "$job" two_ranks_have_saved 1
     sleep "0.0$((number * 17 % 10))"
     # The first signal goes to alternating ranks. A second signal, during the save, must change
     # nothing.
@@ -140,7 +144,7 @@ SH
 @test "a rank that is stopped while others save is named, and the previous checkpoint loads" {
   ranks 2 --model mnist-cnn --epochs 1000 --checkpoint-dir ck --checkpoint-every 1 --timeout 2 > log 2>&1 3>&- &
   job=$!
-  until [ "$(compgen -G 'ck/step-*' | wc -l)" -ge 2 ]; do sleep 0.02; done
+  wait_while_running "$job" two_ranks_have_saved 2
   kill -STOP "$(rank_pids "$job" | tail -n 1)"
   stopped_rank_is_named 1 "$job"
   run -0 ranks 2 --model mnist-cnn --steps 1 --checkpoint-dir ck
@@ -278,7 +282,7 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   # No evaluation on noise can be as good as on decimal numbers, which a model can learn.
   head -c 20000 /dev/urandom > noise
   run -0 ranks 1 "${gpt[@]}" --data text:noise --epochs 8 --patience 1 --checkpoint-dir second \
-    --resume "$(compgen -G 'first/step-*' | tail -n 1)" --heads 2
+    --resume "$(compgen -G 'first/step-*' | sort | tail -n 1)" --heads 2
   [[ $output == *"checkpoint: heads was 4 in the saved run and is 2 now"* ]]
   [[ $output == *"best checkpoint: "*"/second/best/"* ]]
 }
@@ -292,7 +296,7 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
 
 @test "--resume PATH survives an interruption: the same command resumes from its own steps" {
   run -0 ranks 1 "${digits[@]}" --steps 10 --checkpoint-dir start
-  fine=("${digits[@]}" --checkpoint-dir ck --checkpoint-every 5 --resume start/step-00000010 --lr 0.01)
+  fine=("${digits[@]}" --epochs 12 --checkpoint-dir ck --checkpoint-every 5 --resume start/step-00000010 --lr 0.01)
   run -0 ranks 1 "${fine[@]}"
   whole=$(parameters)
   rm -rf ck

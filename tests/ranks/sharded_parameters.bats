@@ -28,6 +28,7 @@ same_arrays() {
     run -0 ranks $n "${gpt[@]}" --steps 8 --checkpoint-dir whole
     whole=$(parameters)
     for mode in gradients parameters "parameters --keep-after-forward" "parameters --checkpoint-activations" hybrid; do
+      in_table || continue
       read -ra words <<< "$mode"
       rm -rf shards
       run -0 ranks $n "${gpt[@]}" --steps 8 --checkpoint-dir shards --shard "${words[@]}"
@@ -46,6 +47,7 @@ same_arrays() {
   whole=$(parameters)
   for pair in "none parameters" "parameters none" "parameters parameters" "optimizer parameters" \
     "parameters gradients" "gradients optimizer" "parameters hybrid" "hybrid none" "hybrid hybrid"; do
+    in_table || continue
     read -r first second <<< "$pair"
     rm -rf ck
     run -0 ranks 2 "${gpt[@]}" --steps 6 --checkpoint-dir ck --shard "$first"
@@ -89,6 +91,7 @@ same_arrays() {
   run -0 ranks 2 "${gpt[@]}" "${half[@]}" --steps 8 --checkpoint-dir none --init-from first
   whole=$(parameters)
   for pair in "optimizer parameters" "gradients hybrid" "parameters optimizer" "hybrid parameters" "parameters none"; do
+    in_table || continue
     read -r first second <<< "$pair"
     rm -rf ck
     run -0 ranks 2 "${gpt[@]}" "${half[@]}" --steps 5 --checkpoint-dir ck --init-from first --shard "$first"
@@ -130,13 +133,7 @@ same_arrays() {
 }
 
 @test "updates that overflow are skipped by all ranks, and a loss scale changes no bit" {
-  /usr/bin/python3 -c "
-import h5py, numpy
-x = numpy.random.default_rng(1).random((200, 4), 'float32')
-x[33, 2] = 1e10
-with h5py.File('large.h5', 'w') as f:
-    f['x'] = x
-    f['y'] = numpy.arange(200) % 2"
+  write_large_values
   for mode in none gradients parameters hybrid; do
     run -0 ranks 2 --model mlp --optimizer adamw --data hdf5:large.h5 --batch 10 --lr 0.001 --epochs 2 \
       --loss-scale 1e32 --on-nan skip --checkpoint-dir "$mode" --shard $mode
@@ -222,23 +219,6 @@ with h5py.File('large.h5', 'w') as f:
   refused 2 "--keep-after-forward is for --shard parameters, and for hybrid on GPUs" --steps 1 --shard gradients --keep-after-forward
   refused 2 "--keep-after-forward is for GPUs with --shard hybrid" --steps 1 --shard hybrid --keep-after-forward
   refused 2 "ShardedDataParallel does not go together with a communication hook" --steps 1 --shard gradients --comm-hook bf16
-}
-
-# in_limited_memory MIB COMMAND...: in a memory cgroup of its own, without swap.
-in_limited_memory() {
-  local parent=/sys/fs/cgroup limit=memory.max swap=memory.swap.max swap_bytes=0
-  if [ -d $parent/memory ]; then
-    parent=$parent/memory limit=memory.limit_in_bytes swap=memory.memsw.limit_in_bytes swap_bytes=$(($1 << 20))
-  fi
-  local group=$parent/slurm-ddp-$$
-  if ! mkdir "$group" || ! echo $(($1 << 20)) > "$group/$limit"; then
-    skip "no right to limit memory (needs root and cgroups)"
-  fi
-  [ ! -e "$group/$swap" ] || echo $swap_bytes > "$group/$swap"
-  local status=0
-  bash -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$group" "${@:2}" || status=$?
-  for _ in {1..50}; do if rmdir "$group" 2> /dev/null; then break; fi; sleep 0.1; done
-  return $status
 }
 
 # Of the 2.7 GiB that four ranks need for 8 layers without shards, 0.6 are for libraries and batches.

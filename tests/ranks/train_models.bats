@@ -32,7 +32,6 @@ make_text() {
 
 eval_loss() { sed -n 's/^done: .* eval loss \([0-9.]*\),.*/\1/p' <<< "$output"; }
 
-# bats test_tags=slow
 @test "gpt learns a real text on two ranks, and equally well in bf16 and with bf16 weights" {
   make_text
   options=(--model gpt --data "text:$text" --width 64 --layers 1 --heads 2 --context 16 --batch 16

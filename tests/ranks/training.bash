@@ -29,8 +29,17 @@ rank_pids() {
   done
 }
 
+# Prints the processes of this test that match a pattern: tests of other files run at the same time.
+processes() { # PATTERN
+  local pid
+  for pid in $(pgrep -f "$1"); do
+    case $(readlink "/proc/$pid/cwd" || true) in "$work" | "$work"/*) [ "$pid" = $$ ] || echo "$pid" ;; esac
+  done
+}
+is_running() { [ -n "$(processes "$1")" ]; } # PATTERN
+
 # wait_while_running JOB COMMAND...: waits until the command succeeds. Fails if the background job
-# exits first.
+# exits first. SLURM_DDP_LATE=1: faults come a second later, as on a busy machine; trainings have to be long enough for it.
 wait_while_running() {
   local job=$1
   shift
@@ -38,6 +47,7 @@ wait_while_running() {
     kill -0 "$job" || return
     sleep 0.02
   done
+  sleep "${SLURM_DDP_LATE:-0}"
 }
 
 parameters() { grep -o 'parameters 0x[0-9a-f]*$' <<< "$output"; }
@@ -45,8 +55,18 @@ parameters() { grep -o 'parameters 0x[0-9a-f]*$' <<< "$output"; }
 # Prints the program's own output, without mpirun's messages.
 spoken() { grep '^ddp-train: ' <<< "$output"; }
 
-# refused CODE TEXT ARGS...: two ranks must exit with CODE and one sentence that contains TEXT.
+# refused CODE TEXT ARGS...: a rank must exit with CODE and one sentence that contains TEXT. usage_errors.bats has
+# several ranks, of which all but the first wait for its sentence.
 refused() {
+  local code=$1 text=$2
+  shift 2
+  run -"$code" timeout 180 "$train" "$@"
+  [ "$(spoken | wc -l)" -eq 1 ]
+  [[ $(spoken) == *"$text"* ]]
+}
+
+# refused_by_two CODE TEXT ARGS...: the same with two ranks, of which one sentence may be heard.
+refused_by_two() {
   local code=$1 text=$2
   shift 2
   run -"$code" ranks 2 "$@"
@@ -65,4 +85,40 @@ killed_rank_is_named() {
   wait "$job" || status=$?
   [ "$status" -ne 0 ]
   grep -E 'rank 1 .*exited unexpectedly' log
+}
+
+# in_limited_memory MIB COMMAND...: in a memory cgroup of its own, without swap.
+in_limited_memory() {
+  local parent=/sys/fs/cgroup limit=memory.max swap=memory.swap.max swap_bytes=0
+  if [ -d $parent/memory ]; then
+    parent=$parent/memory limit=memory.limit_in_bytes swap=memory.memsw.limit_in_bytes swap_bytes=$(($1 << 20))
+  fi
+  local group=$parent/slurm-ddp-$$
+  if ! mkdir "$group" || ! echo $(($1 << 20)) > "$group/$limit"; then
+    skip "no right to limit memory (needs root and cgroups)"
+  fi
+  [ ! -e "$group/$swap" ] || echo $swap_bytes > "$group/$swap"
+  local status=0
+  bash -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$group" "${@:2}" || status=$?
+  for _ in {1..50}; do if rmdir "$group" 2> /dev/null; then break; fi; sleep 0.1; done
+  return $status
+}
+
+# in_table: whether to run the next cell of a long table of combinations. With SLURM_DDP_SHORT, as in a run of all tiers,
+# that is every third one, which has almost each row and each column.
+in_table() {
+  local cell=${next_cell:-0}
+  next_cell=$((cell + 1))
+  [ -z "${SLURM_DDP_SHORT:-}" ] || [ $((cell % 3)) -eq 0 ]
+}
+
+# Writes large.h5: 200 samples, of which one has gradients that overflow with a large loss scale.
+write_large_values() {
+  /usr/bin/python3 -c "
+import h5py, numpy
+x = numpy.random.default_rng(1).random((200, 4), 'float32')
+x[33, 2] = 1e10
+with h5py.File('large.h5', 'w') as f:
+    f['x'] = x
+    f['y'] = numpy.arange(200) % 2"
 }

@@ -30,6 +30,9 @@ void run_ranks(int ranks, const std::function<void(comm::Group&)>& body,
 inline constexpr int kMaxRanks = 4;
 // This test misuses its devices on purpose.
 void allow_device_problems();
+// For groups that share ranks and wait for each other, as on a real device; called before anything
+// is on a device.
+void allow_collectives_at_once(int count);
 
 #else
 
@@ -41,6 +44,7 @@ inline torch::Device test_device() {
 }
 inline void move_to_test_device(torch::nn::Module&) {}
 inline void allow_device_problems() {}
+inline void allow_collectives_at_once(int) {}
 inline void run_ranks(int ranks, const std::function<void(comm::Group&)>& body,
                       comm::GroupOptions options = {},
                       const std::function<int(int rank)>& node_of = {}) {

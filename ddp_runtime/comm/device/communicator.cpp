@@ -174,10 +174,10 @@ void Communicator::abort_after_calls() noexcept {
 }
 
 void settle(Communicator& communicator, const std::function<void()>& meanwhile) {
-  constexpr int kSpins = 200;  // most launches take less than these
+  constexpr int kYields = 200;  // most launches take less than these
   for (int polls = 0; !communicator.settled(); ++polls) {
     meanwhile();
-    if (polls < kSpins) {
+    if (polls < kYields) {
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(20));

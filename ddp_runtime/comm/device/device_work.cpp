@@ -16,8 +16,8 @@ namespace {
 constexpr std::chrono::seconds kVerdictTime{10};
 
 void pause_between_polls(int polls) {
-  constexpr int kSpins = 100;
-  if (polls < kSpins) return std::this_thread::yield();
+  constexpr int kYields = 100;
+  if (polls < kYields) return std::this_thread::yield();
   std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 

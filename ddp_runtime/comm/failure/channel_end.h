@@ -95,7 +95,7 @@ class ChannelEnd {
 
  private:
   RunningClock::TimePoint next_tick_;
-  RunningClock::TimePoint next_heartbeat_;
+  std::chrono::steady_clock::time_point next_heartbeat_;
   std::optional<RunningClock::TimePoint> failed_at_;
 };
 

@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 #include <ifaddrs.h>
+#include <linux/sockios.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -153,6 +155,17 @@ bool Connection::acknowledged(std::chrono::milliseconds recently) const noexcept
     return false;
   }
   return info.tcpi_unacked == 0 || std::chrono::milliseconds(info.tcpi_last_ack_recv) < recently;
+}
+
+bool Connection::unacknowledged_for(std::chrono::milliseconds time) const noexcept {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  int queued = 0;
+  if (getsockopt(fd(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0 ||
+      ioctl(fd(), SIOCOUTQ, &queued) != 0) {
+    return true;
+  }
+  return (queued > 0 || unsent()) && std::chrono::milliseconds(info.tcpi_last_ack_recv) >= time;
 }
 
 std::optional<Connection::Endpoint> Connection::peer() const {

@@ -58,6 +58,9 @@ class Connection {
   // Whether the other kernel has acknowledged all data, or has acknowledged some data within
   // `recently`, because an acknowledgment takes time to arrive.
   bool acknowledged(std::chrono::milliseconds recently) const noexcept;
+  // Whether data waits for an acknowledgment, sent or not, and none has come for this long. Also
+  // true if this machine's own link is down, which sends nothing.
+  bool unacknowledged_for(std::chrono::milliseconds time) const noexcept;
   // Numeric address and port of the other end; nullopt if they are no longer known.
   struct Endpoint {
     std::string host;

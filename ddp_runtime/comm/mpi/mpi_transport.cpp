@@ -51,6 +51,8 @@ std::string shared_memory_key() {
 // segments then bounds the data in flight. Below the eager limit, the data still leaves
 // immediately, and only a short acknowledgment returns. Small messages are not sent synchronously,
 // because their latency matters.
+constexpr int kYieldingCalls = 128;  // see MpiTransport::idle()
+
 class MpiTransport final : public Transport {
  public:
   // Takes the communicator over. `world_ranks`: the rank in the job of each rank; empty: the same.
@@ -118,8 +120,12 @@ class MpiTransport final : public Transport {
   // small.
   void idle(int calls) override {
     if (calls < 32) return;
-    if (calls < 128) return std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::microseconds(std::min(100, calls - 118)));
+    if (calls < kYieldingCalls) return std::this_thread::yield();
+    std::this_thread::sleep_for(nap_after(calls));
+  }
+  std::chrono::microseconds nap_after(int calls) const noexcept override {
+    return std::chrono::microseconds(
+        calls < kYieldingCalls ? 0 : std::min(100, calls - kYieldingCalls + 10));
   }
 
   void abandon(Ticket ticket) noexcept override {

@@ -181,8 +181,7 @@ void FlatShard::start_gather(WholeMemory& memory, const std::string& label) {
   const auto options = mine_.options();
   const auto bytes = flat_.elements * static_cast<std::int64_t>(options.dtype().itemsize());
   whole_ = memory.take(bytes, options.device());
-  const auto flat = torch::from_blob(
-      whole_.data_ptr(), {flat_.elements}, [kept = whole_](void*) {}, options);
+  const auto flat = tensor_on(whole_, flat_.elements, options);
   const auto keep =
       std::make_shared<const std::pair<torch::Tensor, std::shared_ptr<std::byte>>>(whole_, memory_);
   if (mine_.is_cpu()) {
@@ -221,7 +220,7 @@ void FlatShard::copy_common(WholeMemory& memory) {
   if (kept_ != Kept::common || whole_.defined()) return;
   const torch::NoGradGuard no_grad;
   whole_ = memory.take(static_cast<std::int64_t>(values_.nbytes()), values_.device());
-  torch::from_blob(whole_.data_ptr(), {flat_.elements}, values_.options()).copy_(values_);
+  tensor_on(whole_, flat_.elements, values_.options()).copy_(values_);
   point_storage_at(whole_.data_ptr());
 }
 
@@ -270,7 +269,7 @@ void FlatShard::publish(const std::string& label) {
 void FlatShard::keep_changes() {
   if (!is_divided()) return;
   const torch::NoGradGuard no_grad;
-  const auto flat = torch::from_blob(whole_.data_ptr(), {flat_.elements}, mine_.options());
+  const auto flat = tensor_on(whole_, flat_.elements, mine_.options());
   mine_.copy_(mine_in(flat));
 }
 

@@ -13,15 +13,21 @@
 
 namespace ddp {
 
-GradientShards::GradientShards(const ShardGroups& groups, std::vector<const FlatShard*> flats)
-    : groups_(groups), flats_(std::move(flats)), sums_(flats_.size()), has_sum_(flats_.size()) {
+GradientShards::GradientShards(const ShardGroups& groups, std::vector<const FlatShard*> flats,
+                               const ReduceType& reduce_type)
+    : groups_(groups),
+      flats_(std::move(flats)),
+      reduce_type_(reduce_type),
+      sums_(flats_.size()),
+      has_sum_(flats_.size()) {
   std::size_t most = 0;
   std::size_t most_of_equal = 0;
-  for (const auto* flat : flats_) {
-    const auto size = flat->options().dtype().itemsize();
-    most = std::max(most, static_cast<std::size_t>(flat->elements()) * size);
-    if (groups_.sharing.size() > 1 && flat->has_equal_parts()) {
-      most_of_equal = std::max(most_of_equal, flat->sizes().front() * size);
+  for (std::size_t i = 0; i < flats_.size(); ++i) {
+    const auto& flat = *flats_[i];
+    const auto size = sent_as(i).dtype().itemsize();
+    most = std::max(most, static_cast<std::size_t>(flat.elements()) * size);
+    if (groups_.sharing.size() > 1 && flat.has_equal_parts()) {
+      most_of_equal = std::max(most_of_equal, flat.sizes().front() * size);
     }
   }
   for (auto& buffer : buffers_) {
@@ -40,14 +46,26 @@ void GradientShards::begin_step() {
   for (const auto& reduction : std::exchange(across_, {})) reduction.work.wait();
 }
 
+// A rank that has all of it sends nothing, so it rounds nothing either.
+torch::TensorOptions GradientShards::sent_as(std::size_t flat) const {
+  const auto options = flats_[flat]->options();
+  if (groups_.sharing.size() == 1) return kept_as(flat);
+  return options.dtype(type_on_the_wire(options.dtype().toScalarType(), reduce_type_));
+}
+
+torch::TensorOptions GradientShards::kept_as(std::size_t flat) const {
+  const auto options = flats_[flat]->options();
+  return options.dtype(type_of_the_sum(options.dtype().toScalarType(), reduce_type_));
+}
+
 torch::Tensor GradientShards::tensor_in(const Buffer& buffer, std::size_t flat) const {
-  return tensor_on(buffer.memory, flats_[flat]->elements(), flats_[flat]->options());
+  return tensor_on(buffer.memory, flats_[flat]->elements(), sent_as(flat));
 }
 
 torch::Tensor GradientShards::mine_in(const Buffer& buffer, std::size_t flat) const {
   const auto& shard = *flats_[flat];
   if (groups_.sharing.size() > 1 && shard.has_equal_parts()) {
-    return tensor_on(buffer.part, shard.elements_of_mine(), shard.options());
+    return tensor_on(buffer.part, shard.elements_of_mine(), sent_as(flat));
   }
   return tensor_in(buffer, flat).narrow(0, shard.first_of_mine(), shard.elements_of_mine());
 }
@@ -99,19 +117,28 @@ void GradientShards::collect(Buffer& buffer) {
   work.wait();
   const torch::NoGradGuard no_grad;
   const auto mine = mine_in(buffer, flat);
-  if (!sums_[flat].defined()) sums_[flat] = torch::empty_like(mine);
+  if (!sums_[flat].defined()) sums_[flat] = torch::empty_like(mine, kept_as(flat));
   has_sum_[flat] ? sums_[flat].add_(mine) : sums_[flat].copy_(mine);
   has_sum_[flat] = true;
   if (groups_.sharing.size() > 1) record(buffer.label, tensor_in(buffer, flat).nbytes(), work);
   if (groups_.across == nullptr || !buffer.last) return;
-  across_.push_back({flat, fmt::format("{} of other nodes", buffer.label), {}});
+  across_.push_back({flat, fmt::format("{} of other nodes", buffer.label), {}, {}});
   if (sums_[flat].is_cpu()) start(across_.back());
 }
 
 void GradientShards::start(Across& reduction) {
-  const auto& sum = sums_[reduction.flat];
-  reduction.work = groups_.across->all_reduce(buffer_of(sum), comm::ReduceOp::sum, reduction.label,
-                                              std::make_shared<torch::Tensor>(sum));
+  const auto type = flats_[reduction.flat]->options().dtype().toScalarType();
+  reduction.sum = sums_[reduction.flat].to(type_on_the_wire(type, reduce_type_));
+  reduction.work =
+      groups_.across->all_reduce(buffer_of(reduction.sum), comm::ReduceOp::sum, reduction.label,
+                                 std::make_shared<torch::Tensor>(reduction.sum));
+}
+
+void GradientShards::end(const Across& reduction) {
+  reduction.work.wait();
+  record(reduction.label, reduction.sum.nbytes(), reduction.work);
+  auto& sum = sums_[reduction.flat];
+  if (!sum.is_same(reduction.sum)) sum.copy_(reduction.sum);
 }
 
 void GradientShards::record(const std::string& label, std::size_t bytes, const comm::Work& work) {
@@ -128,10 +155,7 @@ void GradientShards::finish() {
   for (auto& reduction : across_) {
     if (!sums_[reduction.flat].is_cpu()) start(reduction);
   }
-  for (const auto& [flat, label, work] : std::exchange(across_, {})) {
-    work.wait();
-    record(label, sums_[flat].nbytes(), work);
-  }
+  for (const auto& reduction : std::exchange(across_, {})) end(reduction);
 }
 
 torch::Tensor GradientShards::sum_of(std::size_t flat) const {

@@ -9,6 +9,9 @@
 // into memory of its own size, because in place a part would be at another offset on each rank,
 // which memory in a window of NCCL must not be (see Arena).
 //
+// They are sent in the reduce type, and what is kept has the type of the sum, see
+// parallel/reduce_type.h.
+//
 // If several ranks have the same part, they add up their parts of all micro-batches once per step
 // (hybrid sharding; HYBRID_SHARD of Zhao et al., 2023). On CPUs, they do so during backward; on
 // GPUs, after it, because collectives of two groups at the same time, each of which needs the whole
@@ -25,6 +28,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/parallel/reduce_type.h"
 #include "ddp_runtime/parallel/sharded/flat_shard.h"
 #include "ddp_runtime/parallel/sharded/shard_groups.h"
 #include "ddp_runtime/profile/step_recorder.h"
@@ -37,7 +41,8 @@ class GradientShards {
  public:
   // Collective. The flats have parameters that require gradients, are divided by `groups.sharing`,
   // and must outlive this object.
-  GradientShards(const ShardGroups& groups, std::vector<const FlatShard*> flats);
+  GradientShards(const ShardGroups& groups, std::vector<const FlatShard*> flats,
+                 const ReduceType& reduce_type = {});
 
   // Forgets the gradients of the previous step, and those that an error has left on their way.
   void begin_step();
@@ -66,18 +71,23 @@ class GradientShards {
   struct Across {  // a reduction of parts
     std::size_t flat = 0;
     std::string label;
+    torch::Tensor sum;  // the part, or its copy in the reduce type
     comm::Work work;
   };
+  torch::TensorOptions sent_as(std::size_t flat) const;
+  torch::TensorOptions kept_as(std::size_t flat) const;
   torch::Tensor tensor_in(const Buffer& buffer, std::size_t flat) const;
   // This rank's part, once it is reduced.
   torch::Tensor mine_in(const Buffer& buffer, std::size_t flat) const;
   comm::Work start_reduction(const Buffer& buffer, std::size_t flat);
   void collect(Buffer& buffer);
   void start(Across& reduction);
+  void end(const Across& reduction);
   void record(const std::string& label, std::size_t bytes, const comm::Work& work);
 
   ShardGroups groups_;
   std::vector<const FlatShard*> flats_;
+  ReduceType reduce_type_;
   std::array<Buffer, 2> buffers_;
   std::size_t next_ = 0;  // buffer
   std::vector<Across> across_;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/parallel/sharded/read_check.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <memory>
-#include <string_view>
 
 #include "ddp_runtime/parallel/sharded/flat_shard.h"
 #include "ddp_runtime/parallel/sharded/unit_calls.h"
@@ -12,20 +13,34 @@
 namespace ddp {
 namespace {
 
-void check_read(const torch::Tensor& tensor, const char* reader) {
-  if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) return;
-  if (tensor.storage().data_ptr().get() != nullptr) return;
-  if (auto* const calls = unit_calls_of(tensor)) calls->note_read(tensor, reader);
+// Whether the operator only gives another view of this argument, as detach() does. What has no
+// schema is a record around operators.
+bool is_viewed(const at::RecordFunction& function, std::size_t argument) {
+  const auto name = function.operator_name();
+  if (!name) return true;
+  const auto found = c10::Dispatcher::singleton().findSchema(*name);
+  if (!found || argument >= found->schema().arguments().size()) return false;
+  const auto* const alias = found->schema().arguments()[argument].alias_info();
+  return alias != nullptr && !alias->isWrite();
+}
+
+bool has_no_memory(const torch::Tensor& tensor) {
+  return tensor.defined() && tensor.has_storage() && tensor.numel() > 0 &&
+         tensor.storage().data_ptr().get() == nullptr;
 }
 
 std::unique_ptr<at::ObserverContext> check_reads(const at::RecordFunction& function) {
-  if (std::string_view(function.name()) == "aten::detach") return nullptr;  // reads nothing
+  const auto check = [&](const torch::Tensor& tensor, std::size_t argument) {
+    if (!has_no_memory(tensor) || is_viewed(function, argument)) return;
+    if (auto* const calls = unit_calls_of(tensor)) calls->note_read(tensor, function.name());
+  };
+  std::size_t argument = 0;
   for (const auto& input : function.inputs()) {
-    if (input.isTensor()) check_read(input.toTensor(), function.name());
-    if (!input.isTensorList()) continue;
-    for (const torch::Tensor& tensor : input.toTensorVector()) {
-      check_read(tensor, function.name());
+    if (input.isTensor()) check(input.toTensor(), argument);
+    if (input.isTensorList()) {
+      for (const torch::Tensor& tensor : input.toTensorVector()) check(tensor, argument);
     }
+    ++argument;
   }
   return nullptr;
 }

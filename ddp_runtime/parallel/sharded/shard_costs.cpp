@@ -33,6 +33,11 @@ std::int64_t part(std::int64_t bytes, int ranks) {
   return (bytes + ranks - 1) / ranks;
 }
 
+ReducedSizes reduced_of(const TrainingSizes& sizes) {
+  return sizes.reduced.value_or(ReducedSizes{sizes.trained, sizes.trained, sizes.largest_bucket,
+                                             sizes.units.largest_of_gradients});
+}
+
 std::int64_t parameters_of(const TrainingSizes& sizes) {
   return sizes.trained + sizes.frozen;
 }
@@ -57,9 +62,16 @@ WholeBytes whole_bytes(const TrainingSizes& sizes, bool keeps_all) {
   return {in_step, std::min(kept, in_step)};
 }
 
+// Beside all gradients, those that are sent.
+std::int64_t rounded_copies(const ReducedSizes& reduced) {
+  return reduced.sent < reduced.sums ? reduced.sent : 0;
+}
+
 ShardCosts memory_without_divided_gradients(const TrainingSizes& sizes, int ranks, int of_state) {
+  const auto reduced = reduced_of(sizes);
   return {.divided_by = of_state,
-          .bytes_between_steps = parameters_of(sizes) + sizes.trained + part(sizes.state, of_state),
+          .bytes_between_steps = parameters_of(sizes) + reduced.sums + rounded_copies(reduced) +
+                                 part(sizes.state, of_state),
           // A single rank has no buckets: the fresh gradients are the only ones.
           .bytes_in_step = ranks > 1 ? sizes.fresh_gradients : 0};
 }
@@ -69,31 +81,56 @@ std::int64_t buffers_of_gradients(std::int64_t largest, int n, bool on_gpus) {
   return 2 * largest + (on_gpus && n > 1 ? 2 * part(largest, n) : 0);
 }
 
-ShardCosts memory_of_divided_gradients(const TrainingSizes& sizes, int n, bool on_gpus) {
-  return {.divided_by = n,
-          .bytes_between_steps = parameters_of(sizes) + part(sizes.trained, n) +
-                                 part(sizes.state, n) +
-                                 buffers_of_gradients(sizes.largest_bucket, n, on_gpus),
-          .bytes_in_step = sizes.largest_bucket};
+bool keeps_whole_gradients(const RankLayout& layout) {
+  return layout.reduces_once && layout.micro_batches > 1;
 }
 
-ShardCosts memory_of_divided_parameters(const TrainingSizes& sizes, int n, bool keeps_all,
-                                        bool on_gpus) {
-  const auto whole = n > 1 ? whole_bytes(sizes, keeps_all) : WholeBytes{};
-  const auto gradients = sizes.units.largest_of_gradients;
+// `fresh`: those that are reduced together. Whole gradients are there until the last backward,
+// which adds the fresh ones to them.
+std::int64_t gradients_in_step(const TrainingSizes& sizes, const RankLayout& layout,
+                               std::int64_t fresh) {
+  return keeps_whole_gradients(layout) ? reduced_of(sizes).sums + sizes.fresh_gradients : fresh;
+}
+
+ShardCosts memory_of_divided_gradients(const TrainingSizes& sizes, const RankLayout& layout) {
+  const int n = layout.ranks;
+  const auto reduced = reduced_of(sizes);
   return {.divided_by = n,
-          .bytes_between_steps = part(parameters_of(sizes), n) + part(sizes.trained, n) +
+          .bytes_between_steps = parameters_of(sizes) + part(reduced.sums, n) +
                                  part(sizes.state, n) +
-                                 buffers_of_gradients(gradients, n, on_gpus) + whole.kept,
-          .bytes_in_step = whole.in_step - whole.kept + gradients};
+                                 buffers_of_gradients(reduced.largest_bucket, n, layout.on_gpus),
+          .bytes_in_step = gradients_in_step(sizes, layout, sizes.largest_bucket)};
+}
+
+ShardCosts memory_of_divided_parameters(const TrainingSizes& sizes, const RankLayout& layout, int n,
+                                        bool keeps_all) {
+  const auto whole = n > 1 ? whole_bytes(sizes, keeps_all) : WholeBytes{};
+  const auto reduced = reduced_of(sizes);
+  return {.divided_by = n,
+          .bytes_between_steps =
+              part(parameters_of(sizes), n) + part(reduced.sums, n) + part(sizes.state, n) +
+              buffers_of_gradients(reduced.largest_of_unit, n, layout.on_gpus) + whole.kept,
+          .bytes_in_step = whole.in_step - whole.kept +
+                           gradients_in_step(sizes, layout, sizes.units.largest_of_gradients)};
 }
 
 // A machine has the parameters once, of which each rank counts its part.
-ShardCosts memory_of_common_parameters(const TrainingSizes& sizes, int n) {
+ShardCosts memory_of_common_parameters(const TrainingSizes& sizes, const RankLayout& layout,
+                                       int n) {
+  const auto reduced = reduced_of(sizes);
   return {.divided_by = n,
-          .bytes_between_steps = part(parameters_of(sizes), n) + part(sizes.trained, n) +
-                                 part(sizes.state, n) + 2 * sizes.largest_bucket,
-          .bytes_in_step = sizes.largest_bucket};
+          .bytes_between_steps = part(parameters_of(sizes), n) + part(reduced.sums, n) +
+                                 part(sizes.state, n) + 2 * reduced.largest_bucket,
+          .bytes_in_step = gradients_in_step(sizes, layout, sizes.largest_bucket)};
+}
+
+// Where machines sum their parts, rounded copies of these are on their way in addition.
+ShardCosts memory_of_hybrid(const TrainingSizes& sizes, const RankLayout& layout) {
+  const int n = layout.ranks / layout.nodes;
+  auto costs = layout.on_gpus ? memory_of_divided_parameters(sizes, layout, n, layout.hybrid_keeps)
+                              : memory_of_common_parameters(sizes, layout, n);
+  if (layout.nodes > 1) costs.bytes_in_step += part(rounded_copies(reduced_of(sizes)), n);
+  return costs;
 }
 
 ShardCosts memory_of(ShardStrategy strategy, const TrainingSizes& sizes, const RankLayout& layout) {
@@ -104,15 +141,13 @@ ShardCosts memory_of(ShardStrategy strategy, const TrainingSizes& sizes, const R
     case ShardStrategy::optimizer:
       return memory_without_divided_gradients(sizes, n, n);
     case ShardStrategy::gradients:
-      return memory_of_divided_gradients(sizes, n, layout.on_gpus);
+      return memory_of_divided_gradients(sizes, layout);
     case ShardStrategy::parameters:
-      return memory_of_divided_parameters(sizes, n, false, layout.on_gpus);
+      return memory_of_divided_parameters(sizes, layout, n, false);
     case ShardStrategy::parameters_kept:
-      return memory_of_divided_parameters(sizes, n, true, layout.on_gpus);
+      return memory_of_divided_parameters(sizes, layout, n, true);
     case ShardStrategy::hybrid:
-      return layout.on_gpus
-                 ? memory_of_divided_parameters(sizes, n / layout.nodes, layout.hybrid_keeps, true)
-                 : memory_of_common_parameters(sizes, n / layout.nodes);
+      return memory_of_hybrid(sizes, layout);
   }
   return {};
 }
@@ -129,14 +164,16 @@ double gathered_by_units(const TrainingSizes& sizes, double micro_batches, bool 
 double sent_by(ShardStrategy strategy, const TrainingSizes& sizes, const RankLayout& layout) {
   const Wire wire(layout);
   const auto trained = static_cast<double>(sizes.trained);
+  const auto gradients = static_cast<double>(reduced_of(sizes).sent);
   const auto passes = static_cast<double>(layout.micro_batches);
-  // Gradients that are divided are reduced in every micro-batch.
-  const double scattered = passes * wire.reduce_scatter(trained);
+  // Gradients that are divided are reduced in every micro-batch, unless they stay whole.
+  const double reductions = keeps_whole_gradients(layout) ? 1 : passes;
+  const double scattered = reductions * wire.reduce_scatter(gradients);
   switch (strategy) {
     case ShardStrategy::none:
-      return wire.all_reduce(trained);
+      return wire.all_reduce(gradients);
     case ShardStrategy::optimizer:
-      return wire.all_reduce(trained) + wire.all_gather(trained);
+      return wire.all_reduce(gradients) + wire.all_gather(trained);
     case ShardStrategy::gradients:
       return scattered + wire.all_gather(trained);
     case ShardStrategy::parameters:
@@ -145,7 +182,7 @@ double sent_by(ShardStrategy strategy, const TrainingSizes& sizes, const RankLay
       return scattered + wire.all_gather(gathered_by_units(sizes, passes, true));
     case ShardStrategy::hybrid:
       // Each rank of a machine sums its part with the same part of the other machines.
-      return wire.all_reduce(trained);
+      return wire.all_reduce(gradients);
   }
   return 0;
 }
@@ -173,6 +210,8 @@ std::string_view strategy_name(ShardStrategy strategy) {
 ShardCosts predict_costs(ShardStrategy strategy, const TrainingSizes& sizes,
                          const RankLayout& layout) {
   auto costs = memory_of(strategy, sizes, layout);
+  costs.bytes_offloaded = part(sizes.offloaded, costs.divided_by);
+  costs.bytes_between_steps += std::min(sizes.offload_buffers, costs.bytes_offloaded);
   costs.bytes_sent = std::llround(sent_by(strategy, sizes, layout));
   return costs;
 }

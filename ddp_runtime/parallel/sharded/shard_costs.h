@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace ddp {
@@ -46,16 +47,29 @@ struct UnitSizes {
   std::int64_t largest_of_gradients = 0;  // of the root or a unit, those that are reduced together
 };
 
+// Gradients that are reduced in another type than their own.
+struct ReducedSizes {
+  std::int64_t sums = 0;            // all of them, as the optimizer gets them
+  std::int64_t sent = 0;            // all of them, in the reduce type
+  std::int64_t largest_bucket = 0;  // as below, in the reduce type
+  std::int64_t largest_of_unit = 0;
+};
+
 struct TrainingSizes {
   std::int64_t trained = 0;  // parameters that have gradients
   std::int64_t frozen = 0;   // the others
-  std::int64_t state = 0;    // of the optimizer, for all parameters
+  std::int64_t state = 0;    // of the optimizer in memory, for all parameters
+  // The optimizer's state in files or, of GPUs, on the host, and the most memory in which a rank
+  // updates parts of it.
+  std::int64_t offloaded = 0;
+  std::int64_t offload_buffers = 0;
   // Without shards of gradients: the largest of those that autograd has made and the reducer has
   // not copied yet. A tensor on a CPU, a bucket on a device.
   std::int64_t fresh_gradients = 0;
   // The largest that Shard::gradients reduces together.
   std::int64_t largest_bucket = 0;
   UnitSizes units = {};
+  std::optional<ReducedSizes> reduced = {};  // nullopt: in the type of the parameters
 };
 
 struct RankLayout {
@@ -64,13 +78,15 @@ struct RankLayout {
   std::int64_t micro_batches = 1;
   bool on_gpus = false;
   bool hybrid_keeps = false;  // units whole between forward and backward, on GPUs
+  bool reduces_once = false;  // ShardOptions::reduce_once
 };
 
 struct ShardCosts {
   int divided_by = 1;  // ranks that have different parts
   std::int64_t bytes_between_steps = 0;
-  std::int64_t bytes_in_step = 0;  // at most, in addition
-  std::int64_t bytes_sent = 0;     // per step
+  std::int64_t bytes_in_step = 0;    // at most, in addition
+  std::int64_t bytes_sent = 0;       // per step
+  std::int64_t bytes_offloaded = 0;  // beside this memory
 };
 
 // Of each rank, from the second step on, when all that is kept exists.

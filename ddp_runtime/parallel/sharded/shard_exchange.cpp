@@ -10,6 +10,7 @@
 #include "base/errors.h"
 #include "ddp_runtime/parallel/flat_memory.h"
 #include "ddp_runtime/parallel/missing_gradients.h"
+#include "ddp_runtime/parallel/reduce_type.h"
 #include "ddp_runtime/parallel/same_parameters.h"
 #include "ddp_runtime/parallel/sharded/shard_requirements.h"
 #include "ddp_runtime/parallel/sharded/sharded_build.h"
@@ -54,9 +55,11 @@ ShardExchange::ShardExchange(comm::Group& group, const torch::nn::Module& module
     trained.key = trained.accumulator->add_post_hook(
         torch_compat::after_accumulation([this, i] { on_gradient(i); }));
   }
+  watch_reads();
 }
 
 ShardExchange::~ShardExchange() {
+  if (!misuse_.empty()) TORCH_WARN(misuse_);  // no call came after it
   for (const auto& trained : units_.trained) trained.accumulator->del_post_hook(trained.key);
 }
 
@@ -68,7 +71,7 @@ void ShardExchange::plan_sums() {
     sum_of_[flat] = reduced.size();
     reduced.push_back(units_.flats[flat].get());
   }
-  sums_.emplace(groups_, std::move(reduced));
+  sums_.emplace(groups_, std::move(reduced), options_.data_parallel.reduce_type);
 }
 
 void ShardExchange::plan_launches() {
@@ -120,6 +123,8 @@ void ShardExchange::enter(std::size_t unit) {
   if (ahead && unit != kRoot) whole_->start_gather(*ahead);
   whole_->wait_for(unit);
   whole_->enter(unit);
+  if (unit != kRoot) ++entered_;
+  watch_reads();
 }
 
 // See Note [Reads outside of units]. Not under the lock, which the reader may hold.
@@ -150,7 +155,8 @@ void ShardExchange::require_no_misuse() {
 }
 
 void ShardExchange::watch_reads() {
-  if (!has_learned_ && kept_ == FlatShard::Kept::part && gathers_.size() > 1) reads_.emplace();
+  if (has_learned_ && (entered_ > 0 || in_backward_)) return reads_.reset();
+  if (!reads_ && kept_ == FlatShard::Kept::part && gathers_.size() > 1) reads_.emplace();
 }
 
 // Outside of steps, the ranks do not compare what they have gathered.
@@ -168,6 +174,8 @@ UnitOrder::Units ShardExchange::call(std::size_t unit) {
 void ShardExchange::leave(std::size_t unit) noexcept {
   const std::lock_guard lock(mutex_);
   whole_->leave(unit);
+  if (unit != kRoot) --entered_;
+  watch_reads();
   const bool backward_follows = torch::GradMode::is_enabled();
   if (in_backward_ && backward_follows) return;
   if (unit == kRoot && (in_step_ || in_passes_)) return;
@@ -203,7 +211,6 @@ void ShardExchange::begin_passes() {
         "ForwardPasses are for passes between two steps, but a step has begun; finish it first");
   }
   in_passes_ = true;
-  watch_reads();
   whole_->start_gather(kRoot);
   whole_->wait_for(kRoot);
 }
@@ -219,7 +226,6 @@ void ShardExchange::end_pass() {
 
 void ShardExchange::end_passes() noexcept {
   in_passes_ = false;
-  reads_.reset();
   // Units that were gathered ahead, too, if an exception ends the passes.
   whole_->release_each();
 }
@@ -227,6 +233,7 @@ void ShardExchange::end_passes() noexcept {
 // --- A step
 
 void ShardExchange::require_unchanged(const std::string& when) {
+  require_no_misuse();
   whole_->require_unchanged();
   if (options_.data_parallel.check_parameters_every > 0) compare_parts(when);
 }
@@ -271,7 +278,8 @@ void ShardExchange::find_frozen() {
   }
 }
 
-void ShardExchange::begin_step() {
+void ShardExchange::begin_step(int /*micro_batches*/) {
+  require_no_misuse();
   whole_->require_not_requested("begin_step() was called");
   whole_->require_unchanged();
   const auto every = options_.data_parallel.check_parameters_every;
@@ -327,6 +335,7 @@ std::string ShardExchange::gathered() const {
 
 void ShardExchange::begin_backward_pass() {
   in_backward_ = true;
+  watch_reads();
   order_.begin_backward();
   ready_->reset();
   missing_in_unit_.assign(units_.all.size(), 0);
@@ -345,6 +354,9 @@ void ShardExchange::on_gradient(std::size_t index) {
         units_.trained[index].parameter.name));
   }
   used_[index] = 1;
+  if (!reduces()) {
+    widen_gradient(units_.trained[index].parameter.tensor, options_.data_parallel.reduce_type);
+  }
   mark_ready(index);
 }
 
@@ -358,14 +370,15 @@ void ShardExchange::mark_ready(std::size_t index) {
 }
 
 void ShardExchange::launch(std::size_t place) {
+  const std::size_t first = launches_.buckets[place].front();
+  // A rank that waits for another one's reduction must not keep that one waiting for a gather.
+  gather_each(order_.back_to(units_.trained[first].unit), std::nullopt);
+  if (!reduces()) return;
   std::vector<torch::Tensor> gradients;
   for (const std::size_t index : launches_.buckets[place]) {
     torch::Tensor& gradient = units_.trained[index].parameter.tensor.mutable_grad();
     gradients.push_back(std::exchange(gradient, torch::Tensor()));
   }
-  const std::size_t first = launches_.buckets[place].front();
-  // A rank that waits for another one's reduction must not keep that one waiting for a gather.
-  gather_each(order_.back_to(units_.trained[first].unit), std::nullopt);
   sums_->reduce(sum_of_[units_.trained[first].flat].value(), gradients,
                 fmt::format("gradients of {}", units_.all[units_.trained[first].unit].name),
                 in_last_);
@@ -399,6 +412,7 @@ void ShardExchange::end_backward_pass(bool last) {
     if (unit != kRoot || last) whole_->release(unit);
   }
   in_backward_ = false;
+  watch_reads();
   in_step_ = !last;
   if (last) whole_->end_step();
   if (!order_.calls().empty()) calls_ = order_.calls();
@@ -419,7 +433,6 @@ void ShardExchange::pass_without_data(bool last) {
 }
 
 void ShardExchange::finish() {
-  reads_.reset();
   sums_->finish();
   spans_ = whole_->take_spans();
   for (auto& span : sums_->take_spans()) spans_.push_back(std::move(span));
@@ -462,6 +475,7 @@ void ShardExchange::mark_on(StepMarks* marks) noexcept {
 // --- The optimizer
 
 void ShardExchange::require_optimizer(const torch::optim::Optimizer& optimizer) const {
+  require_masters(optimizer, options_.data_parallel.reduce_type);
   const auto* const sharded = dynamic_cast<const ShardedOptimizer*>(&optimizer);
   if (sharded != nullptr && sharded->is_of(*this)) return;
   throw UsageError(

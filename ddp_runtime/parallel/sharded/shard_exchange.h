@@ -48,7 +48,7 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   ~ShardExchange() override;
 
   void require_unchanged(const std::string& when) override;
-  void begin_step() override;
+  void begin_step(int /*micro_batches*/) override;
   void begin_backward(const torch::Tensor& loss, bool last) override;
   void end_backward(bool last) override;
   void end_forward(Forward forward) override;
@@ -114,6 +114,7 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   void end_backward_pass(bool last);
   void on_gradient(std::size_t index);
   void mark_ready(std::size_t index);
+  bool reduces() const noexcept { return in_last_ || !options_.reduce_once; }
   void launch(std::size_t place);
   std::vector<std::string> missing_names() const;
   void learn_order();
@@ -143,7 +144,8 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   bool in_backward_ = false;
   bool in_last_ = false;            // backward of the step
   bool in_passes_ = false;          // outside of steps
-  std::optional<ReadCheck> reads_;  // in the first step
+  std::int64_t entered_ = 0;        // units, without the root
+  std::optional<ReadCheck> reads_;  // see Note [Reads outside of units]
   std::string misuse_;              // what it has found
   std::vector<std::uint8_t> used_;  // in this step, by this rank; after finish(), by any rank
   std::vector<profile::CommunicationSpan> spans_;

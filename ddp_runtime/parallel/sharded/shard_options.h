@@ -36,6 +36,12 @@ struct ShardOptions {
   // gathered once per step instead of twice, and all of them are whole when forward ends.
   bool reshard_after_forward = true;
 
+  // Keeps this rank's whole gradients until the last micro-batch of a step, and reduces their sum,
+  // once, as DistributedDataParallel does. With k micro-batches, that sends 1/k of the bytes of
+  // gradients, and takes memory for the gradients of the whole model. Without it, each micro-batch
+  // is reduced by itself, and of its gradients a rank keeps its part.
+  bool reduce_once = false;
+
   // With Shard::hybrid, how many ranks in a row divide the model; 0: those of each node.
   int hybrid_ranks = 0;
 

@@ -2,12 +2,15 @@
 #include "ddp_runtime/parallel/sharded/shard_requirements.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string>
 
 #include "base/errors.h"
 #include "ddp_runtime/optim/plain_memory.h"
 #include "ddp_runtime/parallel/each_module.h"
+#include "ddp_runtime/parallel/reduce_type.h"
 #include "ddp_runtime/parallel/sharded/flat_shard.h"
 #include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/parallel/sparse_gradients.h"
@@ -16,12 +19,19 @@ namespace ddp {
 namespace {
 
 void require_compatible(const ShardOptions& options, bool has_units) {
+  require_reduce_type(options.data_parallel);
   const char* const hindrance = options.data_parallel.hook           ? "a communication hook"
                                 : options.data_parallel.static_graph ? "static_graph"
-                                                                     : nullptr;
+                                : options.data_parallel.ordered_blocks
+                                    ? "gradients that are added in an order of their own "
+                                      "(ordered_blocks)"
+                                    : nullptr;
   if (hindrance != nullptr) {
     throw UsageError(fmt::format(
-        "ShardedDataParallel does not go together with {}; leave out one of them", hindrance));
+        "ShardedDataParallel does not go together with {}; leave out one of them{}", hindrance,
+        options.data_parallel.hook ? ", or use --reduce-type bf16, which halves the bytes that are "
+                                     "sent, too"
+                                   : ""));
   }
   if (has_units && options.units.empty()) {
     throw UsageError(
@@ -50,6 +60,18 @@ void require_possible_on_device(const ShardOptions& options,
   throw UsageError(
       "on GPUs, units do not go together with allow_unused yet; use Shard::gradients "
       "or leave out one of them");
+}
+
+// All that decides which collectives there are.
+std::string describe_options(const ShardOptions& options) {
+  const auto& buckets = options.data_parallel.buckets;
+  return fmt::format(
+      "Shard::{}, units [{}], reshard_after_forward {}, reduce_once {}, hybrid_ranks {}, {} "
+      "ShardedBuild, "
+      "allow_unused {}, buckets of {} and {} bytes",
+      name_of_shard(options.shard), fmt::join(options.units, ", "), options.reshard_after_forward,
+      options.reduce_once, options.hybrid_ranks, options.build == nullptr ? "no" : "a",
+      options.data_parallel.allow_unused, buckets.first_bytes, buckets.bytes);
 }
 
 // Each would get memory of its own.
@@ -124,12 +146,39 @@ void require_divisible(const torch::nn::Module& module,
 
 }  // namespace
 
+const char* name_of_shard(Shard shard) {
+  switch (shard) {
+    case Shard::none:
+      return "none";
+    case Shard::optimizer:
+      return "optimizer";
+    case Shard::gradients:
+      return "gradients";
+    case Shard::parameters:
+      return "parameters";
+    case Shard::hybrid:
+      return "hybrid";
+  }
+  return "";
+}
+
 FlatShard::Kept kept_with(const ShardOptions& options, const torch::nn::Module& module) {
   if (options.shard == Shard::parameters) return FlatShard::Kept::part;
   if (options.shard != Shard::hybrid) return FlatShard::Kept::whole;
   const bool on_cpu = std::ranges::all_of(
       module.parameters(), [](const torch::Tensor& parameter) { return parameter.is_cpu(); });
   return on_cpu ? FlatShard::Kept::common : FlatShard::Kept::part;
+}
+
+void require_same_options(comm::Group& group, const ShardOptions& options) {
+  const auto texts = group.all_gather_text(describe_options(options));
+  const auto other = std::ranges::find_if(texts, [&](const auto& t) { return t != texts.front(); });
+  if (other == texts.end()) return;
+  throw UsageError(fmt::format(
+      "the ranks have different ShardOptions: {} on rank {}, and {} on rank {}; give all ranks the "
+      "same",
+      texts.front(), group.world_rank(0), *other,
+      group.world_rank(static_cast<int>(other - texts.begin()))));
 }
 
 void require_one_machine(comm::Group& group) {

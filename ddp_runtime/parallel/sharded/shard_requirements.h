@@ -16,6 +16,9 @@ namespace ddp {
 // How ranks keep the parameters of the module.
 FlatShard::Kept kept_with(const ShardOptions& options, const torch::nn::Module& module);
 
+// Collective. Throws UsageError, the same on all ranks, if they would divide in different ways.
+void require_same_options(comm::Group& group, const ShardOptions& options);
+
 // Collective. Throws UsageError, on all ranks, if they cannot have memory in common.
 void require_one_machine(comm::Group& group);
 
@@ -23,5 +26,8 @@ void require_one_machine(comm::Group& group);
 // cannot be divided.
 void require_shardable(const torch::nn::Module& module, const std::vector<NamedTensor>& parameters,
                        const ShardOptions& options);
+
+// "parameters", as on the command line.
+const char* name_of_shard(Shard shard);
 
 }  // namespace ddp

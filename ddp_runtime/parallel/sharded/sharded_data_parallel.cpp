@@ -22,6 +22,7 @@ ShardedDataParallel::ShardedDataParallel(torch::nn::Module& module, comm::Group&
                                          const ShardOptions& options)
     : DistributedDataParallel(module, group, without_comparison(options, module),
                               [&](const WrappedParameters& parameters) {
+                                require_same_options(group, options);
                                 const auto all = parameters.all();
                                 return std::make_unique<ShardExchange>(
                                     group, module, std::vector(all.begin(), all.end()), options);

@@ -26,7 +26,7 @@
 // The updates are bitwise those of DistributedDataParallel where ranks add up in the same order:
 // with any number of ranks of one machine, and with two ranks; elsewhere they differ by rounding,
 // as they do with other buckets. With several micro-batches, each one's gradients are reduced by
-// themselves, so sums round in another order.
+// themselves, so sums round in another order, unless ShardOptions::reduce_once keeps them whole.
 #pragma once
 
 #include <torch/torch.h>

@@ -17,8 +17,8 @@
 // without shards, because the optimizers that can be divided update each element by itself.
 //
 // If the optimizer keeps float32 masters of short parameters (keep_masters(),
-// optim/master_weights.h, before it is divided), each rank keeps those of its rows. Parameters and
-// gradients are exchanged in their own type.
+// optim/master_weights.h, before it is divided), each rank keeps those of its rows. Parameters are
+// exchanged in their own type, as are gradients, unless DataParallelOptions::reduce_type is set.
 #pragma once
 
 #include <torch/torch.h>

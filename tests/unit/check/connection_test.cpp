@@ -96,6 +96,22 @@ TEST(Tcp, ReceiveTimeoutReportsProgress) {
             "the other end sent no more data after 4 of 10 bytes");
 }
 
+// A slow node is another finding than one that hangs.
+TEST(Tcp, SlowPeerIsNotSaidToBeStill) {
+  Ends ends = connected();
+  std::jthread sender([&](const std::stop_token& stop) {
+    const std::array<std::byte, 1> byte{};
+    while (!stop.stop_requested()) {
+      send_all(ends.far.get(), byte, in(kLong));
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  });
+  std::vector<std::byte> data(1 << 20);
+  EXPECT_THAT(
+      message_of([&] { receive_all(ends.near.get(), data, in(1000)); }),
+      testing::MatchesRegex("the other end was too slow: it sent [0-9]+ of 1048576 bytes in .* s"));
+}
+
 TEST(Tcp, SendTimesOutIfThePeerDoesNotRead) {
   Ends ends = connected();
   std::vector<std::byte> data(64 << 20);

@@ -67,7 +67,7 @@ PairResult exchange(int a, int b, double a_to_b, double b_to_a) {
 }
 
 // All pairs of `nodes` nodes. A node's speed limits the speed of its pairs.
-std::vector<PairResult> fleet(int nodes, const std::map<int, double>& slow) {
+std::vector<PairResult> fleet_with(int nodes, const std::map<int, double>& slow) {
   const auto speed = [&slow](int node) { return slow.contains(node) ? slow.at(node) : 100.0; };
   std::vector<PairResult> results;
   for (const auto& round : all_rounds(nodes)) {
@@ -90,18 +90,18 @@ std::set<int> slow_set(int nodes, const std::vector<PairResult>& results) {
 
 // A tool that always names the two slowest nodes also names two in a healthy cluster.
 TEST(Locate, HealthyClusterHasNoSlowNodesAndNoLossyLinks) {
-  const auto results = fleet(8, {});
+  const auto results = fleet_with(8, {});
   EXPECT_TRUE(slow_set(8, results).empty());
   EXPECT_TRUE(lossy_pairs(results).empty());
 }
 
 TEST(Locate, NamesSlowNodesNotTheirPartners) {
-  EXPECT_EQ(slow_set(4, fleet(4, {{2, 50.0}})), std::set<int>{2});
-  EXPECT_EQ(slow_set(8, fleet(8, {{1, 70.0}, {5, 70.0}})), (std::set<int>{1, 5}));
+  EXPECT_EQ(slow_set(4, fleet_with(4, {{2, 50.0}})), std::set<int>{2});
+  EXPECT_EQ(slow_set(8, fleet_with(8, {{1, 70.0}, {5, 70.0}})), (std::set<int>{1, 5}));
 }
 
 TEST(Locate, OneSlowDirectionIsEnough) {
-  auto results = fleet(4, {});
+  auto results = fleet_with(4, {});
   for (auto& result : results) {
     if (result.pair.a == 1) result.a_to_b = 40;  // node 1 sends slowly
     if (result.pair.b == 1) result.b_to_a = 40;
@@ -117,7 +117,7 @@ TEST(Locate, OneSlowDirectionIsEnough) {
 }
 
 TEST(Locate, FailedExchangeIsNotAMeasurement) {
-  auto results = fleet(4, {});
+  auto results = fleet_with(4, {});
   for (auto& result : results) {
     if (result.pair.a == 3 || result.pair.b == 3) result.failure = "timed out";
   }
@@ -126,7 +126,7 @@ TEST(Locate, FailedExchangeIsNotAMeasurement) {
 }
 
 TEST(Locate, LossIsDetectedAtAnySpeed) {
-  auto results = fleet(6, {});
+  auto results = fleet_with(6, {});
   results[3].lost = 0.05;
   results[4].lost = 0.0001;
   EXPECT_EQ(lossy_pairs(results), (std::vector<Pair>{results[3].pair}));

@@ -119,17 +119,17 @@ TEST(NcclEnds, MissingDataIsNotReplacedByTheWarmUp) {
 }
 
 TEST(GpuTransfer, LastsAFifthOfASecondInPiecesThatFitIntoMemory) {
-  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  constexpr std::size_t kOneMiB = std::size_t{1} << 20;
   const auto planned = [](std::size_t most, double per_second) {
     const GpuTransfer transfer = plan_transfer(most, per_second);
     EXPECT_NO_THROW(require_possible(transfer, most));
     return std::pair(transfer.bytes, transfer.pieces);
   };
   using Planned = std::pair<std::uint64_t, std::uint64_t>;
-  EXPECT_EQ(planned(32 * kMiB, 3.2 * 1024 * kMiB), Planned(32 * kMiB, 20));
-  EXPECT_EQ(planned(32 * kMiB, 1e300), Planned(32 * kMiB, 64));
-  EXPECT_EQ(planned(32 * kMiB, 8e6), Planned(1'000'000, 8));
-  EXPECT_EQ(planned(32 * kMiB, 1), Planned(4096, 8));
+  EXPECT_EQ(planned(32 * kOneMiB, 3.2 * 1024 * kOneMiB), Planned(32 * kOneMiB, 20));
+  EXPECT_EQ(planned(32 * kOneMiB, 1e300), Planned(32 * kOneMiB, 64));
+  EXPECT_EQ(planned(32 * kOneMiB, 8e6), Planned(1'000'000, 8));
+  EXPECT_EQ(planned(32 * kOneMiB, 1), Planned(4096, 8));
   EXPECT_EQ(planned(1, 1e9), Planned(1, 64));
 }
 

@@ -6,8 +6,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
+
+#include "ddp_runtime/comm/failure/channel_end.h"
+#include "ddp_runtime/comm/failure/failure_state.h"
 
 namespace ddp::comm {
 namespace {
@@ -120,6 +125,28 @@ TEST(Liveness, NodeIsTheFirstWordOfAProcessName) {
   EXPECT_EQ(node_of("node2, process 4711"), "node2");
   EXPECT_EQ(node_of("node2"), "node2");
   EXPECT_EQ(node_of(""), "");
+}
+
+// The thread of a channel, as far as heartbeats go.
+class Beating : public ChannelEnd {
+ public:
+  using ChannelEnd::ChannelEnd;
+  // What the thread does when it gets a processor.
+  bool beats() {
+    clock_.look();
+    return tick_is_due() && heartbeat_is_due();
+  }
+};
+
+TEST(Liveness, ARankThatCouldNotRunIsHeardOfAtOnce) {
+  FailureState failures;
+  ChannelOptions options;
+  options.liveness.heartbeat = 200ms;
+  Beating channel(failures, options);
+  ASSERT_TRUE(channel.beats());
+  EXPECT_FALSE(channel.beats());
+  std::this_thread::sleep_for(210ms);  // of which a RunningClock counts 100
+  EXPECT_TRUE(channel.beats());
 }
 
 }  // namespace

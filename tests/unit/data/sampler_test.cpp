@@ -49,6 +49,19 @@ TEST(DistributedSampler, RanksAndMicroBatchesShareOneOrder) {
   }
 }
 
+TEST(DistributedSampler, ARankHasBlocksInARowIfTheirNumberIsFixed) {
+  DistributedSampler alone(100, 3, {2, 12, 0, 1, true});
+  for (const int ranks : {1, 2, 3, 4, 6, 12}) {
+    const int each = 12 / ranks;
+    for (int rank = 0; rank < ranks; ++rank) {
+      DistributedSampler sampler(100, 3, {2, each, rank, ranks, true});
+      for (int micro = 0; micro < each; ++micro) {
+        EXPECT_EQ(sampler.indices(3, micro), alone.indices(3, rank * each + micro));
+      }
+    }
+  }
+}
+
 TEST(DistributedSampler, NoSampleIsLostOrRepeatedIfTheNumberOfRanksChanges) {
   std::map<std::int64_t, int> seen;
   use(seen, 120, {2, 1, 0, 4}, 0, 5);    // 40 samples

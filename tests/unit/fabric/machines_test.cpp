@@ -65,7 +65,7 @@ TEST_P(MachineDecision, MatchesTheTable) {
   }
 }
 
-const std::vector<Case>& cases() {
+const std::vector<Case>& machines() {
   static const std::vector<Case> kCases{
       // NCCL chooses among the ten ports of one kind by distance. It would bootstrap on the first
       // IPoIB interface.
@@ -166,7 +166,7 @@ const std::vector<Case>& cases() {
   return kCases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, MachineDecision, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Table, MachineDecision, testing::ValuesIn(machines()),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

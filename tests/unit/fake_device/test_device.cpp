@@ -91,6 +91,10 @@ void allow_device_problems() {
   allowed().all = true;
 }
 
+void allow_collectives_at_once(int count) {
+  if (on_device()) fake_device::reset({.collectives_at_once = count});
+}
+
 void run_ranks(int ranks, const std::function<void(comm::Group&)>& body, comm::GroupOptions options,
                const std::function<int(int rank)>& node_of) {
   if (!on_device()) return comm::run_ranks(ranks, body, std::move(options), node_of);

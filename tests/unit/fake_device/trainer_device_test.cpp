@@ -60,7 +60,7 @@ class TrainerOnTheDevice : public FakeDeviceTest {
     {
       const std::lock_guard lock(seeding_);  // threads share one generator
       torch::manual_seed(1);
-      model = models::make_model({"mlp", {1, 8, 8}, 10, 0, 0});
+      model = models::make_model({"mlp", {1, 8, 8}, 10, width_, 0});
       if (!where.is_cpu()) move_to(*model, where);
     }
     auto with_units = o;
@@ -108,6 +108,7 @@ class TrainerOnTheDevice : public FakeDeviceTest {
     return result;
   }
 
+  std::int64_t width_ = 0;  // of the model; 0: the usual one
   test::TemporaryDirectory temporary_;
   data::DataPair data_ = data::open_data("digits");
   std::mutex seeding_;
@@ -303,6 +304,44 @@ TEST_F(TrainerOnTheDevice, SkipsTheSameStepsWithShards) {
       EXPECT_EQ(parameters, expected) << name << ", resumed";
     }
   }
+}
+
+// Large enough that each of two ranks has state on the host. The second half is resumed.
+TEST_F(TrainerOnTheDevice, KeepsTheStateOnTheHost) {
+  width_ = 256;
+  for (const char* optimizer : {"sgd", "adamw"}) {
+    auto o = options(optimizer);
+    o.clip_norm = 0;
+    const auto expected = on_devices(o).parameters_crc32c;
+    o.offload_to_host = true;
+    for (const auto shard : {Shard::none, Shard::optimizer, Shard::parameters, Shard::hybrid}) {
+      o.shard = shard;
+      o.checkpoint.directory =
+          temporary_.path() / (optimizer + std::to_string(static_cast<int>(shard)));
+      o.steps = kSteps / 2;
+      on_devices(o);
+      o.steps = kSteps;
+      const auto result = on_devices(o);
+      EXPECT_EQ(result.taken, kSteps / 2);
+      EXPECT_EQ(result.parameters_crc32c, expected) << o.checkpoint.directory;
+    }
+  }
+}
+
+TEST_F(TrainerOnTheDevice, RefusesPlacesThatItsStateCannotHave) {
+  auto o = options("adamw");
+  o.offload_to_host = true;
+  try {
+    comm::run_ranks(1, [&](comm::Group& group) { fit(group, torch::kCPU, o); });
+    FAIL() << "no error";
+  } catch (const std::exception& error) {
+    EXPECT_THAT(error.what(), HasSubstr("offload_to_host is for GPUs"));
+  }
+  o.offload_to_host = false;
+  o.offload_directory = temporary_.path();
+  const auto errors = comm::test::run_gpu_ranks(
+      kRanks, [&](const comm::test::GpuRank& r) { fit(r.group, device(r.rank), o); });
+  EXPECT_THAT(errors, Each(HasSubstr("offload_directory is for CPUs")));
 }
 
 // The last step before the checkpoint is skipped, so its result must be read before.

@@ -107,6 +107,49 @@ TEST_F(LocalStoreTest, ACopyBecomesACheckpoint) {
   EXPECT_EQ(test::file_bytes(saved.path / "model.h5"), test::file_bytes(local.file_of(shard)));
 }
 
+TEST_F(LocalStoreTest, AWholeSaveCanBeLoadedFromTheStore) {
+  auto local = store();
+  const auto shard =
+      local.write({7, owner_}, 1, "model.h5", model_.views(), {{"epoch", 3}}, test::test_info());
+  const auto checkpoint = local.open({&shard, 1});
+  EXPECT_TRUE(test::holds(checkpoint, model_));
+  EXPECT_EQ(checkpoint.manifest().step, 7U);
+  EXPECT_EQ(checkpoint.manifest().state, test::test_info().state);
+  // One of two shards, and one whose file has another size.
+  const auto half = write(local, 8);
+  EXPECT_THROW(local.open({&half, 1}), DamagedError);
+  fs::resize_file(local.file_of(shard), 100);
+  EXPECT_THROW(local.open({&shard, 1}), DamagedError);
+}
+
+TEST_F(LocalStoreTest, TakesOverAShardOfAnotherStore) {
+  auto theirs = store();
+  const auto shard = shard_from_text(shard_to_text(write(theirs, 7)));
+  local_ = temporary_ / "elsewhere";
+  auto mine = store();
+  fs::copy_file(theirs.file_of(shard), mine.make_room_for(shard));
+  EXPECT_THAT(mine.list(notes_), IsEmpty()) << "its record is missing";
+  mine.add(shard);
+  ASSERT_THAT(mine.list(notes_), SizeIs(1));
+  EXPECT_EQ(mine.list(notes_)[0].record, shard.record);
+  // A second attempt.
+  fs::copy_file(theirs.file_of(shard), mine.make_room_for(shard));
+  EXPECT_THAT(mine.list(notes_), IsEmpty());
+  EXPECT_THROW(shard_from_text("{\"save\": 1}"), Error);
+}
+
+TEST_F(LocalStoreTest, RemovesOneShardOfASave) {
+  auto local = store();
+  const auto first = write(local, 7, "rank-00000-of-00002.h5");
+  const auto second = write(local, 7, "rank-00001-of-00002.h5");
+  local.remove(first);
+  EXPECT_THAT(local.list(notes_), SizeIs(1));
+  EXPECT_FALSE(fs::exists(local.file_of(first)));
+  local.remove(second);
+  EXPECT_FALSE(fs::exists(save_directory()));
+  local.remove(second);
+}
+
 TEST_F(LocalStoreTest, ADamagedShardIsFoundAfterTheCopy) {
   auto local = store();
   const auto shard = write(local, 7);

@@ -17,12 +17,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-Settings asked(const std::string& spec) {
-  Settings settings;
-  apply(settings, parse_spec(spec, "test"), Origin::command_line);
-  return settings;
-}
-
 // Rank 3, the second of two tasks on its node.
 Variables second_task() {
   return merged(two_by_two(), {{"SLURM_PROCID", "3"}, {"SLURM_LOCALID", "1"}});

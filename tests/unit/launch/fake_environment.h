@@ -63,4 +63,11 @@ inline Variables two_by_two() {
           {"SLURMD_NODENAME", "p2"}};
 }
 
+// The settings of srun --ddp=SPEC.
+inline Settings asked(const std::string& spec) {
+  Settings settings;
+  apply(settings, parse_spec(spec, "test"), Origin::command_line);
+  return settings;
+}
+
 }  // namespace ddp::launch

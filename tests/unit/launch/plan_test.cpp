@@ -22,7 +22,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-Settings asked(const std::string& spec, Origin origin) {
+Settings asked_from(const std::string& spec, Origin origin) {
   Settings settings;
   apply(settings, parse_spec(spec, "test"), origin);
   return settings;
@@ -194,11 +194,11 @@ TEST(Plan, FollowsThePrecedenceOfSources) {
   const auto port = [&](const Variables& more, const Settings& settings) {
     return value_in(slurm_plan(merged(two_by_two(), more), settings), "MASTER_PORT");
   };
-  EXPECT_EQ(port(user, asked("master_port=2222", Origin::command_line)), "2222");
-  EXPECT_EQ(port(user, asked("master_port=2222", Origin::environment)), "1111");
-  EXPECT_EQ(port({}, asked("master_port=2222", Origin::environment)), "2222");
+  EXPECT_EQ(port(user, asked_from("master_port=2222", Origin::command_line)), "2222");
+  EXPECT_EQ(port(user, asked_from("master_port=2222", Origin::environment)), "1111");
+  EXPECT_EQ(port({}, asked_from("master_port=2222", Origin::environment)), "2222");
   EXPECT_EQ(port({}, {}), "61100");
-  const Settings site = asked("master_addr=2.2.2.2", Origin::site);
+  const Settings site = asked_from("master_addr=2.2.2.2", Origin::site);
   EXPECT_EQ(value_in(slurm_plan(two_by_two(), site), "MASTER_ADDR"), "2.2.2.2");
   EXPECT_EQ(
       value_in(slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", "mine"}}), site), "MASTER_ADDR"),
@@ -207,9 +207,9 @@ TEST(Plan, FollowsThePrecedenceOfSources) {
 
 TEST(Plan, NeedsNoHintIfTheAddressIsGiven) {
   const auto variables = merged(two_by_two(), {{"SLURM_DISTRIBUTION", "arbitrary"}});
-  EXPECT_EQ(
-      value_in(slurm_plan(variables, asked("master_addr=p2", Origin::command_line)), "MASTER_ADDR"),
-      "p2");
+  EXPECT_EQ(value_in(slurm_plan(variables, asked_from("master_addr=p2", Origin::command_line)),
+                     "MASTER_ADDR"),
+            "p2");
 }
 
 TEST(Plan, NestedStepIsPlannedFromScratch) {
@@ -237,13 +237,13 @@ TEST(Plan, NestedStepIsPlannedFromScratch) {
 TEST(Plan, SecondPlanForTheSameStepChangesNothing) {
   NodeFacts node;
   node.free_port = 61105;
-  const Plan first = slurm_plan(two_by_two(), asked("auto", Origin::command_line), node);
+  const Plan first = slurm_plan(two_by_two(), asked_from("auto", Origin::command_line), node);
   Variables planned = two_by_two();
   for (const auto& entry : first.entries) planned[entry.name] = entry.value;
   const Plan second = slurm_plan(planned);
   for (const auto& entry : first.entries)
     EXPECT_EQ(value_in(second, entry.name), entry.value) << entry.name;
-  const Plan told = slurm_plan(planned, asked("master_port=2222", Origin::environment));
+  const Plan told = slurm_plan(planned, asked_from("master_port=2222", Origin::environment));
   EXPECT_EQ(value_in(told, "MASTER_PORT"), "2222") << "unless requested";
 }
 
@@ -274,7 +274,7 @@ TEST(Notes, WarnAboutCommonMistakes) {
               testing::ElementsAre(HasSubstr("not numbered node by node")));
   EXPECT_THAT(notes({{"MASTER_ADDR", "localhost"}}),
               testing::ElementsAre(HasSubstr("points every node to itself")));
-  EXPECT_THAT(slurm_plan(two_by_two(), asked("master_addr=127.0.0.1", Origin::site)).notes,
+  EXPECT_THAT(slurm_plan(two_by_two(), asked_from("master_addr=127.0.0.1", Origin::site)).notes,
               IsEmpty())
       << "the site's nodes are all one host";
   EXPECT_THAT(notes({{"MASTER_PORT", "auto"}}), testing::ElementsAre(HasSubstr("is not a port")));

@@ -53,6 +53,8 @@ TEST(Spec, ReadsEveryValueInItsTable) {
       const auto end = values.find('|', at);
       std::string value = values.substr(at, end - at);
       if (value == "N" || value == "PORT") value = "7";
+      if (value == "MIN:MAX") value = "2:4";
+      if (value == "HOST:PORT") value = "node1:7";
       EXPECT_EQ(message_of(std::string(key.name) + "=" + value), "accepted");
       at = end == std::string::npos ? end : end + 1;
     }
@@ -63,7 +65,7 @@ TEST(Spec, ReadsEveryValueInItsTable) {
 TEST(Spec, ValuesRoundTripAsWords) {
   const Spec spec = parse_spec(
       "torchrun,explain=json,order=switch,rdzv=c10d,threads=12,gpus=shared,local_rank=device,"
-      "tf_config,fabric=efa,ucx=bind",
+      "tf_config,fabric=efa,ucx=bind,nnodes=002:4,restarts=3,store=[fd00::1]:29400",
       "--ddp");
   EXPECT_EQ(word_for(*spec.mode), "torchrun");
   EXPECT_EQ(word_for(*spec.explain), "json");
@@ -75,6 +77,9 @@ TEST(Spec, ValuesRoundTripAsWords) {
   EXPECT_EQ(word_for(*spec.tf_config), "yes");
   EXPECT_EQ(*spec.fabric, "efa");
   EXPECT_EQ(word_for(*spec.ucx), "bind");
+  EXPECT_EQ(*spec.agents, "2:4");
+  EXPECT_EQ(*spec.restarts, 3U);
+  EXPECT_EQ(*spec.store, "[fd00::1]:29400");
 }
 
 class SpecRefuses : public testing::TestWithParam<std::string> {};
@@ -91,7 +96,13 @@ INSTANTIATE_TEST_SUITE_P(
                     "master_addr=" + std::string(256, 'a'), "verbose=1", "verbose=", "order=random",
                     "order=", "threads=0", "threads=-1", "threads=65537", "explain=xml",
                     "explain,explain=json", "rdzv=etcd", "fabric=", "fabric=a b", "ucx=all",
-                    "gpus=0", "auto,off", "torchrun,rank", "auto,auto", "off,explain",
+                    "gpus=0", "nnodes=", "nnodes=0", "nnodes=0:2", "nnodes=3:2",
+                    "nnodes=2:", "nnodes=:2", "nnodes=1:2:3", "nnodes=65537", "nnodes=-1",
+                    "nnodes=1,nnodes=1", "restarts=", "restarts=-1", "restarts=x",
+                    "restarts=1000001", "store=", "store=node1", "store=node1:", "store=node1:0",
+                    "store=:1", "store=a b:1", "store=fd00::1:5", "store=[node1]:5",
+                    "store=$(reboot):1", "rdzv=static,nnodes=1:2", "rdzv=static,store=node1:7",
+                    "auto,off", "torchrun,rank", "auto,auto", "off,explain",
                     "master_port=1,master_port=1", std::string(5000, 'a')));
 
 TEST(Settings, AreOffUnlessRequested) {

@@ -30,12 +30,6 @@ Variables one_per_node() {
           {"SLURMD_NODENAME", "p2"}};
 }
 
-Settings asked(const std::string& spec) {
-  Settings settings;
-  apply(settings, parse_spec(spec, "test"), Origin::command_line);
-  return settings;
-}
-
 Plan torchrun_plan(const Variables& more = {}, const std::string& spec = "torchrun") {
   return slurm_plan(merged(one_per_node(), more), asked(spec));
 }
@@ -233,6 +227,48 @@ TEST(Torchrun, C10dNamesTheHostOfTheStore) {
                                    "torchrun,rdzv=c10d");
   EXPECT_EQ(value_in(first, "PET_RDZV_CONF"), "is_host=1");
   EXPECT_EQ(value_in(first, "PET_RDZV_ENDPOINT"), "[fd00::1]:5");
+}
+
+TEST(Torchrun, ARangeOfNodesLetsAgentsLeaveAndJoin) {
+  const Plan plan = torchrun_plan({}, "torchrun,nnodes=2:3,restarts=5");
+  EXPECT_EQ(value_in(plan, "PET_NNODES"), "2:3");
+  EXPECT_EQ(value_in(plan, "PET_MAX_RESTARTS"), "5");
+  EXPECT_EQ(value_in(plan, "PET_RDZV_BACKEND"), "c10d");
+  EXPECT_EQ(value_in(plan, "PET_RDZV_CONF"),
+            "is_host=0,last_call_timeout=5,keep_alive_interval=1,keep_alive_max_attempt=5");
+  EXPECT_EQ(value_in(plan, "PET_RDZV_ID"), "100.2");
+  EXPECT_EQ(plan.find("PET_NNODES")->source, "--ddp");
+  const Plan users = torchrun_plan({{"PET_NNODES", "1:3"}, {"PET_RDZV_CONF", "join_timeout=9"}});
+  EXPECT_EQ(value_in(users, "PET_NNODES"), "1:3");
+  EXPECT_EQ(value_in(users, "PET_RDZV_CONF"), "join_timeout=9") << "the user's own";
+}
+
+// Of rank 0, too: its agent may be lost like the others.
+TEST(Torchrun, AgentsOfSeveralStepsMeetAtAStore) {
+  const std::string spec = "torchrun,nnodes=2:3,restarts=5,store=p1:29400";
+  const Variables first = {{"SLURM_PROCID", "0"},
+                           {"SLURM_NODEID", "0"},
+                           {"SLURM_GTIDS", "0"},
+                           {"SLURMD_NODENAME", "p1"}};
+  const Variables later = {{"SLURM_STEP_ID", "7"},
+                           {"SLURM_STEP_NUM_TASKS", "1"},
+                           {"SLURM_STEP_NUM_NODES", "1"},
+                           {"SLURM_STEP_NODELIST", "p3"},
+                           {"SLURM_STEP_TASKS_PER_NODE", "1"},
+                           {"SLURM_PROCID", "0"},
+                           {"SLURM_NODEID", "0"},
+                           {"SLURM_GTIDS", "0"},
+                           {"SLURMD_NODENAME", "p3"}};
+  for (const auto& step : {Variables{}, first, later}) {
+    const Plan plan = torchrun_plan(step, spec);
+    EXPECT_EQ(value_in(plan, "PET_RDZV_ENDPOINT"), "p1:29400");
+    EXPECT_EQ(value_in(plan, "PET_RDZV_ID"), "100");
+    EXPECT_EQ(value_in(plan, "PET_NNODES"), "2:3");
+    EXPECT_THAT(value_in(plan, "PET_RDZV_CONF"), testing::StartsWith("is_host=0,"));
+  }
+  EXPECT_EQ(value_in(torchrun_plan(later, spec), "PET_LOCAL_ADDR"), "p3");
+  EXPECT_EQ(value_in(torchrun_plan({{"SLURM_RESTART_COUNT", "2"}}, spec), "PET_RDZV_ID"), "100.2");
+  EXPECT_EQ(value_in(torchrun_plan({}, "torchrun,store=p1:29400"), "PET_RDZV_BACKEND"), "c10d");
 }
 
 TEST(Torchrun, SetsOneWorkerPerGpuAndThreadsPerWorker) {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "base/errors.h"
 #include "ddp_runtime/amp/autocast.h"
@@ -233,6 +235,46 @@ TEST(MakeModel, RefusesInvalidOptionsWithARemedy) {
     options = text(16, 0, 0, 0);
     options.name = name;
     EXPECT_THAT(error_of(options), HasSubstr("use --model gpt")) << name;
+  }
+}
+
+// A pipeline runs the pieces, so they must be the model.
+TEST(Pieces, ComputeWhatTheModelDoes) {
+  auto mlp = images("mlp", 4, 10, 6);
+  mlp.layers = 3;
+  auto mnist = images("mnist-cnn", 8, 10, 4);
+  auto checkpointed = text(8, 8, 3, 2);
+  checkpointed.checkpoint_activations = true;
+  const std::vector<std::pair<ModelOptions, std::size_t>> models = {
+      {mlp, 4},
+      {mnist, 4},
+      {images("cifar-cnn", 8, 10, 4), 7},
+      {images("resnet18", 16, 10, 4), 10},
+      {images("resnet50", 64, 10, 4), 18},
+      {text(8, 8, 3, 2), 5},
+      {checkpointed, 5}};
+  for (const auto& [options, count] : models) {
+    torch::manual_seed(1);
+    const auto model = make_model(options);
+    const auto pieces = model->pieces();
+    EXPECT_EQ(pieces.size(), count) << options.name;
+    const auto side = options.tokens ? 0 : options.input.back();
+    const auto input = options.tokens ? some_tokens(2, 8) : torch::randn({2, 3, side, side});
+    auto x = input;
+    for (const auto& piece : pieces) {
+      x = piece.forward(x);
+      const auto name = piece.name;
+      const auto modules = model->named_modules();
+      ASSERT_TRUE(modules.contains(name)) << options.name << " has no " << name;
+      EXPECT_EQ(modules[name], piece.modules.front()) << name;
+    }
+    const auto by_pieces = gradients(*model, x.square().sum());
+    const auto whole = model->forward(input);
+    EXPECT_TRUE(torch::equal(x, whole)) << options.name;
+    const auto by_model = gradients(*model, whole.square().sum());
+    for (std::size_t i = 0; i < by_model.size(); ++i) {
+      EXPECT_TRUE(torch::equal(by_pieces[i], by_model[i])) << options.name << " " << i;
+    }
   }
 }
 

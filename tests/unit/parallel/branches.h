@@ -73,9 +73,11 @@ inline DataParallelOptions small_buckets() {
   return options;
 }
 
+using Values = std::map<std::string, torch::Tensor>;
+
 // Copies of the parameters on the CPU by name.
-inline std::map<std::string, torch::Tensor> values_of(const torch::nn::Module& module) {
-  std::map<std::string, torch::Tensor> values;
+inline Values values_of(const torch::nn::Module& module) {
+  Values values;
   for (const auto& p : module.named_parameters())
     values[p.key()] = p.value().detach().cpu().clone();
   return values;

@@ -78,7 +78,9 @@ TEST(EqualParts, AreTakenOnDevices) {
     auto net = make_stack();
     const FlatShard flat(group, net->layers[0]->parameters(), FlatShard::Kept::part);
     EXPECT_EQ(flat.has_equal_parts(), on_device());
-    if (on_device()) EXPECT_EQ(flat.elements_of_mine() * 4, flat.elements());
+    if (on_device()) {
+      EXPECT_EQ(flat.elements_of_mine() * 4, flat.elements());
+    }
   });
 }
 

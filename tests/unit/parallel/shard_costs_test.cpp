@@ -6,25 +6,12 @@
 #include <map>
 #include <string>
 
+#include "tests/unit/parallel/sizes_of_units.h"
+
 namespace ddp {
 namespace {
 
 using enum ShardStrategy;
-
-// 800 bytes of parameters in a root of 80 and eight units of 90, with two values of state each.
-TrainingSizes sizes() {
-  return {.trained = 800,
-          .frozen = 0,
-          .state = 1600,
-          .fresh_gradients = 100,
-          .largest_bucket = 120,
-          .units = {.count = 8,
-                    .root = 80,
-                    .largest = 90,
-                    .last = 90,
-                    .partly_frozen = 0,
-                    .largest_of_gradients = 90}};
-}
 
 struct Memory {
   std::int64_t between_steps;
@@ -51,7 +38,7 @@ TEST(ShardCosts, MemoryOfEachStrategy) {
   // P = 800, G = 800, S = 1600. Divided parameters: two buffers of 90 for gradients, and two blocks
   // of 90 that are kept. In a step the root, in a block of a unit, and two units are whole, 270,
   // and a unit's fresh gradients, 90.
-  expect_memory(sizes(), {.ranks = 4, .nodes = 2},
+  expect_memory(test::sizes_of_units(), {.ranks = 4, .nodes = 2},
                 {{none, {800 + 800 + 1600, 100}},
                  {optimizer, {800 + 800 + 400, 100}},
                  {gradients, {800 + 200 + 400 + 2 * 120, 120}},
@@ -60,26 +47,41 @@ TEST(ShardCosts, MemoryOfEachStrategy) {
                  // In common: no memory for whole units, and gradients in buckets.
                  {hybrid, {400 + 400 + 800 + 2 * 120, 120}}});
   // On GPUs, with a buffer for a rank's part beside each of the two for gradients.
-  expect_memory(sizes(), {.ranks = 4, .nodes = 2, .on_gpus = true},
+  expect_memory(test::sizes_of_units(), {.ranks = 4, .nodes = 2, .on_gpus = true},
                 {{hybrid, {400 + 400 + 800 + 2 * 90 + 90 + 2 * 90, 270 - 180 + 90}},
                  {gradients, {800 + 200 + 400 + 2 * 120 + 60, 120}}});
 }
 
+TEST(ShardCosts, StateInFilesIsNotInMemory) {
+  auto offloaded = test::sizes_of_units();
+  offloaded.offloaded = 1600;
+  offloaded.offload_buffers = 500;
+  offloaded.state = 0;
+  // What a rank of four has in its file, 400, is less than its buffers could hold.
+  expect_memory(offloaded, {.ranks = 4, .nodes = 2},
+                {{none, {800 + 800 + 500, 100}},
+                 {optimizer, {800 + 800 + 400, 100}},
+                 {gradients, {800 + 200 + 400 + 2 * 120, 120}}});
+  EXPECT_EQ(predict_costs(none, offloaded, {.ranks = 4, .nodes = 2}).bytes_offloaded, 1600);
+  EXPECT_EQ(predict_costs(parameters, offloaded, {.ranks = 4, .nodes = 2}).bytes_offloaded, 400);
+  EXPECT_EQ(predict_costs(hybrid, offloaded, {.ranks = 4, .nodes = 2}).bytes_offloaded, 800);
+}
+
 TEST(ShardCosts, SingleRankKeepsAllAndGathersNothing) {
-  expect_memory(sizes(), {.ranks = 1},
+  expect_memory(test::sizes_of_units(), {.ranks = 1},
                 {{none, {3200, 0}},
                  {optimizer, {3200, 0}},
                  {gradients, {3200 + 240, 120}},
                  {parameters, {3200 + 180, 90}},
                  {parameters_kept, {3200 + 180, 90}}});
   // One rank on each machine.
-  expect_memory(sizes(), {.ranks = 4, .nodes = 4}, {{hybrid, {3200 + 240, 120}}});
+  expect_memory(test::sizes_of_units(), {.ranks = 4, .nodes = 4}, {{hybrid, {3200 + 240, 120}}});
 }
 
 TEST(ShardCosts, WholeMemoryFollowsTheUnits) {
   const RankLayout layout{.ranks = 4};
   constexpr std::int64_t kParts = 200 + 200 + 400 + 2 * 90;
-  auto changed = sizes();
+  auto changed = test::sizes_of_units();
   // The root's block is the largest.
   changed.units.root = 300;
   expect_memory(changed, layout, {{parameters, {kParts + 390, 300 + 180 - 390 + 90}}});
@@ -98,7 +100,7 @@ TEST(ShardCosts, WholeMemoryFollowsTheUnits) {
 }
 
 TEST(ShardCosts, FrozenParametersHaveNoGradientsAndKeepUnitsWhole) {
-  auto frozen = sizes();
+  auto frozen = test::sizes_of_units();
   frozen.trained = 500;
   frozen.frozen = 300;
   frozen.state = 1000;
@@ -119,13 +121,13 @@ TEST(ShardCosts, FrozenParametersHaveNoGradientsAndKeepUnitsWhole) {
 
 TEST(ShardCosts, NothingIsSentOnOneMachine) {
   for (const auto strategy : {none, optimizer, gradients, parameters, parameters_kept, hybrid}) {
-    EXPECT_EQ(predict_costs(strategy, sizes(), {.ranks = 4}).bytes_sent, 0);
+    EXPECT_EQ(predict_costs(strategy, test::sizes_of_units(), {.ranks = 4}).bytes_sent, 0);
   }
 }
 
 TEST(ShardCosts, TrafficOfOneRankPerMachine) {
   // Units are gathered twice but for the last one: 80 + 2 x 720 - 90 = 1430.
-  expect_sent(sizes(), {.ranks = 4, .nodes = 4},
+  expect_sent(test::sizes_of_units(), {.ranks = 4, .nodes = 4},
               {{none, 1200},
                {optimizer, 1200 + 600},
                {gradients, 600 + 600},
@@ -136,7 +138,7 @@ TEST(ShardCosts, TrafficOfOneRankPerMachine) {
 
 TEST(ShardCosts, TrafficOfSeveralRanksPerMachine) {
   // Sums cross the wire twice per machine, 2 x 800 / 2 / 2 ranks, and gathers once.
-  expect_sent(sizes(), {.ranks = 4, .nodes = 2},
+  expect_sent(test::sizes_of_units(), {.ranks = 4, .nodes = 2},
               {{none, 400},
                {optimizer, 400 + 300},
                {gradients, 400 + 300},
@@ -146,7 +148,7 @@ TEST(ShardCosts, TrafficOfSeveralRanksPerMachine) {
 }
 
 TEST(ShardCosts, DividedGradientsAreReducedInEveryMicroBatch) {
-  expect_sent(sizes(), {.ranks = 4, .nodes = 2, .micro_batches = 3},
+  expect_sent(test::sizes_of_units(), {.ranks = 4, .nodes = 2, .micro_batches = 3},
               {{none, 400},
                {optimizer, 400 + 300},
                {gradients, 1200 + 300},
@@ -157,10 +159,10 @@ TEST(ShardCosts, DividedGradientsAreReducedInEveryMicroBatch) {
 
 TEST(ShardCosts, RanksThatHaveDifferentParts) {
   const RankLayout layout{.ranks = 6, .nodes = 3};
-  EXPECT_EQ(predict_costs(none, sizes(), layout).divided_by, 1);
-  EXPECT_EQ(predict_costs(optimizer, sizes(), layout).divided_by, 6);
-  EXPECT_EQ(predict_costs(parameters, sizes(), layout).divided_by, 6);
-  EXPECT_EQ(predict_costs(hybrid, sizes(), layout).divided_by, 2);
+  EXPECT_EQ(predict_costs(none, test::sizes_of_units(), layout).divided_by, 1);
+  EXPECT_EQ(predict_costs(optimizer, test::sizes_of_units(), layout).divided_by, 6);
+  EXPECT_EQ(predict_costs(parameters, test::sizes_of_units(), layout).divided_by, 6);
+  EXPECT_EQ(predict_costs(hybrid, test::sizes_of_units(), layout).divided_by, 2);
 }
 
 }  // namespace

@@ -111,11 +111,15 @@ void expect_possible(const ShardPlan& plan, const std::vector<ArraySize>& arrays
     for (std::size_t i = 0; i < flat.arrays.size(); ++i) {
       const auto& array = arrays[flat.arrays[i]];
       EXPECT_GE(flat.offsets[i], end);
-      if (array.elements() > 0) EXPECT_EQ(flat.offsets[i] % kShardAlignment, 0);
+      if (array.elements() > 0) {
+        EXPECT_EQ(flat.offsets[i] % kShardAlignment, 0);
+      }
       end = flat.offsets[i] + array.elements();
       for (const auto start : flat.starts) {
         const auto into = start - flat.offsets[i];
-        if (0 < into && into < array.elements()) EXPECT_EQ(into % array.row_elements, 0);
+        if (0 < into && into < array.elements()) {
+          EXPECT_EQ(into % array.row_elements, 0);
+        }
       }
     }
     EXPECT_GE(flat.elements, end);

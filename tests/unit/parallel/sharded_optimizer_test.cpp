@@ -386,7 +386,9 @@ torch::Tensor trained_in_bf16(comm::Group* group, float written) {
     if (written != 0) weight.fill_(written);
   }
   steps(5);
-  if (sharded) EXPECT_TRUE(sharded->has_master(weight));
+  if (sharded) {
+    EXPECT_TRUE(sharded->has_master(weight));
+  }
   return weight.detach().cpu();
 }
 
@@ -417,7 +419,9 @@ TEST(ShardedMasters, TakeWhatIsWrittenWithoutAStep) {
       weight.fill_(0.25);
     }
     const auto master = optimizer.values_of(weight);
-    if (master.defined()) EXPECT_TRUE(torch::all(master == 0.25).item<bool>());
+    if (master.defined()) {
+      EXPECT_TRUE(torch::all(master == 0.25).item<bool>());
+    }
   });
 }
 

@@ -82,7 +82,6 @@ inline torch::Tensor loss_of_tower(const torch::Tensor& scores, int batch) {
   return torch::nn::functional::cross_entropy(scores, numbers_of(batch + 1));
 }
 
-using Values = std::map<std::string, torch::Tensor>;
 using OwnedReplica = std::unique_ptr<DistributedDataParallel>;
 using OwnedOptimizer = std::unique_ptr<torch::optim::Optimizer>;
 

@@ -60,6 +60,8 @@ TEST(SweepDocument, VerdictHasTheFigureAndTheReason) {
                             {"efficiency", 0.5},
                             {"biggest_loss", "exposed_comm"},
                             {"biggest_loss_part", document.summary["biggest_loss_part"]},
+                            {"not_distinguishable_from", nullptr},
+                            {"noise", nullptr},
                             {"cause", document.summary["cause"]}}));
   EXPECT_NEAR(document.summary["biggest_loss_part"].get<double>(), 0.25, 1e-12);
 }
@@ -68,11 +70,33 @@ TEST(SweepDocument, SpreadIsReportedIfKnown) {
   auto slower = run_json(4, 64, kFourRanks);
   slower["samples_per_second"] = 120;
   const Document document = sweep({run_json(1, 64, kOneRank), run_json(4, 64, kFourRanks), slower});
-  EXPECT_THAT(document.verdict,
-              HasSubstr("46.9 % efficiency (46.9 % to 50.0 % in 3 runs, including the base's)"));
-  EXPECT_THAT(document.cautions, testing::ElementsAre(HasSubstr(
-                                     "With 4 ranks there are only two runs, and the report shows "
+  EXPECT_THAT(document.verdict, HasSubstr("46.9 % efficiency. "));
+  EXPECT_THAT(
+      document.cautions,
+      testing::ElementsAre("Too few runs were repeated to know the noise, so the efficiencies "
+                           "have no interval.",
+                           HasSubstr("With 4 ranks there are only two runs, and the report shows "
                                      "the slower one; a third run")));
+  const Document more = sweep(
+      {run_json(1, 64, kOneRank), run_json(1, 64, kOneRank), run_json(4, 64, kFourRanks), slower});
+  // The logarithms are 0.03227 from their mean, which is the deviation for 2 degrees of freedom.
+  EXPECT_THAT(more.verdict, HasSubstr("46.9 % efficiency (90 % interval: 44.1 % to 53.2 %, 4 runs "
+                                      "including the base's). "));
+  EXPECT_NEAR(more.summary["noise"].get<double>(), std::expm1(0.03227), 1e-4);
+}
+
+// The optimizer and the communication, of which each run has more of one.
+TEST(SweepDocument, LossesThatNoiseHidesAreNotRanked) {
+  const auto four = [](double comm, double optimizer) {
+    return run_json(4, 64, {0, 0.0625, 0.15625, comm, optimizer, 0, 0});
+  };
+  const Document document = sweep({run_json(1, 64, kOneRank), run_json(1, 64, kOneRank),
+                                   four(0.10, 0.14), four(0.14, 0.13), four(0.12, 0.16)});
+  EXPECT_THAT(document.verdict,
+              HasSubstr("The biggest losses cannot be distinguished: exposed communication ("));
+  EXPECT_THAT(document.verdict, HasSubstr(" and optimizer ("));
+  EXPECT_THAT(document.advice, HasSubstr("Repeat the runs"));
+  EXPECT_EQ(document.summary["not_distinguishable_from"], "optimizer");
 }
 
 TEST(SweepDocument, CautionsAgainstComparingDifferentRuns) {
@@ -131,6 +155,19 @@ TEST(SweepDocument, LossBarEndsAtTheIdeal) {
   for (const auto& segment : bar.segments) end += segment.value;
   EXPECT_NEAR(end, 1, 1e-9);
   EXPECT_LT(bar.begin, 0);
+  // The same as a waterfall, from the ideal to what was kept, by way of more than the ideal.
+  const auto& steps = std::get<BarChart>(section(document, "loss").charts[1]).bars;
+  EXPECT_EQ(steps.front().total, "100.0 %");
+  EXPECT_EQ(steps.back().total, "200.0 %");
+  for (std::size_t i = 1; i + 1 < steps.size(); ++i) {
+    const double before = i == 1 ? 1
+                          : steps[i - 1].total[0] == '-'
+                              ? steps[i - 1].begin
+                              : steps[i - 1].begin + steps[i - 1].segments[0].value;
+    const double at =
+        steps[i].total[0] == '-' ? steps[i].begin + steps[i].segments[0].value : steps[i].begin;
+    EXPECT_NEAR(at, before, 1e-9) << steps[i].name;
+  }
 }
 
 TEST(SweepDocument, OneWorldSizeHasNoScaling) {
@@ -246,9 +283,8 @@ TEST(CompareDocument, ListsDifferencesAndTheirSizes) {
   const Document document =
       compare_document(run_of(run_json(2, 64, kOneRank), "a"), run_of(b, "b"), "ddp-report test");
   EXPECT_EQ(document.verdict,
-            "B processes 128 samples per second and A 64.0, a ratio of 2.00. In a step of 500 ms: "
-            "-469 ms "
-            "backward, -188 ms forward.");
+            "B processes 128 samples per second and A 64.0, a ratio of 2.00. Of A's step: -46.9 % "
+            "backward, -18.8 % forward, +12.5 % exposed communication.");
   const auto& rows = section(document, "differences").table.rows;
   EXPECT_THAT(rows, Contains(std::vector<Cell>{"samples_per_second", 64.0, 128.0, 1.0}));
   EXPECT_THAT(rows,
@@ -293,7 +329,7 @@ TEST(Render, JsonHasUnformattedValues) {
       (nlohmann::json{{"key", "efficiency"}, {"heading", "efficiency"}, {"unit", "fraction"}}));
   EXPECT_EQ(scaling["rows"][1]["efficiency"], 0.5);
   EXPECT_EQ(scaling["rows"][1]["step_p50"], 0.5);
-  EXPECT_EQ(written["sections"][4]["table"]["rows"][0]["overlap_ratio"], nullptr);
+  EXPECT_EQ(written["sections"][5]["table"]["rows"][0]["overlap_ratio"], nullptr);
 }
 
 constexpr const char* kHostile = "</title><script>alert(1)</script>\"'&|\n![x](http)";

@@ -167,6 +167,59 @@ class Reports(unittest.TestCase):
         self.assertEqual(self.status, 3)
         self.assertEqual(self.errors, "ddp-report: efficiency below 0.1: all runs have the same number of ranks\n")
 
+    def compare(self, before, after, *options):
+        """Groups of runs with these step times."""
+        runs = [run(2, 64, [0, seconds, 0, 0, 0, 0, 0]) for seconds in before + after]
+        second = [str(self.path / f"run{i}") for i in range(len(before), len(runs))]
+        for i, record in enumerate(runs):
+            (self.path / f"run{i}").mkdir(exist_ok=True)
+            (self.path / f"run{i}" / "run.json").write_text(json.dumps(record))
+        return self.report("compare", runs[:len(before)], "--with", *second, *options)
+
+    def test_regression_gate(self):
+        before = [0.100, 0.101, 0.099, 0.100, 0.100]
+        slower = [0.106, 0.107, 0.105, 0.106, 0.106]
+        html, figures, _ = self.compare(before, slower)
+        self.assertEqual(self.status, 0, self.errors)
+        self.check(html, figures)
+        self.assertIn("B is 6.0 % (4.7 % to 7.3 %) slower than A, by 5 and 5 runs.", figures["verdict"])
+        self.assertEqual([s["id"] for s in figures["sections"]], ["noise", "contributions", "differences", "step"])
+        self.assertEqual(figures["summary"]["judged"]["runs_b"], 5)
+        for limit, status, words in (
+                ("5%", 1, "ddp-report: regression: B is 6.0 % (4.7 % to 7.3 %) slower than A, by 5 and 5 runs; "
+                          "--max-regression is 5 %\n"),
+                ("0.1", 0, ""),
+                ("6.5%", 3, "ddp-report: cannot tell: B is 6.0 % (4.7 % to 7.3 %) slower than A, by 5 and 5 runs; "
+                            "--max-regression is 6.5 %, and more runs would narrow the range\n")):
+            self.compare(before, slower, "--max-regression", limit)
+            self.assertEqual((self.status, self.errors), (status, words))
+        self.compare(slower, before, "--max-regression", "0%")
+        self.assertEqual(self.status, 0, self.errors)
+        # One run each does not show the noise.
+        self.compare(before[:1], slower[:1], "--max-regression", "1%")
+        self.assertEqual(self.status, 3)
+        self.assertIn("1 run and 1 run with a time per sample do not show how much", self.errors)
+        # One new run beside many old ones.
+        self.compare(before, [0.120], "--metric", "p95", "--max-regression", "5%")
+        self.assertEqual(self.status, 1)
+        self.assertIn("regression: 95th percentile of the step time: B is 20.0 %", self.errors)
+
+    def test_groups_of_different_work(self):
+        runs = [strong(2), dict(strong(2), model="cnn"), strong(4), strong(2)]
+        for i, record in enumerate(runs):
+            (self.path / f"run{i}").mkdir()
+            (self.path / f"run{i}" / "run.json").write_text(json.dumps(record))
+        one = [str(self.path / f"run{i}") for i in range(4)]
+        for arguments, words in (
+                ([one[0], one[1], "--with", one[3]], "the runs of group A differ in model"),
+                ([one[0], "--with", one[3], one[2]], "the runs of group B differ in number of ranks"),
+                ([one[0], "--with", one[2], "--max-regression", "5%"], "with the same model, data and number of ranks"),
+                ([one[0], one[3], "--with", one[0]], "is given twice"),
+                ([one[0], one[1], one[2]], "compare takes two runs")):
+            done = subprocess.run([DDP_REPORT, "compare", *arguments], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertIn(words, done.stderr)
+
     def test_different_workloads(self):
         runs = [strong(1), dict(strong(2), model="cnn")]
         self.report("sweep", runs)
@@ -206,7 +259,9 @@ class Reports(unittest.TestCase):
                 (["draw", "x"], 2, "ddp-report --help"),
                 (["run", str(self.path)], 3, "has no run.json"),
                 (["run", str(self.path / "x")], 3, "does not exist"),
-                (["compare", str(self.path)], 2, "B is required"),
+                (["compare", str(self.path)], 2, "compare takes two runs, or a group of runs and --with another group"),
+                (["compare", "a", "b", "--max-regression", "few"], 2, "give a percentage, such as 5%"),
+                (["compare", "a", "b", "--metric", "speed"], 2, "give time, p50, p95 or memory"),
                 (["--version"], 0, "")):
             done = subprocess.run([DDP_REPORT, *arguments], capture_output=True, text=True, timeout=60)
             self.assertEqual(done.returncode, status, arguments)

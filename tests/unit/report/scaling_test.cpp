@@ -4,7 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <map>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/report/sample_runs.h"
@@ -98,18 +102,78 @@ TEST(Scaling, UsesTheMedianOfSeveralRuns) {
   EXPECT_EQ(point.slowest, 120);
   EXPECT_EQ(point.fastest, 190);
   EXPECT_DOUBLE_EQ(*point.efficiency, 0.75);
-  EXPECT_DOUBLE_EQ(*point.least_efficiency, 0.6);
-  EXPECT_DOUBLE_EQ(*point.most_efficiency, 0.95);
 }
 
 TEST(Scaling, SpreadOfTheBaseIsPartOfTheInterval) {
   const Scaling scaling = analyze({with_throughput(1, 80, ""), with_throughput(1, 100, ""),
                                    with_throughput(1, 125, ""), with_throughput(2, 150, "")});
+  // The logarithms are -0.2231, 0 and 0.2231 from their mean.
+  const double deviation = std::log(1.25);
+  EXPECT_NEAR(*scaling.noise, 0.25, 1e-12);
   EXPECT_DOUBLE_EQ(*scaling.points[1].efficiency, 0.75);
-  EXPECT_DOUBLE_EQ(*scaling.points[1].least_efficiency, 0.6);
-  EXPECT_DOUBLE_EQ(*scaling.points[1].most_efficiency, 0.9375);
-  EXPECT_DOUBLE_EQ(*scaling.points[0].least_efficiency, 0.8) << "the base has a spread, too";
-  EXPECT_DOUBLE_EQ(*scaling.points[0].most_efficiency, 1.25);
+  const double half = 2.920 * deviation * std::sqrt(1 + 1.0 / 3);
+  EXPECT_NEAR(scaling.points[1].interval->least, 0.75 * std::exp(-half), 1e-12);
+  EXPECT_NEAR(scaling.points[1].interval->most, 0.75 * std::exp(half), 1e-12);
+  EXPECT_NEAR(scaling.points[0].interval->least, std::exp(-2.920 * deviation / std::sqrt(3)), 1e-12)
+      << "the base has a spread, too";
+}
+
+TEST(Scaling, ARepetitionIsNotEnoughForAnInterval) {
+  const Scaling scaling = analyze({with_throughput(1, 80, ""), with_throughput(1, 100, ""),
+                                   with_throughput(2, 150, ""), with_throughput(4, 200, "")});
+  EXPECT_FALSE(scaling.noise);
+  for (const auto& point : scaling.points) EXPECT_FALSE(point.interval);
+  EXPECT_FALSE(scaling.points[1].losses->intervals);
+}
+
+// A run of 64 samples per step with these parts.
+RunRecord with_step(RunRecord run, double forward, double backward, double comm) {
+  run.step.parts[index_of(Phase::forward)] = forward;
+  run.step.parts[index_of(Phase::backward)] = backward;
+  run.step.parts[index_of(Phase::exposed_comm)] = comm;
+  run.step.mean = forward + backward + comm;
+  run.samples_per_second = 64 / *run.step.mean;
+  return run;
+}
+
+// Sweeps of three runs for each of 1, 2 and 4 ranks, whose truth is known. A step of the base is 1
+// s; each run is slower or faster as a whole by 3 %, and its communication by another 10 %.
+TEST(Scaling, NinetyOfAHundredIntervalsContainTheTruth) {
+  std::mt19937_64 random(1);
+  std::normal_distribution<double> normal;
+  constexpr int kSweeps = 1000;
+  std::map<int, RunRecord> like;
+  for (const int ranks : {1, 2, 4}) {
+    like[ranks] = run_of(run_json(ranks, 64, std::vector<double>(7, 0.0)));
+  }
+  int efficiencies = 0;
+  int communication = 0;
+  int backward = 0;
+  for (int sweep = 0; sweep < kSweeps; ++sweep) {
+    std::vector<RunRecord> runs;
+    for (const int ranks : {1, 2, 4}) {
+      for (int repetition = 0; repetition < 3; ++repetition) {
+        const double machine = std::exp(0.03 * normal(random));
+        const double comm =
+            ranks == 1 ? 0 : 0.05 * ranks * machine * std::exp(0.1 * normal(random));
+        runs.push_back(
+            with_step(like.at(ranks), 0.3 * machine / ranks, 0.7 * machine / ranks, comm));
+      }
+    }
+    const Scaling scaling = analyze(std::move(runs));
+    const ScalingPoint& four = scaling.points.back();
+    const double truth = 0.25 / 0.45;
+    if (four.interval->least <= truth && truth <= four.interval->most) ++efficiencies;
+    const auto covers = [&four](Phase phase, double loss) {
+      const Interval& interval = four.losses->intervals->at(index_of(phase));
+      return interval.least <= loss && loss <= interval.most ? 1 : 0;
+    };
+    communication += covers(Phase::exposed_comm, 0.2 / 0.45);
+    backward += covers(Phase::backward, 0);
+  }
+  EXPECT_NEAR(efficiencies, 0.90 * kSweeps, 0.03 * kSweeps);
+  EXPECT_NEAR(communication, 0.90 * kSweeps, 0.03 * kSweeps);
+  EXPECT_NEAR(backward, 0.90 * kSweeps, 0.03 * kSweeps);
 }
 
 TEST(Scaling, DifferentWorkloadIsDetected) {

@@ -122,9 +122,9 @@ TEST_P(HalfCrossEntropy, MeanAndDerivativesAreThoseOfFloat64) {
 INSTANTIATE_TEST_SUITE_P(Types, HalfCrossEntropy,
                          testing::Combine(testing::Values(torch::kBFloat16, torch::kHalf),
                                           testing::ValuesIn(cases())),
-                         [](const auto& info) {
-                           const bool bf16 = std::get<0>(info.param) == torch::kBFloat16;
-                           return (bf16 ? "bf16_" : "fp16_") + std::get<1>(info.param).name;
+                         [](const auto& of) {
+                           const bool bf16 = std::get<0>(of.param) == torch::kBFloat16;
+                           return (bf16 ? "bf16_" : "fp16_") + std::get<1>(of.param).name;
                          });
 
 struct Small {

@@ -15,6 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
+const std::string kDisks = "the nodes' own disks";
 const ckpt::OwnerTag kFirst{"1", 0, "node1", 10};
 const ckpt::OwnerTag kSecond{"1", 1, "node1", 20};
 
@@ -50,7 +51,7 @@ std::vector<std::vector<FoundShard>> save_of(std::uint64_t step, const ckpt::Own
 int adopted(const std::vector<std::vector<FoundShard>>& found,
             const std::optional<NewestCheckpoint>& newest) {
   std::vector<std::string> notes;
-  const auto plan = plan_adoption(found, newest, notes);
+  const auto plan = plan_adoption(found, newest, notes, kDisks);
   return plan ? static_cast<int>(plan->save.step) : -1;
 }
 
@@ -58,7 +59,7 @@ TEST(Adoption, TellsEachRankWhatItCopies) {
   auto found = save_of(30, kFirst, 20);
   found.insert(found.begin() + 1, std::vector<FoundShard>{});
   std::vector<std::string> notes;
-  const auto plan = plan_adoption(found, checkpoint(20, kSecond), notes);
+  const auto plan = plan_adoption(found, checkpoint(20, kSecond), notes, kDisks);
   ASSERT_TRUE(plan);
   EXPECT_EQ(plan->save.step, 30U);
   EXPECT_EQ(plan->save.owner, kFirst);
@@ -99,7 +100,7 @@ TEST(Adoption, BeginsASequence) {
 TEST(Adoption, NeedsAllShards) {
   const std::vector<std::vector<FoundShard>> one_node = {{first_shard(30, kFirst, 20)}};
   std::vector<std::string> notes;
-  EXPECT_FALSE(plan_adoption(one_node, checkpoint(20, kFirst), notes));
+  EXPECT_FALSE(plan_adoption(one_node, checkpoint(20, kFirst), notes, kDisks));
   EXPECT_THAT(notes, ElementsAre(HasSubstr("hold 1 of the 2 files of a later save, step 30")));
   // The other node's is of another process.
   auto mixed = save_of(30, kFirst, 20);
@@ -111,13 +112,13 @@ TEST(Adoption, NeedsAllShards) {
   auto found = save_of(25, kFirst, 20);
   found[0].push_back(first_shard(30, kFirst, 20));
   notes.clear();
-  const auto plan = plan_adoption(found, checkpoint(20, kFirst), notes);
+  const auto plan = plan_adoption(found, checkpoint(20, kFirst), notes, kDisks);
   ASSERT_TRUE(plan);
   EXPECT_EQ(plan->save.step, 25U);
   EXPECT_THAT(notes, ElementsAre(HasSubstr("step 30")));
   // Nobody needs to know about one that is in the directory already.
   notes.clear();
-  EXPECT_FALSE(plan_adoption(found, checkpoint(40, kFirst), notes));
+  EXPECT_FALSE(plan_adoption(found, checkpoint(40, kFirst), notes, kDisks));
   EXPECT_THAT(notes, IsEmpty());
 }
 
@@ -125,7 +126,7 @@ TEST(Adoption, NeedsAllShards) {
 TEST(Adoption, CopiesASharedFileOnce) {
   const std::vector<FoundShard> all = {first_shard(30, kFirst, 20), shard(30, kFirst, "b.h5")};
   std::vector<std::string> notes;
-  const auto plan = plan_adoption({all, all}, checkpoint(20, kFirst), notes);
+  const auto plan = plan_adoption({all, all}, checkpoint(20, kFirst), notes, kDisks);
   ASSERT_TRUE(plan);
   EXPECT_THAT(plan->files, ElementsAre(ElementsAre("a.h5", "b.h5"), IsEmpty()));
   EXPECT_EQ(plan->bytes, 200U);

@@ -215,7 +215,8 @@ TEST_F(LocalSavesTest, DamagedShardsAreReportedAndNotUsed) {
   const auto file = local_files("rank-00001-of-00002.h5").at(0);
   std::fstream(file, std::ios::in | std::ios::out).seekp(-1, std::ios::end).put('\x7f');
   run_until(8);
-  EXPECT_THAT(lines_[1], HasSubstr("the node-local save of step 4 is damaged and is not used"));
+  EXPECT_THAT(lines_[1],
+              HasSubstr("the save of step 4 from the nodes' own disks is damaged and is not used"));
   EXPECT_THAT(lines_, Not(Contains(HasSubstr("resumed from"))));
 }
 
@@ -232,7 +233,8 @@ TEST_F(LocalSavesTest, TheSaveBeforeADamagedOneIsUsed) {
   fs::rename(temporary_.path() / "before", before);
   run_until(5);
   EXPECT_THAT(lines_.at(0), HasSubstr("copying step 6"));
-  EXPECT_THAT(lines_.at(1), HasSubstr("the node-local save of step 6 is damaged and is not used"));
+  EXPECT_THAT(lines_.at(1),
+              HasSubstr("the save of step 6 from the nodes' own disks is damaged and is not used"));
   EXPECT_THAT(lines_.at(2), HasSubstr("copying step 3"));
   EXPECT_THAT(lines_.at(3), AllOf(HasSubstr("resumed from"), HasSubstr("step 3")));
 }

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -144,6 +147,39 @@ TEST(BatchOfARank, IsAPartOfTheGlobalBatch) {
   options.global_batch = 3;
   options.micro_batches = 1;
   EXPECT_THAT(error_of([&] { batch_per_rank(options, 4); }), HasSubstr("use 4, or another"));
+}
+
+TEST(BlocksOfARank, AreItsEqualPartOfAFixedNumber) {
+  TrainOptions options;
+  options.global_batch = 96;
+  options.blocks = 12;
+  for (const int ranks : {1, 2, 3, 4, 6, 12}) {
+    EXPECT_EQ(batch_per_rank(options, ranks), 8);
+    EXPECT_EQ(micro_batches_per_rank(options, ranks), 12 / ranks);
+  }
+  EXPECT_EQ(describe_possible_ranks(12), "1, 2, 3, 4, 6 or 12");
+  EXPECT_EQ(describe_possible_ranks(1), "1");
+  EXPECT_THAT(error_of([&] { micro_batches_per_rank(options, 5); }),
+              HasSubstr("the 12 blocks of a step (--blocks) cannot be divided equally among 5 "
+                        "ranks; use 4 or 6 ranks, or another number of blocks"));
+  EXPECT_THAT(error_of([&] { micro_batches_per_rank(options, 24); }), HasSubstr("use 12 ranks,"));
+  options.global_batch = 100;
+  EXPECT_THAT(error_of([&] { batch_per_rank(options, 4); }),
+              HasSubstr("cannot be divided into 12 blocks of one size; use 96 or 108, or"));
+}
+
+TEST(BlocksOfARank, DoNotGoTogetherWithWhatDependsOnTheNumberOfRanks) {
+  TrainOptions options;
+  options.blocks = 12;
+  EXPECT_THAT(error_of([&] { require_possible_with_blocks(options); }),
+              HasSubstr("give that, too, as --global-batch"));
+  options.global_batch = 96;
+  EXPECT_NO_THROW(require_possible_with_blocks(options));
+  options.micro_batches = 2;
+  EXPECT_THAT(error_of([&] { require_possible_with_blocks(options); }), HasSubstr("--accumulate"));
+  options.micro_batches = 1;
+  options.staleness = 1;
+  EXPECT_THAT(error_of([&] { require_possible_with_blocks(options); }), HasSubstr("--staleness"));
 }
 
 TEST_F(OwnProgram, GlobalBatchTrainsTheSameOnAnyNumberOfRanks) {
@@ -454,6 +490,23 @@ TEST_F(OwnProgram, CallbacksAreCalledInOrderOnAllRanks) {
                                      "epoch 0", "step 3 of epoch 1", "step 4 of epoch 1",
                                      "evaluation after 4", "epoch 1"));
   }
+}
+
+// A process that resumes from a state does not make its steps again, so their rows must not be lost
+// with the process that saved it.
+TEST_F(OwnProgram, RowsOfStepsAreInTheFileOnceTheStateIsSaved) {
+  options_.epochs = 1;
+  options_.checkpoint.directory = temporary_.path() / "checkpoints";
+  options_.checkpoint.every_steps = 2;
+  options_.report_directory = temporary_.path() / "report";
+  train(1, data_of(tokens(24)), [&](TrainTask& task, NetImpl&, comm::Group&) {
+    task.callbacks.after_step = [&](const StepEvent& event) {
+      if (event.step % 2 != 0 || event.step == 6) return;  // the last one is saved after the epoch
+      std::ifstream file(options_.report_directory / "steps.csv");
+      const std::string text(std::istreambuf_iterator<char>(file), {});
+      EXPECT_EQ(std::ranges::count(text, '\n'), 1 + event.step) << text;
+    };
+  });
 }
 
 TEST_F(OwnProgram, OneRankCanStopAllRanks) {

@@ -370,6 +370,15 @@ TEST(RunTable, ShowsTheOptions) {
   o.steps = 2000;
   EXPECT_THAT(run_table(header, o),
               HasSubstr("  length         2,000 steps, epochs of 531 steps\n"));
+  o.micro_batches = 1;
+  o.global_batch = 96;
+  o.blocks = 12;
+  for (const char* line :
+       {"global batch 96: 12 blocks of 8, 3 for each of 4 ranks; the same on 1, 2, 3, 4, 6 or 12 "
+        "ranks\n",
+        "0.05 x 12,"}) {
+    EXPECT_THAT(run_table(header, o), HasSubstr(line));
+  }
   EXPECT_EQ(with_commas(999), "999");
   EXPECT_EQ(with_commas(-1000), "-1,000");
 }

@@ -114,6 +114,21 @@ TEST(KeptRows, BelongToStepsThatAreNotRepeated) {
   EXPECT_FALSE(keep("-1,0,2.3,0.05,0.1"));
   EXPECT_FALSE(keep(""));
   EXPECT_EQ(keep.count(), 3);
+  EXPECT_EQ(keep.generation(), 0) << "rows of older versions have none";
+}
+
+TEST(KeptRows, SayWhichGenerationMadeThem) {
+  KeptRows keep(9);
+  EXPECT_FALSE(keep("step,epoch,loss,learning_rate,seconds,generation,ranks"));
+  EXPECT_TRUE(keep("1,0,2.3,0.05,0.1"));
+  EXPECT_TRUE(keep("2,0,2.3,0.05,0.1,2,4"));
+  EXPECT_TRUE(keep("3,0,2.3,0.05,0.1,7,3"));
+  EXPECT_FALSE(keep("4,0,2.3,0.05,0.1,8")) << "an incomplete row must be dropped";
+  for (const char* row : {"4,0,2.3,0.05,0.1,,3", "4,0,2.3,0.05,0.1,-8,3", "4,0,2.3,0.05,0.1,8x,3",
+                          "4,0,2.3,0.05,0.1,99999999999999999999,3"}) {
+    EXPECT_FALSE(keep(row)) << row;
+  }
+  EXPECT_EQ(keep.generation(), 7);
 }
 
 TEST(EarlierProcesses, AreListedInOrder) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 // GCC 12 with a sanitizer warns about its own <regex>.
 #pragma GCC diagnostic push
 #ifndef __clang__
@@ -23,6 +24,8 @@
 #include "base/errors.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/train/shard_prediction.h"
+#include "ddp_runtime/train/stage_plan.h"
+#include "ddp_runtime/train/trace_gather.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace ddp::train {
@@ -173,6 +176,48 @@ class KeptReport : public testing::Test {
   ddp::test::TemporaryDirectory temporary_;
   fs::path directory_ = temporary_.path() / "report";
 };
+
+TEST_F(KeptReport, TraceHasTheLastStepsOfAllRanks) {
+  run({.steps = 25, .end = finish});
+  const auto trace = nlohmann::json::parse(std::ifstream(directory_ / "trace.json"));
+  EXPECT_EQ(trace["otherData"]["clocks"], "one");
+  std::map<int, std::vector<double>> ends;  // of collectives, by rank
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["name"] != "bucket") continue;
+    ends[event["pid"]].push_back(event["ts"].get<double>() + event["dur"].get<double>());
+  }
+  ASSERT_EQ(ends.size(), 2U);
+  EXPECT_EQ(ends.at(0).size(), profile::StepRecorder::kTracedSteps);
+  EXPECT_EQ(ends.at(1).size(), profile::StepRecorder::kTracedSteps);
+}
+
+TEST(TraceGather, TakesSomeOfManyRanks) {
+  constexpr int kRanks = 70;
+  std::string trace;
+  comm::run_ranks(kRanks, [&](comm::Group& group) {
+    profile::StepRecorder recorder;
+    recorder.begin_step();
+    const auto now = profile::Clock::now();
+    recorder.add(profile::Phase::forward, {now, now});
+    recorder.end_step();
+    auto ranks = nlohmann::json::array();
+    for (int rank = 0; group.rank() == 0 && rank < kRanks; ++rank) {
+      ranks.push_back({{"node", "n" + std::to_string(rank / 2)},
+                       {"step_seconds", {{"waiting", rank == 65 ? 0.1 : 0.5}}}});
+    }
+    auto gathered = gather_trace(group, recorder, ranks, "n" + std::to_string(group.rank() / 2));
+    EXPECT_EQ(gathered.empty(), group.rank() != 0);
+    if (group.rank() == 0) trace = std::move(gathered);
+  });
+  std::set<int> traced;
+  const auto parsed = nlohmann::json::parse(trace);
+  for (const auto& event : parsed["traceEvents"]) {
+    if (event["ph"] == "X") traced.insert(event["pid"].get<int>());
+  }
+  EXPECT_TRUE(traced.contains(65)) << "the rank that waits least";
+  EXPECT_GE(traced.size(), 35U) << "one of each node";
+  EXPECT_LE(traced.size(), kMaxTracedRanks);
+}
 
 TEST_F(KeptReport, SeparatesWaitingFromTheWireAndShowsTheLateRank) {
   run({.steps = 25, .end = finish});
@@ -359,6 +404,67 @@ TEST_F(KeptReport, ResumedRunKeepsEarlierRowsAndReportsItsSteps) {
   EXPECT_EQ(covers.at("earlier")[0].at("outcome"), "interrupted");
 }
 
+// Sets a variable until it goes out of scope.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() { unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST_F(KeptReport, RowsSayWhichGenerationMadeThemAndARepeatedStepReplaces) {
+  const auto generations = [this] {
+    std::ifstream file(directory_ / "steps.csv");
+    std::vector<std::string> ends;
+    for (std::string line; std::getline(file, line);) {
+      ends.push_back(line.substr(line.rfind(',', line.rfind(',') - 1) + 1));
+    }
+    return ends;
+  };
+  run({.steps = 3, .end = finish});
+  EXPECT_EQ(generations(), (std::vector<std::string>{"generation,ranks", "1,2", "1,2", "1,2"}));
+  {
+    const Variable started_again("DDP_RUN_GENERATION", "4");
+    run({.first_step = 2, .steps = 2, .end = finish});
+  }
+  EXPECT_EQ(rows(), numbers(4));
+  EXPECT_EQ(generations(),
+            (std::vector<std::string>{"generation,ranks", "1,2", "1,2", "4,2", "4,2"}));
+  // A job that is requeued counts from 1 again.
+  const Variable first("DDP_RUN_GENERATION", "1");
+  run({.first_step = 3, .steps = 1, .end = finish});
+  EXPECT_EQ(generations(),
+            (std::vector<std::string>{"generation,ranks", "1,2", "1,2", "4,2", "5,2"}));
+}
+
+TEST_F(KeptReport, WhatIsKeptSurvivesTheProcess) {
+  run({.steps = 7, .end = [](RunReporter& reporter, const RunOutcome&) { reporter.keep_rows(); }});
+  EXPECT_EQ(rows(), numbers(7));
+}
+
+TEST_F(KeptReport, CarriesOverWhatDdpRunHasWritten) {
+  const auto add_section = [this] {
+    auto written = report();
+    written["resilience"] = {{"ettr", 0.5}};
+    std::ofstream(directory_ / "run.json") << written;
+  };
+  run({.steps = 3, .end = finish});
+  add_section();
+  run({.first_step = 3, .steps = 2, .end = finish});
+  EXPECT_EQ(report().at("resilience").at("ettr"), 0.5) << "it resumes";
+  {
+    const Variable started_again("DDP_RUN_GENERATION", "2");
+    run({.steps = 2, .end = finish});
+    EXPECT_EQ(report().at("resilience").at("ettr"), 0.5) << "ddp-run has started it again";
+  }
+  run({.steps = 2, .end = finish});
+  EXPECT_FALSE(report().contains("resilience")) << "another run";
+}
+
 TEST_F(KeptReport, LostRowsAreCountedAsMissing) {
   run({.first_step = 10, .steps = 2, .end = finish});
   EXPECT_EQ(rows(), (std::vector<std::string>{"step", "11", "12"}));
@@ -434,11 +540,17 @@ void add_keys(const nlohmann::json& value, const std::string& path,
 TEST_F(KeptReport, TableListsExactlyTheKeys) {
   run({.steps = 25, .end = finish});
   const auto documented = documented_keys();
-  // Only with --staleness, with --graph, and with metrics of the program.
-  std::set<std::string> keys{"staleness", "largest_lead", "mean_lead",
-                             "graph",     "graph_steps",  "final.eval_metrics"};
+  // Only with --staleness, with --local-steps, with --graph, with metrics of the program, with
+  // --checkpoint-memory, and under ddp-run.
+  std::set<std::string> keys{"staleness",   "largest_lead", "mean_lead",          "graph",
+                             "graph_steps", "local_steps",  "final.eval_metrics", "memory_copies",
+                             "resilience"};
   ASSERT_TRUE(report().contains("sharding"));
   add_keys(report(), "", documented, keys);
+  const auto plan = plan_stages({.ranks = 2}, {{"first", 1}, {"second", 1}});
+  const nlohmann::json staged = {
+      {"pipeline", pipeline_of_report(plan, 4, {{1, 1}, {1, 1}, {0, 0}})}};
+  add_keys(staged, "", documented, keys);
   EXPECT_EQ(keys, documented);
 }
 

@@ -25,13 +25,16 @@ ShardPrediction prediction(ShardStrategy chosen) {
 }
 
 TEST(ShardPrediction, ReportHasTheChosenStrategy) {
-  const auto json = sharding_of_report(prediction(ShardStrategy::optimizer), 21 * kMiB);
-  EXPECT_EQ(json, nlohmann::json({{"strategy", "optimizer"},
-                                  {"divided_by", 4},
-                                  {"predicted_bytes_between_steps", 20 * kMiB},
-                                  {"predicted_bytes_in_step", kMiB},
-                                  {"predicted_bytes_sent_per_step", 18 * kMiB},
-                                  {"measured_peak_bytes", 21 * kMiB}}));
+  const auto report = sharding_of_report(prediction(ShardStrategy::optimizer), 21 * kMiB);
+  EXPECT_EQ(report, nlohmann::json({{"strategy", "optimizer"},
+                                    {"divided_by", 4},
+                                    {"reduce_type", "auto"},
+                                    {"reduce_once", false},
+                                    {"predicted_bytes_between_steps", 20 * kMiB},
+                                    {"predicted_bytes_in_step", kMiB},
+                                    {"predicted_bytes_offloaded", 0},
+                                    {"predicted_bytes_sent_per_step", 18 * kMiB},
+                                    {"measured_peak_bytes", 21 * kMiB}}));
   const auto unmeasured = sharding_of_report(prediction(ShardStrategy::none), std::nullopt);
   EXPECT_EQ(unmeasured.at("strategy"), "none");
   EXPECT_TRUE(unmeasured.at("measured_peak_bytes").is_null());
@@ -45,6 +48,15 @@ TEST(ShardPrediction, TableMarksTheChosenStrategyAndHasItsPeak) {
                                "           18.0           21.0\n"));
   EXPECT_THAT(table, HasSubstr("measured: "));
   EXPECT_THAT(table, Not(HasSubstr("gradients     ")));
+}
+
+TEST(ShardPrediction, TableHasWhatIsInFiles) {
+  auto with_files = prediction(ShardStrategy::optimizer);
+  EXPECT_THAT(strategy_table(with_files, 0), Not(HasSubstr("offloaded")));
+  with_files.sizes.offloaded = with_files.sizes.state;
+  with_files.sizes.state = 0;
+  EXPECT_THAT(strategy_table(with_files, std::nullopt),
+              HasSubstr("  offloaded: 4.0 MiB per rank of the optimizer's state are in a file\n"));
 }
 
 TEST(ShardPrediction, UnknownPeakIsAQuestionMark) {

@@ -10,93 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/data/tensor_dataset.h"
-#include "ddp_runtime/models/model.h"
-#include "ddp_runtime/train/shard_mode.h"
-#include "ddp_runtime/train/trainer.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
-#include "tests/unit/parallel/branches.h"
-#include "tests/unit/temporary_directory.h"
+#include "tests/unit/train/small_runs.h"
 
 namespace ddp::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kDivisions = {Shard::optimizer, Shard::gradients, Shard::parameters, Shard::hybrid};
-
-// Names of arrays -> their bytes, without generators and the order of buckets.
-using Arrays = std::map<std::string, std::vector<std::byte>>;
-
-Arrays arrays_in(const fs::path& directory) {
-  Arrays arrays;
-  const auto newest = ckpt::CheckpointDirectory(directory).newest_verified();
-  if (!newest) return arrays;
-  for (const auto& array : newest->checkpoint.arrays()) {
-    if (array.name.starts_with("rng/") || array.name.starts_with("ddp/")) continue;
-    arrays[array.name] = newest->checkpoint.read(array.name).bytes;
-  }
-  return arrays;
-}
-
-class ShardedTraining : public testing::Test {
- protected:
-  ShardedTraining() {
-    torch::set_num_threads(1);
-    options_.batch = 8;
-    options_.optimizer = {"adamw", 0.003, 0.9, 0.01};
-    const auto inputs =
-        torch::randn({64, 1, 4, 4}, torch::make_generator<torch::CPUGeneratorImpl>(7));
-    const auto targets = inputs.mean({1, 2, 3}).gt(0).to(torch::kInt64);
-    const auto data = std::make_shared<data::TensorDataset>(inputs, targets, 2);
-    data_ = {"images", data, data};
-  }
-
-  // The checksum of the parameters.
-  std::uint32_t train(Shard shard, std::int64_t steps, const std::string& directory = "",
-                      int ranks = 2) {
-    std::uint32_t checksum = 0;
-    test::run_ranks(ranks, [&](comm::Group& group) {
-      const auto model = test::seeded([] {
-        return models::make_model({.name = "mlp", .input = {1, 4, 4}, .classes = 2, .width = 24});
-      });
-      auto options = options_;
-      options.shard = shard;
-      options.units = model->units();
-      options.steps = steps;
-      if (!directory.empty()) options.checkpoint.directory = temporary_.path() / directory;
-      TrainTask task{
-          "test", "test", "mlp", *model, [&](const torch::Tensor& x) { return model->forward(x); },
-          data_};
-      if (overflowing_call_ > 0) task.loss = loss_of(group.rank());
-      Trainer trainer(group, task, options);
-      const auto result = trainer.fit();
-      if (group.rank() != 0) return;
-      checksum = result.parameters_crc32c;
-      evaluation_loss_ = result.evaluation.loss;
-    });
-    return checksum;
-  }
-  // Of one rank, whose gradients overflow once.
-  LossFunction loss_of(int rank) const {
-    return [bad = overflowing_call_, rank, call = 0](const torch::Tensor& scores,
-                                                     const torch::Tensor& targets) mutable {
-      if (scores.requires_grad() && ++call == bad && rank == 1) {
-        scores.register_hook([](const torch::Tensor& g) { return g * 1e38 * 1e10; });
-      }
-      return mean_cross_entropy(scores, targets);
-    };
-  }
-  Arrays saved(const std::string& directory) const {
-    return arrays_in(temporary_.path() / directory);
-  }
-
-  test::TemporaryDirectory temporary_;
-  TrainOptions options_;
-  data::DataPair data_;
-  int overflowing_call_ = 0;
-  double evaluation_loss_ = 0;  // of the last run
-};
+class ShardedTraining : public SmallRuns {};
 
 class ShardedBf16Weights : public ShardedTraining {
  protected:
@@ -121,7 +42,7 @@ TEST_F(ShardedBf16Weights, EndWithTheBitsOfPlainOnes) {
       const auto expected = train(Shard::none, 6, name(Shard::none), ranks);
       const auto arrays = saved(name(Shard::none));
       EXPECT_GT(arrays.size(), 4U);
-      for (const auto shard : kDivisions) {
+      for (const auto shard : kStrategies) {
         EXPECT_EQ(train(shard, 6, name(shard), ranks), expected) << name(shard);
         // With the masters and the state of the optimizer, in float32.
         EXPECT_TRUE(saved(name(shard)) == arrays) << name(shard);
@@ -148,7 +69,7 @@ TEST_F(ShardedBf16Weights, AreResumedByAnyStrategy) {
 TEST_F(ShardedBf16Weights, AreResumedByAnotherNumberOfRanks) {
   train(Shard::parameters, 4, "two");
   options_.batch = 4;
-  for (const auto shard : kDivisions) {
+  for (const auto shard : kStrategies) {
     const auto name = shard_mode_name(shard);
     for (const char* const copy : {"plain", "sharded"}) {
       fs::copy(temporary_.path() / "two", temporary_.path() / (name + copy),
@@ -170,7 +91,7 @@ TEST_F(ShardedBf16Weights, RunContinuesWithTheOtherType) {
       return train(shard, 8, name);
     };
     const auto expected = continued(Shard::none);
-    for (const auto shard : kDivisions) {
+    for (const auto shard : kStrategies) {
       EXPECT_EQ(continued(shard), expected) << half_first << " " << shard_mode_name(shard);
     }
   }
@@ -184,7 +105,7 @@ TEST_F(ShardedBf16Weights, SkipTheStepsThatPlainOnesSkip) {
   overflowing_call_ = 3;
   const auto expected = train(Shard::none, 8, "whole");
   EXPECT_NE(expected, without);
-  for (const auto shard : kDivisions) {
+  for (const auto shard : kStrategies) {
     EXPECT_EQ(train(shard, 8, shard_mode_name(shard)), expected) << shard_mode_name(shard);
     // ATen's fused operators of CPUs, which the simulated GPU uses, differ in the last bits.
     if (test::on_device()) continue;
@@ -199,24 +120,24 @@ TEST_F(ShardedAverages, AreEvaluatedAndSaved) {
       return shard_mode_name(shard) + (type == amp::Precision::fp32 ? " full" : " half");
     };
     const auto expected = train(Shard::none, 12, name(Shard::none));
-    const auto loss = evaluation_loss_;
+    const auto loss = loss_;
     const auto arrays = saved(name(Shard::none));
     EXPECT_TRUE(arrays.contains("user/ema/output.weight"));
-    for (const auto shard : kDivisions) {
+    for (const auto shard : kStrategies) {
       EXPECT_EQ(train(shard, 12, name(shard)), expected) << name(shard);
-      EXPECT_EQ(evaluation_loss_, loss) << name(shard);
+      EXPECT_EQ(loss_, loss) << name(shard);
       EXPECT_TRUE(saved(name(shard)) == arrays) << name(shard);
     }
     options_.ema_decay = 0;
     train(Shard::parameters, 12);
-    EXPECT_NE(evaluation_loss_, loss);
+    EXPECT_NE(loss_, loss);
     options_.ema_decay = 0.9;
   }
 }
 
 TEST_F(ShardedAverages, AreResumedByAnyStrategy) {
   const auto expected = train(Shard::none, 8, "whole");
-  const auto loss = evaluation_loss_;
+  const auto loss = loss_;
   for (const auto& [first, second] : {std::pair{Shard::none, Shard::parameters},
                                       {Shard::parameters, Shard::hybrid},
                                       {Shard::hybrid, Shard::gradients},
@@ -224,7 +145,7 @@ TEST_F(ShardedAverages, AreResumedByAnyStrategy) {
     const auto name = shard_mode_name(first) + " " + shard_mode_name(second);
     train(first, 4, name);
     EXPECT_EQ(train(second, 8, name), expected) << name;
-    EXPECT_EQ(evaluation_loss_, loss) << name;
+    EXPECT_EQ(loss_, loss) << name;
     EXPECT_TRUE(saved(name) == saved("whole")) << name;
   }
 }
@@ -238,7 +159,7 @@ TEST_F(ShardedAverages, ReplaceTheWeightsForAnEvaluationOnly) {
     EXPECT_EQ(averaged, train(shard, 12, "", ranks)) << shard_mode_name(shard) << " " << ranks;
   };
   for (const int ranks : {1, 3}) {
-    for (const auto shard : kDivisions) trained(shard, ranks);
+    for (const auto shard : kStrategies) trained(shard, ranks);
   }
 }
 

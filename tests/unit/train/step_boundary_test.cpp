@@ -16,6 +16,20 @@ TEST(LeadTime, CoversAStepThatHasJustBegunAndASlowSave) {
   EXPECT_GT(lead_seconds(0, 0), 0);
 }
 
+TEST(StepBoundary, AllRanksSeeTheCopiesOfEveryRank) {
+  test::run_ranks(3, [](comm::Group& group) {
+    StepBoundary boundary(group);
+    boundary.begin(false, 100, false, {group.rank() == 2, false});
+    auto agreed = boundary.end();
+    EXPECT_TRUE(agreed.copying);
+    EXPECT_FALSE(agreed.copy || agreed.writing || agreed.save);
+    boundary.begin(false, 100, false, {false, group.rank() == 0});
+    agreed = boundary.end();
+    EXPECT_TRUE(agreed.copy);
+    EXPECT_FALSE(agreed.copying || agreed.writing || agreed.save);
+  });
+}
+
 TEST(StepBoundary, AllRanksSeeTheStateOfEveryRank) {
   test::run_ranks(3, [](comm::Group& group) {
     StepBoundary boundary(group);

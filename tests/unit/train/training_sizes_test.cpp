@@ -75,6 +75,20 @@ TEST(TrainingSizes, FrozenParametersHaveNoGradients) {
   EXPECT_EQ(sizes.units.largest_of_gradients, kOutput);
 }
 
+// Only one weight is large enough.
+TEST(TrainingSizes, OffloadedStateHasBuffers) {
+  const auto model =
+      models::make_model({.name = "mlp", .input = {16}, .classes = 10, .width = 256, .layers = 2});
+  constexpr std::int64_t kWhole = (16 * 256 + 256 + 256 * 256 + 256 + 256 * 10 + 10) * 8;
+  auto options = options_with(Shard::none);
+  EXPECT_EQ(predict(*model, options)->sizes.offloaded, 0);
+  options.offload_directory = "disk";
+  const auto sizes = predict(*model, options)->sizes;
+  EXPECT_EQ(sizes.state, kWhole - 256 * 256 * 8);
+  EXPECT_EQ(sizes.offloaded, 256 * 256 * 8);
+  EXPECT_EQ(sizes.offload_buffers, std::int64_t{3} << 23);  // windows of 8 MiB
+}
+
 TEST(TrainingSizes, FreshGradientsOnADeviceAreThoseOfABucket) {
   torch::nn::Module module;
   module.register_parameter("weight", torch::empty({64}, torch::kMeta));

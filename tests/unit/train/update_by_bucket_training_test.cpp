@@ -62,13 +62,14 @@ class UpdateByBucketInTraining : public testing::Test {
     return result;
   }
 
-  // How often the report's trace names this phase.
+  // How often the trace of rank 0 in the report names this phase.
   static std::ptrdiff_t spans(const fs::path& report, const std::string& phase) {
     std::ifstream file(report / "trace.json");
     const auto trace = nlohmann::json::parse(file);
     const auto& events = trace.is_array() ? trace : trace.at("traceEvents");
-    return std::ranges::count_if(
-        events, [&](const nlohmann::json& e) { return e.value("name", "") == phase; });
+    return std::ranges::count_if(events, [&](const nlohmann::json& e) {
+      return e.value("pid", -1) == 0 && e.value("name", "") == phase;
+    });
   }
 
   test::TemporaryDirectory temporary_;

@@ -57,6 +57,24 @@ bool temporary(int code) {
   return code == EAGAIN || code == EINTR;
 }
 
+// What the other end did when its time was over: nothing any more, or too little.
+class TcpPace {
+ public:
+  void moved() { moved_ = Clock::now(); }
+  std::string late(std::string_view verb, std::size_t done, std::size_t all) const {
+    const auto now = Clock::now();
+    if (now - moved_ > (now - begun_) / 4) {
+      return fmt::format("the other end {} no more data {}", verb, progress(done, all));
+    }
+    return fmt::format("the other end was too slow: it {} {} of {} bytes in {:.1f} s", verb, done,
+                       all, std::chrono::duration<double>(now - begun_).count());
+  }
+
+ private:
+  Clock::time_point begun_ = Clock::now();
+  Clock::time_point moved_ = begun_;
+};
+
 // Converts an IPv4-mapped IPv6 address to plain IPv4.
 std::string plain_address(const sockaddr_storage& address) {
   constexpr std::string_view kMapped = "::ffff:";
@@ -104,26 +122,29 @@ FileDescriptor connect_to(const std::string& host, std::uint16_t port, Deadline 
 
 void send_all(int socket, std::span<const std::byte> data, Deadline deadline) {
   std::size_t done = 0;
+  TcpPace pace;
   while (done < data.size()) {
     const ssize_t n = ::send(socket, data.data() + done, data.size() - done, MSG_NOSIGNAL);
     if (n >= 0) {
       done += static_cast<std::size_t>(n);
+      pace.moved();
     } else if (!temporary(errno)) {
       throw NetError(
           fmt::format("sending failed {}: {}", progress(done, data.size()), std::strerror(errno)));
     } else if (!wait_for(socket, POLLOUT, deadline)) {
-      throw NetError(
-          fmt::format("the other end took no more data {}", progress(done, data.size())));
+      throw NetError(pace.late("took", done, data.size()));
     }
   }
 }
 
 void receive_all(int socket, std::span<std::byte> data, Deadline deadline) {
   std::size_t done = 0;
+  TcpPace pace;
   while (done < data.size()) {
     const ssize_t n = ::recv(socket, data.data() + done, data.size() - done, 0);
     if (n > 0) {
       done += static_cast<std::size_t>(n);
+      pace.moved();
     } else if (n == 0) {
       throw NetError(
           fmt::format("the other end closed the connection {}", progress(done, data.size())));
@@ -131,8 +152,7 @@ void receive_all(int socket, std::span<std::byte> data, Deadline deadline) {
       throw NetError(fmt::format("receiving failed {}: {}", progress(done, data.size()),
                                  std::strerror(errno)));
     } else if (!wait_for(socket, POLLIN, deadline)) {
-      throw NetError(
-          fmt::format("the other end sent no more data {}", progress(done, data.size())));
+      throw NetError(pace.late("sent", done, data.size()));
     }
   }
 }

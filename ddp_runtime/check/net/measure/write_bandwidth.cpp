@@ -2,11 +2,9 @@
 #include "ddp_runtime/check/net/measure/write_bandwidth.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <sstream>
 #include <thread>
 
@@ -26,16 +24,6 @@ constexpr std::chrono::milliseconds kBetweenCalls{100};
 // exchange.
 constexpr std::uint16_t kFirstPort = 18515;
 constexpr std::uint16_t kPorts = 4096;
-
-bool is_there(const std::string& program) {
-  if (program.find('/') != std::string::npos) return access(program.c_str(), X_OK) == 0;
-  const char* path = std::getenv("PATH");
-  std::istringstream directories(path == nullptr ? "/usr/bin" : path);
-  for (std::string directory; std::getline(directories, directory, ':');) {
-    if (access((std::filesystem::path(directory) / program).c_str(), X_OK) == 0) return true;
-  }
-  return false;
-}
 
 std::string last_line(const std::string& text) {
   std::istringstream lines(text);
@@ -82,7 +70,7 @@ void be_written_to(const RdmaTool& tool, const std::vector<std::string>& command
 }  // namespace
 
 bool RdmaTool::runnable() const {
-  return !port.empty() && is_there(program);
+  return !port.empty() && can_be_executed(program);
 }
 
 RdmaTool find_rdma(const std::filesystem::path& sys, const std::string& program,

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the time of a run under ddp-run went, in reports, and values that ddp-run does not write.
+#include "ddp_runtime/report/resilience_section.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ddp_runtime/report/collect.h"
+#include "ddp_runtime/report/error.h"
+#include "ddp_runtime/report/render.h"
+#include "tests/unit/error_of.h"
+#include "tests/unit/report/sample_runs.h"
+
+namespace ddp::report {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+// Each use takes 0 s, except those that are given.
+json uses_json(const std::vector<std::pair<std::string, double>>& some) {
+  json uses = json::object();
+  for (const auto& use : kUsesOfTime) uses[std::string(use.key)] = 0.0;
+  for (const auto& [use, seconds] : some) uses[use] = seconds;
+  return uses;
+}
+
+json generation_json(int number, const json& seconds) {
+  return {{"number", number},
+          {"generation", number},
+          {"nodes", 4},
+          {"world_size", 8},
+          {"begun", 0},
+          {"from_step", 10 * number},
+          {"to_step", 10 * number + 9},
+          {"steps_repeated", number},
+          {"restored_from", "disk@10"},
+          {"failed", true},
+          {"why_ended", "n1: rank 3: <signal 9>"},
+          {"blamed", {"n1", "n2"}},
+          {"detected_after", 0.5},
+          {"recovered_after", nullptr},
+          {"seconds", seconds}};
+}
+
+json resilience_json() {
+  auto lost = uses_json({{"launch", 10}, {"repeat", 15}, {"queue", 100}});
+  lost.erase("productive");
+  return {{"schema", "slurm-ddp/resilience/1"},
+          {"wall_seconds", 200},
+          {"productive_seconds", 75},
+          {"lost", lost},
+          {"ettr", 0.75},
+          {"jobs", 2},
+          {"faults", 1},
+          {"mtti_seconds", 100},
+          {"checkpoints", {{"interval_seconds", 30}, {"young_interval_seconds", 20}}},
+          {"generations_in_all", 2},
+          {"seconds_of_older_generations", uses_json({})},
+          {"seconds_after_the_last", uses_json({{"queue", 100}})},
+          {"generations",
+           {generation_json(1, uses_json({{"launch", 5}, {"productive", 25}, {"repeat", 15}})),
+            generation_json(2, uses_json({{"launch", 5}, {"productive", 50}}))}}};
+}
+
+RunRecord run_with(const json& resilience) {
+  auto run = test::run_json(4, 64, {0, 0.0625, 0.15625, 0.125, 0.125, 0, 0.03125});
+  run["resilience"] = resilience;
+  return test::run_of(run);
+}
+
+Section section_with_id(const Document& document, const std::string& id) {
+  const auto found = std::ranges::find(document.sections, id, &Section::id);
+  return found == document.sections.end() ? Section{} : *found;
+}
+
+TEST(ResilienceSection, SaysWhereTheTimeWent) {
+  const auto section =
+      section_with_id(run_document(run_with(resilience_json()), "p"), "resilience");
+  EXPECT_THAT(
+      section.paragraphs,
+      ElementsAre("2 generations in 2 jobs: 1 failure in 3.33 min. Without the queue, 75.0 % "
+                  "of the time made progress (ETTR). The mean time between failures was "
+                  "100 s.",
+                  "There was a checkpoint each 30.0 s. By Young's formula, with the measured "
+                  "failures and costs, 20.0 s is best."));
+  ASSERT_EQ(section.table.rows.size(), kUsesOfTime.size());
+  EXPECT_EQ(section.table.rows[0], (std::vector<Cell>{"queue", 100.0, 0.5}));
+  EXPECT_EQ(section.table.rows[1], (std::vector<Cell>{"productive steps", 75.0, 0.375}));
+  double shares = 0;
+  for (const auto& row : section.table.rows) shares += std::get<double>(row[2]);
+  EXPECT_DOUBLE_EQ(shares, 1);
+}
+
+TEST(ResilienceSection, ListsTheGenerations) {
+  const auto section =
+      section_with_id(run_document(run_with(resilience_json()), "p"), "generations");
+  ASSERT_EQ(section.table.rows.size(), 2U);
+  for (const auto& row : section.table.rows) EXPECT_EQ(row.size(), section.table.columns.size());
+  EXPECT_EQ(section.table.rows[0][8], Cell(45.0));
+  EXPECT_EQ(section.table.rows[1][7], Cell(2.0));
+  EXPECT_EQ(section.table.rows[1][10], Cell("n1, n2"));
+}
+
+TEST(ResilienceSection, OfManyGenerationsTheLastAreShown) {
+  auto resilience = resilience_json();
+  for (int number = 3; number <= 1000; ++number) {
+    resilience["generations"].push_back(generation_json(number, uses_json({{"productive", 1}})));
+  }
+  resilience["generations_in_all"] = 5000;
+  const auto document = run_document(run_with(resilience), "p");
+  const auto section = section_with_id(document, "generations");
+  EXPECT_THAT(section.paragraphs, ElementsAre("The last 100 of 5000."));
+  EXPECT_EQ(section.table.rows.back()[0], Cell(1000.0));
+  const auto resilience_charts = section_with_id(document, "resilience").charts;
+  const auto& chart = std::get<StripChart>(resilience_charts.front());
+  EXPECT_LE(chart.parts.size(), 201U);
+  EXPECT_EQ(chart.parts.front().mark, "5 failures");
+  double seconds = 0;
+  for (const auto& part : chart.parts) {
+    for (const auto& segment : part.segments) seconds += segment.value;
+  }
+  EXPECT_DOUBLE_EQ(seconds, 45 + 55 + 998 + 100);
+}
+
+TEST(ResilienceSection, IsInAllFormats) {
+  const auto document = run_document(run_with(resilience_json()), "p");
+  const auto html = to_html(document);
+  EXPECT_THAT(html, HasSubstr("class=\"seg k-use-repeat\""));
+  EXPECT_THAT(html, HasSubstr("<path class=\"mark\""));
+  EXPECT_THAT(html, HasSubstr("n1: rank 3: &lt;signal 9&gt;"));
+  EXPECT_THAT(html, Not(HasSubstr("<signal 9>")));
+  EXPECT_THAT(to_markdown(document), HasSubstr("Where the time of the run went"));
+  const auto object = to_json(document);
+  EXPECT_EQ(object.at("summary").at("ettr"), 0.75);
+  EXPECT_EQ(object.at("summary").at("faults"), 1);
+}
+
+TEST(ResilienceSection, OfTwoRunsTheRatiosAreCompared) {
+  auto better = resilience_json();
+  better["ettr"] = 0.9;
+  const auto document = compare_document(run_with(resilience_json()), run_with(better), "p");
+  EXPECT_THAT(document.verdict,
+              HasSubstr("B made progress in 90.0 % of its time (ETTR), A in 75.0 %."));
+  const auto differences = std::ranges::find(document.sections, "differences", &Section::id);
+  ASSERT_NE(differences, document.sections.end());
+  const auto& rows = differences->table.rows;
+  const auto row =
+      std::ranges::find(rows, Cell("resilience.ettr"), [](const auto& r) { return r[0]; });
+  ASSERT_NE(row, rows.end());
+  EXPECT_EQ((*row)[1], Cell(0.75));
+  EXPECT_EQ((*row)[2], Cell(0.9));
+  // One run without: no sentence.
+  auto plain = run_with(better);
+  plain.resilience.reset();
+  EXPECT_THAT(compare_document(plain, run_with(better), "p").verdict, Not(HasSubstr("ETTR")));
+}
+
+TEST(ResilienceSection, RefusesWhatDdpRunDoesNotWrite) {
+  for (const auto& [path, value] :
+       std::vector<std::pair<std::string, json>>{{"/schema", "slurm-ddp/resilience/2"},
+                                                 {"/schema", nullptr},
+                                                 {"/ettr", 1.5},
+                                                 {"/ettr", "high"},
+                                                 {"/wall_seconds", -1},
+                                                 {"/wall_seconds", nullptr},
+                                                 {"/lost", json::array()},
+                                                 {"/lost/repeat", 1e300},
+                                                 {"/generations", 7},
+                                                 {"/generations/0/nodes", "four"},
+                                                 {"/generations/0/blamed/0", 7},
+                                                 {"/generations/0/seconds/productive", nullptr},
+                                                 {"/checkpoints", nullptr}}) {
+    auto resilience = resilience_json();
+    resilience[json::json_pointer(path)] = value;
+    EXPECT_THAT(error_of([&] { run_with(resilience); }), HasSubstr("'resilience' of run.json"))
+        << path;
+  }
+  EXPECT_FALSE(run_with(nullptr).resilience);
+}
+
+}  // namespace
+}  // namespace ddp::report

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs whose gradients are reduced in another type than their own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "ddp_runtime/train/bf16_weights.h"
+#include "ddp_runtime/train/training_sizes.h"
+#include "tests/unit/error_of.h"
+#include "tests/unit/train/small_runs.h"
+
+namespace ddp::train {
+namespace {
+
+using testing::HasSubstr;
+
+// Types of weights and of the reduction.
+struct Types {
+  amp::Precision weights;
+  torch::ScalarType reduce;
+};
+constexpr Types kShorter = {amp::Precision::fp32, torch::kBFloat16};
+constexpr Types kLonger = {amp::Precision::bf16, torch::kFloat32};
+
+class ReduceTypeTraining : public SmallRuns {
+ protected:
+  void use(const Types& types) {
+    options_.precision = options_.param_type = types.weights;
+    options_.parallel.reduce_type = types.reduce;
+  }
+};
+
+TEST_F(ReduceTypeTraining, AllStrategiesEndWithTheSameBits) {
+  int runs = 0;
+  for (const auto& types : {kShorter, kLonger}) {
+    use(types);
+    for (const char* optimizer : {"sgd", "adamw"}) {
+      options_.optimizer.name = optimizer;
+      for (const int ranks : {1, 2, 3}) {
+        const auto whole = "whole" + std::to_string(++runs);
+        const auto expected = train(Shard::none, 6, whole, ranks);
+        ASSERT_GT(saved(whole).size(), 4U);
+        for (const auto shard : kStrategies) {
+          SCOPED_TRACE(shard_mode_name(shard) + " " + optimizer + " " + std::to_string(ranks));
+          const auto name = "run" + std::to_string(++runs);
+          EXPECT_EQ(train(shard, 6, name, ranks), expected);
+          EXPECT_TRUE(saved(name) == saved(whole));
+        }
+      }
+    }
+    const auto with = train(Shard::gradients, 6);
+    options_.parallel.reduce_type = std::nullopt;
+    EXPECT_NE(train(Shard::gradients, 6), with);
+  }
+}
+
+TEST_F(ReduceTypeTraining, SkipsTheStepsThatDataParallelismSkips) {
+  options_.on_nan = OnNan::skip;
+  options_.loss_scale = 1024;
+  for (const auto& types : {kShorter, kLonger}) {
+    use(types);
+    overflowing_call_ = 0;
+    const auto without = train(Shard::none, 8);
+    overflowing_call_ = 3;
+    const auto expected = train(Shard::none, 8);
+    EXPECT_NE(expected, without);
+    for (const auto shard : kStrategies) {
+      EXPECT_EQ(train(shard, 8), expected) << shard_mode_name(shard);
+    }
+  }
+}
+
+TEST_F(ReduceTypeTraining, RunContinuesWithAnotherType) {
+  for (const auto& types : {kShorter, kLonger}) {
+    use(types);
+    const auto continued = [&](Shard first, Shard second, const std::string& name) {
+      options_.parallel.reduce_type = types.reduce;
+      train(first, 4, name);
+      options_.parallel.reduce_type = std::nullopt;
+      return train(second, 8, name);
+    };
+    const auto kind = std::string(c10::toString(types.reduce));
+    const auto expected = continued(Shard::none, Shard::none, kind + "whole");
+    EXPECT_NE(train(Shard::none, 8), expected);
+    for (const auto shard : kStrategies) {
+      const auto name = kind + shard_mode_name(shard);
+      EXPECT_EQ(continued(shard, shard, name), expected) << name;
+      EXPECT_EQ(continued(shard, Shard::none, name + "none"), expected) << name;
+    }
+  }
+}
+
+TEST_F(ReduceTypeTraining, ClipsAndAccumulates) {
+  options_.clip_norm = 0.2;
+  options_.micro_batches = 2;
+  for (const auto& types : {kShorter, kLonger}) {
+    use(types);
+    train(Shard::none, 8);
+    const auto loss = loss_;
+    const auto expected = train(Shard::gradients, 8);
+    EXPECT_NEAR(loss_, loss, 1e-2);
+    EXPECT_EQ(train(Shard::parameters, 8), expected);
+    EXPECT_EQ(train(Shard::hybrid, 8), expected);
+    options_.parallel.reduce_type = std::nullopt;
+    EXPECT_NE(train(Shard::gradients, 8), expected);
+  }
+}
+
+TEST_F(ReduceTypeTraining, Fp32AddsUpMoreMicroBatchesOfBf16Weights) {
+  use(kLonger);
+  options_.batch = 1;
+  options_.micro_batches = 17;
+  for (const auto shard : {Shard::none, Shard::gradients}) EXPECT_NE(train(shard, 1), 0U);
+  options_.parallel.reduce_type = std::nullopt;
+  EXPECT_THAT(error_of([&] { train(Shard::gradients, 1); }), HasSubstr("--reduce-type fp32"));
+}
+
+TEST_F(ReduceTypeTraining, DoesNotGoTogetherWithStaleness) {
+  options_.staleness = 1;
+  options_.optimizer.name = "sgd";
+  options_.parallel.reduce_type = torch::kBFloat16;
+  if (test::on_device()) GTEST_SKIP() << "asynchronous training is for CPUs";
+  EXPECT_THAT(error_of([&] { train(Shard::none, 1); }),
+              HasSubstr("--staleness cannot be combined with --reduce-type"));
+}
+
+// --- Predictions
+
+std::optional<ShardPrediction> predict_reduced(const torch::nn::Module& model,
+                                               const TrainOptions& options, int ranks) {
+  const torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(1e-3));
+  return predict_shards(model, optimizer, options, ranks, 1);
+}
+
+TEST(ReducedSizesOfTraining, FollowTheTypes) {
+  constexpr std::int64_t kWeights = 2 * 16 * 16 + 16 * 10;
+  constexpr std::int64_t kBiases = 2 * 16 + 10;
+  const auto model =
+      models::make_model({.name = "mlp", .input = {16}, .classes = 10, .width = 16, .layers = 2});
+  TrainOptions options;
+  options.shard = Shard::parameters;
+  options.units = {"hidden.*"};
+  EXPECT_FALSE(predict_reduced(*model, options, 2)->sizes.reduced);
+  EXPECT_EQ(predict_reduced(*model, options, 2)->reduce_type, "auto");
+  options.parallel.reduce_type = torch::kBFloat16;
+  EXPECT_EQ(predict_reduced(*model, options, 2)->reduce_type, "bf16");
+  EXPECT_FALSE(predict_reduced(*model, options, 1)->sizes.reduced) << "nothing is sent";
+  const auto halved = predict_reduced(*model, options, 2)->sizes;
+  ASSERT_TRUE(halved.reduced);
+  EXPECT_EQ(halved.trained, 4 * (kWeights + kBiases));
+  EXPECT_EQ(halved.reduced->sums, 4 * (kWeights + kBiases));
+  EXPECT_EQ(halved.reduced->sent, 2 * (kWeights + kBiases));
+  EXPECT_EQ(halved.reduced->largest_bucket, 2 * (kWeights + kBiases));
+  EXPECT_EQ(halved.reduced->largest_of_unit, 2 * (16 * 16 + 16));
+  // The biases remain float32.
+  use_bf16_weights(*model);
+  options.parallel.reduce_type = torch::kFloat32;
+  const auto widened = predict_reduced(*model, options, 2)->sizes;
+  ASSERT_TRUE(widened.reduced);
+  EXPECT_EQ(widened.trained, 2 * kWeights + 4 * kBiases);
+  EXPECT_EQ(widened.reduced->sums, 4 * (kWeights + kBiases));
+  EXPECT_EQ(widened.reduced->sent, 4 * (kWeights + kBiases));
+  EXPECT_EQ(widened.reduced->largest_of_unit, 4 * (16 * 16 + 16));
+  EXPECT_EQ(widened.units.largest_of_gradients, 2 * 16 * 16 + 4 * 16);
+}
+
+}  // namespace
+}  // namespace ddp::train
