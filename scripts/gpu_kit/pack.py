@@ -16,8 +16,8 @@ from usage_error import UsageError
 
 PROGRAMS = ["ddp-train", "ddp-check", "ddp-report", "ddp-bench", "ddp-ckpt"]
 # Beside them, all other tests whose names end in _gpu_test.
-GPU_TESTS = ["nccl_gpu_test", "nccl_launch_cost", "kernels_gpu_test", "kernels_speed"]
-MODULES = ["ceilings.py", "kernel_peers.py", "libraries.py", "machine.py", "parts.py", "runner.py", "shard_parts.py",
+GPU_TESTS = ["nccl_gpu_test", "nccl_launch_cost"]
+MODULES = ["ceilings.py", "libraries.py", "machine.py", "parts.py", "runner.py", "shard_parts.py",
            "step_cases.py", "step_parts.py", "thin_nccl.py", "trainings.py", "usage_error.py"]
 PYTHON_PEER = ["python_ddp_peer.py", "python_models.py", "python_pipeline.py", "python_shards.py"]  # of ddp-bench
 ROOT = "gpu-kit"

@@ -140,7 +140,7 @@ def understand_node_check(session):
 
 
 def smoke(session):
-    steps = [
+    return [
         *all_reduces_of_extra_nccl(session),
         nvidia_smi("nvidia-smi"),
         Step("PyTorch sees the GPU", [sys.executable, "-c", TORCH_FACTS], of_kit=False, needs_gpu=True, limit=90,
@@ -152,13 +152,6 @@ def smoke(session):
              exit_codes=(0, 1, 2), needs_gpu=True, understand=lambda _: understand_node_check(session)),
         tests_on_gpus(session, "nccl_gpu_test", "*/One:NcclStart*", "nccl_gpu_test, one rank"),
     ]
-    for file in other_gpu_tests(session):
-        steps.append(tests_on_gpus(session, file.name, "*", file.name))
-    return steps
-
-
-def other_gpu_tests(session):
-    return [file for file in sorted((session.kit / "tests").glob("*_gpu_test")) if file.name != "nccl_gpu_test"]
 
 
 def correctness(session):
@@ -166,22 +159,15 @@ def correctness(session):
     steps = [tests_on_gpus(session, "nccl_gpu_test", "*/One:NcclStart*", "nccl_gpu_test, one rank"),
              tests_on_gpus(session, "nccl_gpu_test", "*/Two", "nccl_gpu_test, two ranks", environment=variables)]
     steps[-1].skip = steps[-1].skip or impossible
-    for file in other_gpu_tests(session):
-        steps.append(tests_on_gpus(session, file.name, "*", file.name))
-    # Calls of CUDA that may fail are no errors: NCCL asks for kernels of other GPUs, and our launcher looks for a
-    # kernel in each image.
+    # Calls of CUDA that may fail are no errors: NCCL asks for kernels of other GPUs.
     memcheck = [session.machine.sanitizer or "compute-sanitizer", "--tool", "memcheck", "--report-api-errors", "no",
                 "--error-exitcode", 9]
     checked = Step("compute-sanitizer memcheck",
                    [*memcheck, test(session, "nccl_gpu_test"), "--gtest_filter=*/One-*Error*"],
                    needs_gpu=True, limit=150, understand=understand_tests)
-    kernels = Step("compute-sanitizer memcheck of the kernels", [*memcheck, test(session, "kernels_gpu_test")],
-                   needs_gpu=True, limit=150, understand=understand_tests,
-                   skip=unless_there(test(session, "kernels_gpu_test")))
-    for step in (checked, kernels):
-        if not session.machine.no_gpu and not session.machine.sanitizer:
-            step.skip = "this machine has no compute-sanitizer"
-    return [*steps, checked, kernels]
+    if not session.machine.no_gpu and not session.machine.sanitizer:
+        checked.skip = "this machine has no compute-sanitizer"
+    return [*steps, checked]
 
 
 # ---- train
@@ -324,13 +310,6 @@ def understand_cost(text):
     return f"NCCL {values['nccl']}, medians of {values['repetitions']} above", values, True
 
 
-def understand_rates(text):
-    values = json.loads(text[text.index("{"):])
-    if "skipped" in values or "error" in values:
-        return values.get("skipped") or values["error"], values, False
-    return ", ".join(f"{name} {entry['p50']:.4g}" for name, entry in values["GBps"].items()) + " GB/s", values, True
-
-
 def training_speeds(session):
     """Pairs of runs that differ in --graph only: launch-bound steps, where a graph should win."""
     models = {"resnet18 batch 64": ["--model", "resnet18", "--data", "synthetic", "--batch", 64],
@@ -364,10 +343,6 @@ def speed(session):
              understand=understand_cost),
         Step("launch cost of all-reduce, two ranks", [cost, 2, 200], needs_gpu=True, limit=150, environment=variables,
              skip=unless_there(cost) or impossible, understand=understand_cost),
-        Step("kernels and copies: GB/s", [test(session, "kernels_speed")], needs_gpu=True, limit=120,
-             skip=unless_there(test(session, "kernels_speed")), understand=understand_rates),
-        Step("the same by PyTorch's operators: GB/s", [sys.executable, HERE / "kernel_peers.py"], of_kit=False,
-             needs_gpu=True, limit=120, understand=understand_rates),
         *training_speeds(session),
         nvidia_smi("clocks after"),
     ]

@@ -40,8 +40,8 @@ no_gpu() { ! nvidia-smi > /dev/null 2>&1; }
   need_kit
   cat pack.log
   [ "$(stat -c %s gpu-kit.tar.xz)" -lt 30000000 ]
-  for program in bin/ddp-{train,check,report,bench,ckpt} tests/{nccl,kernels}_gpu_test \
-    tests/nccl_launch_cost tests/kernels_speed mpi/bin/mpirun; do
+  for program in bin/ddp-{train,check,report,bench,ckpt} tests/nccl_gpu_test \
+    tests/nccl_launch_cost mpi/bin/mpirun; do
     [ -x "gpu-kit/$program" ]
     run ! grep -q 'debug_info' <(readelf -SW "gpu-kit/$program")
   done
@@ -121,16 +121,9 @@ assert results["the extra NCCL loads"]["note"].startswith("NCCL 2."), results["t
 for ranks in ("one rank", "two ranks on one GPU"):
     step = results[f"its all-reduces, {ranks}"]
     assert step["result"] == "ok" and step["values"]["passed"] == 1, step
-kernels = results["kernels_gpu_test"]
-if kernels["values"]["skipped"] == 0:  # there was an nvcc
-    assert kernels["result"] == "ok" and kernels["values"]["passed"] > 10, kernels
 assert results["compute-sanitizer memcheck"]["result"] == "skipped"
-assert results["compute-sanitizer memcheck of the kernels"]["result"] == "skipped"
 variables = {**os.environ, **machine.Machine(kit).environment()}
 cost = subprocess.run([kit / "tests/nccl_launch_cost", "2", "5", "1"], env=variables, capture_output=True, text=True, check=True)
-speed = subprocess.run([kit / "tests/kernels_speed", "2", "1"], env=variables, capture_output=True, text=True, check=True)
-note, values, passed = parts.understand_rates(speed.stdout)
-assert passed == ("GBps" in values) and (not passed or values["GBps"]["adamw_f32"]["p50"] > 0), values
 note, values, passed = parts.understand_cost(cost.stdout)
 assert passed and [row["bytes"] >> 10 for row in values["group_us"]] == [1, 4, 16, 64, 256, 1024], values
 for row in values["group_us"] + values["communicator_us"]:

@@ -51,8 +51,6 @@ struct Knobs {
   bool pageable_copies = true;
   int polls_per_copy = 0;              // for which a copy does not run
   std::map<int, int> copy_error = {};  // by device: result of cudaMemcpyAsync
-  int library_error = 0;               // result of cuLibraryLoadData
-  int function_error = 0;              // result of cuKernelGetFunction
   bool clock_stands = false;           // the time of events passes only by pass()
 };
 

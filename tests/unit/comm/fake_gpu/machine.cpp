@@ -78,7 +78,6 @@ void Machine::reset(const Knobs& wanted) {
   blocked.clear();
   broken.clear();
   aborts = 0;
-  libraries = 0;
   deadlock_reported_ = false;
   const auto devices = static_cast<std::size_t>(knobs.devices);
   used.assign(devices, 0);
@@ -479,7 +478,6 @@ std::string leaks() {
   std::size_t open = 0;
   for (const auto& communicator : machine.communicators) open += communicator->ended ? 0 : 1;
   count(open, "communicators");
-  count(static_cast<std::size_t>(std::max(machine.libraries, 0)), "libraries of kernels");
   return text;
 }
 

@@ -184,7 +184,6 @@ class Machine {
   std::vector<std::unique_ptr<Clique>> cliques;
   std::vector<std::unique_ptr<Communicator>> communicators;
   int aborts = 0;
-  int libraries = 0;  // of kernels that are loaded
   int new_timeline() { return ++timelines_; }
   std::vector<Stream*> streams_of(int device);
 
