@@ -130,7 +130,7 @@ LocalShard LocalStore::write(const SaveId& save, std::size_t shards, const std::
 }
 
 fs::path LocalStore::make_room_for(const LocalShard& shard) {
-  const fs::path file = file_of(shard);
+  fs::path file = file_of(shard);
   make_directories(*ops_, file.parent_path());
   // If it is there, it is written again because the first attempt failed.
   ops_->unlink(record_of(file).c_str());

@@ -109,6 +109,7 @@ class Program {
     events_ = FileDescriptor(ends[0]);
     const FileDescriptor write_end(ends[1]);
     std::vector<char*> argv;
+    argv.reserve(arguments.size() + 1);
     for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
     const auto descriptor = std::to_string(write_end.get());

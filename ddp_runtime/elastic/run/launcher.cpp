@@ -130,12 +130,14 @@ std::vector<std::string> environment_with(const std::map<std::string, std::strin
       environment.emplace_back(text);
     }
   }
-  for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);
+  for (const auto& [name, value] : variables)
+    environment.push_back(fmt::format("{}={}", name, value));
   return environment;
 }
 
 std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
   for (auto& text : texts) pointers.push_back(text.data());
   pointers.push_back(nullptr);
   return pointers;
