@@ -127,18 +127,18 @@ TEST(Subprocess, ClosesInheritedFiles) {
 }
 
 TEST(OutputOf, ReturnsTheOutputOfASuccessfulProgram) {
-  EXPECT_EQ(output_of({"sh", "-c", "echo one; echo two >&2"}, 5s, 1000), "one\n");
-  EXPECT_EQ(output_of({"sh", "-c", "cat"}, 5s, 1000), "") << "no input";
+  EXPECT_EQ(output_of({"sh", "-c", "echo one; echo two >&2"}, 60s, 1000), "one\n");
+  EXPECT_EQ(output_of({"sh", "-c", "cat"}, 60s, 1000), "") << "no input";
 }
 
 TEST(OutputOf, IsNulloptOnFailureOrBeyondLimits) {
-  EXPECT_EQ(output_of({"no-such-program"}, 5s, 1000), std::nullopt);
-  EXPECT_EQ(output_of({"sh", "-c", "echo x; exit 3"}, 5s, 1000), std::nullopt);
-  EXPECT_EQ(output_of({"sh", "-c", "kill -9 $$"}, 5s, 1000), std::nullopt);
+  EXPECT_EQ(output_of({"no-such-program"}, 60s, 1000), std::nullopt);
+  EXPECT_EQ(output_of({"sh", "-c", "echo x; exit 3"}, 60s, 1000), std::nullopt);
+  EXPECT_EQ(output_of({"sh", "-c", "kill -9 $$"}, 60s, 1000), std::nullopt);
   EXPECT_EQ(output_of({"sleep", "1000"}, 50ms, 1000), std::nullopt);
-  EXPECT_EQ(output_of({"head", "-c", "20000", "/dev/zero"}, 5s, 20'000)->size(), 20'000U);
-  EXPECT_EQ(output_of({"head", "-c", "20000", "/dev/zero"}, 5s, 19'999), std::nullopt);
-  EXPECT_EQ(output_of({"yes"}, 5s, 10'000), std::nullopt) << "endless output";
+  EXPECT_EQ(output_of({"head", "-c", "20000", "/dev/zero"}, 60s, 20'000)->size(), 20'000U);
+  EXPECT_EQ(output_of({"head", "-c", "20000", "/dev/zero"}, 60s, 19'999), std::nullopt);
+  EXPECT_EQ(output_of({"yes"}, 60s, 10'000), std::nullopt) << "endless output";
   EXPECT_EQ(output_of({"sh", "-c", "echo x; exec >&- sleep 1000"}, 50ms, 1000), std::nullopt)
       << "closed its output but keeps running";
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a zombie is left";
@@ -149,7 +149,7 @@ TEST(OutputOf, KillsTheChildrenOfAScript) {
   const std::string file = testing::TempDir() + "output_of_pid";
   EXPECT_EQ(output_of({"sh", "-c", "sleep 1000 & echo $! > " + file + "; wait"}, 500ms, 1000),
             std::nullopt);
-  const auto pid = output_of({"cat", file}, 10s, 1000);
+  const auto pid = output_of({"cat", file}, 60s, 1000);
   unlink(file.c_str());
   ASSERT_TRUE(pid);
   EXPECT_TRUE(is_gone(std::atoi(pid->c_str())));

@@ -28,7 +28,7 @@ Deadline in(int milliseconds) {
   return Clock::now() + std::chrono::milliseconds(milliseconds);
 }
 
-constexpr int kLong = 20'000;  // long enough not to expire
+constexpr int kLong = 120'000;  // long enough not to expire
 
 std::string message_of(const std::function<void()>& action) {
   try {

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -23,7 +24,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::chrono::seconds kEndsTimeout{20};  // long enough not to expire
+constexpr std::chrono::seconds kEndsTimeout{300};  // long enough not to expire
 
 // Sets the scenario of the fake until the end of the test.
 class FakeTold {
@@ -91,11 +92,16 @@ TEST(NcclEnds, ConnectingEndMayBeEarly) {
   }
 }
 
+// Other programs can make any exchange slow, but none fast.
 TEST(NcclEnds, ThrottledEndIsSlow) {
   Faults slow;
   slow.speed = 0.02;
   const double held_back = measured_ends(slow).first.received_per_second;
-  EXPECT_LT(held_back, measured_ends().first.received_per_second / 3);
+  double fastest = 0;
+  for (int attempt = 0; attempt < 100 && fastest < 3 * held_back; ++attempt) {
+    fastest = std::max(fastest, measured_ends().first.received_per_second);
+  }
+  EXPECT_LT(held_back, fastest / 3);
 }
 
 TEST(NcclEnds, CorruptBytesAreCountedWhereTheyArrive) {

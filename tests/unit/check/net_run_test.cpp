@@ -40,8 +40,8 @@ NetOptions options_for(int rank, int size) {
   options.program = "ddp-check test";
   options.mpi = false;
   options.bytes = 1 << 16;
-  options.deadline = std::chrono::seconds(20);
-  options.pair_limit = std::chrono::seconds(20);
+  options.deadline = std::chrono::seconds(120);
+  options.pair_limit = std::chrono::seconds(120);
   options.grace = std::chrono::milliseconds(1000);
   // Speeds of threads that share a few CPUs vary widely, so only nodes below a quarter of the
   // others' speed are slow.
@@ -186,7 +186,7 @@ TEST(NetRun, InjectingIntoAnUnknownNodeIsAUsageError) {
 // Acts like a leader but does not have the key.
 void pretend_to_lead(const Listener& listener) {
   while (auto socket = accept_until(listener, Clock::now() + std::chrono::seconds(2))) {
-    const Deadline end = Clock::now() + std::chrono::seconds(20);
+    const Deadline end = Clock::now() + std::chrono::seconds(120);
     ControlChannel channel(std::move(*socket));
     try {
       channel.receive(end);

@@ -126,12 +126,12 @@ TEST_F(FakeExchange, PeerThatNeverListensIsReportedWithTheToolsMessage) {
 
 TEST_F(FakeExchange, EndThatCannotListenIsReportedWithTheToolsMessage) {
   setenv("FAKE_RDMA_GBITS", "deaf", 1);
-  EXPECT_THAT(end(false, std::chrono::seconds(30)),
+  EXPECT_THAT(end(false, std::chrono::seconds(120)),
               HasSubstr("on fake_0:1 failed: Unable to open the device"));
 }
 
 TEST_F(FakeExchange, MissingToolIsNamed) {
-  EXPECT_THAT(end(true, std::chrono::seconds(30), "/nowhere/ib_write_bw"),
+  EXPECT_THAT(end(true, std::chrono::seconds(120), "/nowhere/ib_write_bw"),
               HasSubstr("/nowhere/ib_write_bw cannot be started"));
 }
 

@@ -31,7 +31,7 @@
 namespace ddp::comm::test {
 
 // A timeout that expires only if an event never occurs.
-inline constexpr std::chrono::seconds kLong{30};
+inline constexpr std::chrono::seconds kLong{120};
 
 inline Key channel_key(const std::string& secret = "secret") {
   return hmac_sha256(std::as_bytes(std::span(secret)), "error channel");

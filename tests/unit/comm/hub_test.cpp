@@ -52,7 +52,7 @@ TEST(Hub, StoppedRankIsNamedAndItsGoodbyeIsNotAwaited) {
   });
   leader.failures.begin_stall();
   leader.failures.report_slow_wait("rank 0 waited 5 s in barrier #3 for rank 1");
-  const auto verdict = leader.hub->verdict(30s);
+  const auto verdict = leader.hub->verdict(120s);
   over = true;
   heart.join();
   ASSERT_TRUE(verdict);
@@ -80,7 +80,7 @@ TEST(Hub, VanishedMachineIsNamedWithAllItsRanks) {
     std::this_thread::sleep_for(
         2s);  // time for heartbeats that are not acknowledged, on a busy machine, too
     leader.failures.begin_stall();
-    const auto verdict = leader.hub->verdict(30s);
+    const auto verdict = leader.hub->verdict(120s);
     ASSERT_TRUE(verdict);
     EXPECT_EQ(verdict->kind, FailureKind::unreachable);
     EXPECT_THAT(verdict->text, StartsWith("ranks 1 and 2 on node1 have been silent for 0.2 s, and "
@@ -140,7 +140,7 @@ TEST(Hub, OnlyTheSameProcessMayReconnect) {
   // The twin may pass the handshake before the hub hears the first process again, but it does not
   // join.
   auto twin = test::call(leader.port, 1, "node2, process 77");
-  EXPECT_FALSE(twin && twin->await(30s));
+  EXPECT_FALSE(twin && twin->await(120s));
   for (const int rank : {0, -1, 3, 1000000}) {
     EXPECT_FALSE(test::call(leader.port, rank, "node2, process 77")) << rank;
   }
@@ -153,10 +153,10 @@ TEST(Hub, SilentConnectionsDoNotBlockRanks) {
   for (int i = 0; i < 200; ++i) strangers.push_back(leader.knock());
   Connection one = leader.join(1);
   for (auto& stranger : strangers) {
-    EXPECT_FALSE(stranger.await(30s));
+    EXPECT_FALSE(stranger.await(120s));
     EXPECT_EQ(stranger.state(), StreamState::ended);
   }
-  EXPECT_TRUE(eventually([&] { return !Connection::open({"127.0.0.1"}, leader.port, 10s); }))
+  EXPECT_TRUE(eventually([&] { return !Connection::open({"127.0.0.1"}, leader.port, 60s); }))
       << "all ranks have joined: the port is closed";
   EXPECT_FALSE(leader.failures.failed());
 }
@@ -189,7 +189,7 @@ TEST(Hub, RecordIsWrittenBeforeTheJobCanEnd) {
   Connection lost = leader.join(1, "node1");
   Connection well = leader.join(2, "node2");
   lost = {};
-  ASSERT_TRUE(leader.hub->verdict(30s));
+  ASSERT_TRUE(leader.hub->verdict(120s));
   well.send({MessageKind::goodbye, 2, {}});
   leader.hub->wait_for_peer_exit(1h);
   EXPECT_TRUE(std::filesystem::exists(dump));
@@ -201,7 +201,7 @@ TEST(Hub, RecordThatCannotBeWrittenIsNotAwaited) {
   Leader leader(2, options);
   Connection lost = leader.join(1, "node1");
   lost = {};
-  ASSERT_TRUE(leader.hub->verdict(30s));
+  ASSERT_TRUE(leader.hub->verdict(120s));
   leader.hub->wait_for_peer_exit(1h);
 }
 
@@ -217,7 +217,7 @@ TEST(Hub, ProcessThatDoesNotExitAfterAFailureIsTerminated) {
 
 TEST(Spoke, ReconnectsAndThenReportsItsFailure) {
   ListeningLeader leader;
-  auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
+  auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 60s);
   ASSERT_TRUE(outgoing);
   Connection old = leader.accept();
   cut(old.fd());
@@ -247,7 +247,7 @@ TEST(Spoke, FindsRankZeroAgainAtAnotherAddress) {
   auto options = quick();
   options.liveness.silence = 1h;
   ListeningLeader leader;
-  auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
+  auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 60s);
   ASSERT_TRUE(outgoing);
   Connection old = leader.accept();
   cut(old.fd());
@@ -259,13 +259,13 @@ TEST(Spoke, FindsRankZeroAgainAtAnotherAddress) {
   Connection fresh = leader.accept();
   HubGreeting greeting;
   ASSERT_TRUE(test::welcome(fresh, greeting));
-  EXPECT_TRUE(fresh.await(30s)) << "a heartbeat";
+  EXPECT_TRUE(fresh.await(120s)) << "a heartbeat";
   EXPECT_FALSE(failures.failed());
 }
 
 TEST(Spoke, ReportsTheProgramOnRankZerosPort) {
   ListeningLeader leader;
-  auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
+  auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 60s);
   ASSERT_TRUE(outgoing);
   Connection old = leader.accept();
   cut(old.fd());
@@ -276,7 +276,7 @@ TEST(Spoke, ReportsTheProgramOnRankZerosPort) {
   Spoke spoke(failures, recorder, std::move(*outgoing),
               {1, test::channel_key(), "node1, process 9"}, options);
   Connection fresh = leader.accept();
-  fresh.await(30s);
+  fresh.await(120s);
   const std::string page = "HTTP/1.1 400 Bad Request\r\n\r\n";
   ASSERT_GT(::send(fresh.fd(), page.data(), page.size(), MSG_NOSIGNAL), 0);
   failures.begin_stall();
@@ -302,7 +302,7 @@ TEST(Hub, LeaderThatWasStoppedDoesNotBlameTheOthers) {
     one.send({MessageKind::hub_lost, 1, "rank 0 (node0, process 7) has been silent for 8 s"});
     one.close();
     two.close();
-    const auto verdict = leader.hub->verdict(30s);
+    const auto verdict = leader.hub->verdict(120s);
     ASSERT_TRUE(verdict);
     EXPECT_EQ(verdict->rank, 0);
     EXPECT_TRUE(verdict->lost);
@@ -319,7 +319,7 @@ TEST(Hub, LeaderThatWasStoppedDoesNotBlameTheOthers) {
 
 TEST(Spoke, SendsHubLostToASilentHub) {
   ListeningLeader leader;
-  auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
+  auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 60s);
   ASSERT_TRUE(outgoing);
   Connection silent = leader.accept();
   FailureState failures;
@@ -340,7 +340,7 @@ TEST(Spoke, SendsHubLostToASilentHub) {
 TEST(Spoke, RankThatFailsAndExitsImmediatelyReportsWhy) {
   ListeningLeader leader;
   for (int i = 0; i < 300; ++i) {
-    auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
+    auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 60s);
     ASSERT_TRUE(outgoing);
     Connection connection = leader.accept();
     {
@@ -364,7 +364,7 @@ TEST(Hub, LeaderThatFailsAndExitsImmediatelyReportsWhy) {
     {
       Leader leader(2);
       one = leader.join(1);
-      ASSERT_TRUE(one->await(30s)) << "a heartbeat means that the hub has accepted the rank";
+      ASSERT_TRUE(one->await(120s)) << "a heartbeat means that the hub has accepted the rank";
     }
     const auto told = next_of(*one);
     ASSERT_TRUE(told) << "round " << i;
@@ -374,7 +374,7 @@ TEST(Hub, LeaderThatFailsAndExitsImmediatelyReportsWhy) {
 
 TEST(Spoke, NamesRankZeroWhenItIsSilentAndTheDataPathStalls) {
   ListeningLeader leader;
-  auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
+  auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 60s);
   ASSERT_TRUE(outgoing);
   Connection mute = leader.accept();
   FailureState failures;
@@ -456,10 +456,10 @@ class OneDescriptorLeft {
 TEST(Hub, MissingDescriptorsAreReported) {
   Leader leader(4);
   Connection one = leader.join(1);
-  ASSERT_TRUE(one.await(30s)) << "a heartbeat: rank 1 has joined";
+  ASSERT_TRUE(one.await(120s)) << "a heartbeat: rank 1 has joined";
   const OneDescriptorLeft one_descriptor_left;
   // The connection may fail immediately, because rank 0 closes its port.
-  const auto two = Connection::open({"127.0.0.1"}, leader.port, 10s);
+  const auto two = Connection::open({"127.0.0.1"}, leader.port, 60s);
   ASSERT_TRUE(eventually([&] { return leader.failures.failed(); }));
   EXPECT_EQ(leader.failures.failure()->rank, 0);
   EXPECT_THAT(leader.failures.failure()->text,
@@ -471,7 +471,7 @@ TEST(Hub, MissingDescriptorsAreReported) {
 // the report to the next one.
 TEST(Connection, SendDoesNotWaitForAPeerThatDoesNotRead) {
   ListeningLeader peer;
-  auto connection = Connection::open({"127.0.0.1"}, peer.listener.port, 10s);
+  auto connection = Connection::open({"127.0.0.1"}, peer.listener.port, 60s);
   ASSERT_TRUE(connection);
   const Connection deaf = peer.accept();
   const Message message{MessageKind::failure, 1, std::string(kMaxText, 'x')};

@@ -38,15 +38,15 @@ class HeadAndAgent : public testing::Test {
     const auto address = head_.address();
     const auto colon = address.rfind(':');
     connection_ = comm::Connection::open(
-        {"127.0.0.1"}, *parse_decimal(address.substr(colon + 1), 65535), seconds(2));
+        {"127.0.0.1"}, *parse_decimal(address.substr(colon + 1), 65535), seconds(60));
     const nlohmann::json who = {
         {"generation", kGenerationOfAgent}, {"node", "n1"}, {"step", "7.0"}};
     if (!connection_) throw RuntimeError("cannot connect to " + address);
     std::thread agent([&] {
-      greeted_ =
-          comm::greet(*connection_, comm::RankGreeting(key_, kRankOfAgent, who.dump()), seconds(5));
+      greeted_ = comm::greet(*connection_, comm::RankGreeting(key_, kRankOfAgent, who.dump()),
+                             seconds(60));
     });
-    const auto end = Clock::now() + seconds(30);
+    const auto end = Clock::now() + seconds(120);
     while (!head_.has_agents(kGenerationOfAgent) && Clock::now() < end) {
       head_.wait(Clock::now() + milliseconds(20), {});
     }
@@ -71,7 +71,7 @@ class HeadAndAgent : public testing::Test {
   // Whether such an event comes, on however slow a machine.
   template <class Wanted>
   bool hears() {
-    const auto end = Clock::now() + seconds(30);
+    const auto end = Clock::now() + seconds(120);
     while (Clock::now() < end) {
       for (const auto& event : head_.wait(end, {})) {
         if (std::holds_alternative<Wanted>(event)) return true;

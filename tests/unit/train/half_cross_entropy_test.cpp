@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "ddp_runtime/amp/autocast.h"
+#include "ddp_runtime/torch_compat.h"
 #include "ddp_runtime/train/objective.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/test_device.h"
@@ -119,9 +120,14 @@ TEST_P(HalfCrossEntropy, MeanAndDerivativesAreThoseOfFloat64) {
       << "error / bound: " << ((gradient - expected).abs() / bound).max().item<double>();
 }
 
+// libtorch 1.13 does not have an fp16 softmax for CPUs.
+std::vector<torch::ScalarType> types() {
+  if (SLURM_DDP_TORCH_2) return {torch::kBFloat16, torch::kHalf};
+  return {torch::kBFloat16};
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, HalfCrossEntropy,
-                         testing::Combine(testing::Values(torch::kBFloat16, torch::kHalf),
-                                          testing::ValuesIn(cases())),
+                         testing::Combine(testing::ValuesIn(types()), testing::ValuesIn(cases())),
                          [](const auto& of) {
                            const bool bf16 = std::get<0>(of.param) == torch::kBFloat16;
                            return (bf16 ? "bf16_" : "fp16_") + std::get<1>(of.param).name;
