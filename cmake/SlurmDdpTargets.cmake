@@ -80,38 +80,71 @@ function(slurm_ddp_executable name)
   install(TARGETS ${name} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT tools)
 endfunction()
 
-# slurm_ddp_test_program(<name> SOURCES ... DEPS ...): build/tests/<name>, which tests start. Like most tests, it takes
-# longer to compile than to run.
+# slurm_ddp_test_program(<name> SOURCES ... DEPS ... [TORCH] [FULL]): build/tests/<name>, which tests start. Like most
+# tests, it takes longer to compile than to run. TORCH: it includes torch. FULL: it is not needed by the gate, and
+# only built if SLURM_DDP_TESTS is FULL.
 function(slurm_ddp_test_program name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;FULL" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} slurm_ddp_build_flags)
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(ARG_TORCH)
+    slurm_ddp_torch_executable(${name})
+  endif()
+  if(ARG_FULL AND NOT SLURM_DDP_TESTS STREQUAL "FULL")
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
 endfunction()
 
-# slurm_ddp_unit_test(<name> SOURCES ... DEPS ... [LABELS ...] [SHARDS n] [OPTIMIZED]): one
+# slurm_ddp_unit_test(<name> SOURCES ... DEPS ... [LABELS ...] [SHARDS n] [OPTIMIZED] [TORCH]
+#   [TOO_LONG_SANITIZED filter] [SINGLE_THREADED filter]): one
 # GoogleTest executable, run as a whole or in n shards by ctest: a process for each case would take
 # longer than the cases. Most tests take longer to compile than to run; OPTIMIZED is for the other tests.
-# The target unit_tests builds all of them but those for GPUs, and what they start.
+# Labels: `torch` is added with TORCH; `threads` is for tests that the thread sanitizer should see. Targets with
+# these tests: unit_tests (all but those for GPUs), torch_tests, threads_tests.
+# Filters are GoogleTest's, without "-". Sanitizers leave out the cases of the first one, which take minutes there and do
+# nothing that shorter cases do not do; the thread sanitizer also leaves out those of the second one.
 add_custom_target(unit_tests)
+add_custom_target(torch_tests)
+add_custom_target(threads_tests)
 function(slurm_ddp_unit_test name)
-  cmake_parse_arguments(ARG "OPTIMIZED" "SHARDS" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMIZED;TORCH" "SHARDS;TOO_LONG_SANITIZED;SINGLE_THREADED" "SOURCES;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
+  if(ARG_TORCH)
+    slurm_ddp_torch_executable(${name})
+    list(APPEND ARG_LABELS torch)
+  endif()
   if(NOT gpu IN_LIST ARG_LABELS)
     add_dependencies(unit_tests ${name})
   endif()
-  if(NOT SLURM_DDP_ALL_UNIT_TESTS)
-    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
-  endif()
+  foreach(group torch threads)
+    if(group IN_LIST ARG_LABELS)
+      add_dependencies(${group}_tests ${name})
+    endif()
+  endforeach()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main slurm_ddp_build_flags)
   target_compile_definitions(${name} PRIVATE SLURM_DDP_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  # Torch's precompiled header requires optimization.
-  set(with_torch "$<BOOL:$<TARGET_PROPERTY:${name},PRECOMPILE_HEADERS_REUSE_FROM>>")
-  target_compile_options(${name} PRIVATE $<IF:$<OR:${with_torch},$<BOOL:${ARG_OPTIMIZED}>>,-O1,-O0>)
+  if(ARG_TORCH OR ARG_OPTIMIZED)  # Torch's precompiled header requires optimization
+    target_compile_options(${name} PRIVATE -O1)
+  else()
+    target_compile_options(${name} PRIVATE -O0)
+  endif()
   if(NOT ARG_SHARDS)
     set(ARG_SHARDS 1)
+  endif()
+  set(left_out "")
+  if(SLURM_DDP_SANITIZE)
+    list(APPEND left_out ${ARG_TOO_LONG_SANITIZED})
+  endif()
+  if(SLURM_DDP_SANITIZE MATCHES "thread")
+    list(APPEND left_out ${ARG_SINGLE_THREADED})
+  endif()
+  set(filter "")
+  if(left_out)
+    list(JOIN left_out ":" left_out)
+    set(filter ";GTEST_FILTER=-${left_out}")
   endif()
   foreach(shard RANGE 1 ${ARG_SHARDS})
     math(EXPR index "${shard} - 1")
@@ -121,6 +154,6 @@ function(slurm_ddp_unit_test name)
     endif()
     add_test(NAME ${test} COMMAND ${name})
     set_tests_properties(${test} PROPERTIES LABELS "unit;${ARG_LABELS}" TIMEOUT 600
-      ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}${filter}")
   endforeach()
 endfunction()

@@ -14,7 +14,7 @@ cluster_packages=(
 )
 # Additional packages for the tests.
 test_packages=(
-  libgtest-dev libgmock-dev bats parallel
+  libgtest-dev libgmock-dev bats
   python3 python3-venv python3-numpy python3-h5py
   clang libclang-rt-dev clang-format clang-tidy cppcheck shellcheck strace e2fsprogs chromium nftables
   python3-torch libgloo-dev rpm man-db environment-modules doxygen python3-yaml
@@ -49,7 +49,10 @@ need_packages() {
   mapfile -t missing < <(missing_packages "$@")
   [ "${#missing[@]}" -gt 0 ] || return 0
   echo "installing ${#missing[@]} packages: ${missing[*]}"
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq || true # the next command says what is missing
   as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null || {
+    echo "these packages could not be installed (is there a network?): ${missing[*]}" >&2
+    return 1
+  }
 }

@@ -209,7 +209,7 @@ def pack(source, options):
         if torch_root is None and not options.partial:
             raise UsageError(f"{programs['bin/ddp-train']} uses a libtorch that is not of a PyTorch wheel, so it "
                              "cannot run with the PyTorch of another machine; build against the wheel "
-                             "(tests/torch2/run --build 2.11.0)")
+                             "(tests/torch2/build 2.11.0)")
     if options.nccl_arch and not options.nccl:
         raise UsageError("--nccl-arch thins the file of --nccl, which is missing")
     with tempfile.TemporaryDirectory() as work:

@@ -36,12 +36,19 @@ sweep_looks_right() {
 }
 
 @test "strong scaling with repeats" { sweep_looks_right strong; }
+# bats test_tags=full
 @test "weak scaling" { sweep_looks_right weak; }
+# bats test_tags=full
 @test "one number of ranks" { sweep_looks_right one; }
+# bats test_tags=full
 @test "two numbers of ranks" { sweep_looks_right two; }
+# bats test_tags=full
 @test "twenty numbers of ranks" { sweep_looks_right crowded; }
+# bats test_tags=full
 @test "low efficiency, tiny steps" { sweep_looks_right poor; }
+# bats test_tags=full
 @test "faster than ideal" { sweep_looks_right faster; }
+# bats test_tags=full
 @test "65536 ranks" { sweep_looks_right huge; }
 
 @test "one run with many ranks" {
@@ -49,16 +56,19 @@ sweep_looks_right() {
   looks run "$BATS_TEST_TMPDIR/run.html"
 }
 
+# bats test_tags=full
 @test "a comparison of two runs" {
   "$report" compare "$sweeps/strong/run-00" "$sweeps/weak/run-03" --html "$BATS_TEST_TMPDIR/compare.html"
   looks compare "$BATS_TEST_TMPDIR/compare.html"
 }
 
+# bats test_tags=full
 @test "a comparison of two groups of runs" {
   "$report" compare "$sweeps"/strong/run-0[0-2] --with "$sweeps"/strong/run-0[3-5] --html "$BATS_TEST_TMPDIR/groups.html"
   looks groups "$BATS_TEST_TMPDIR/groups.html"
 }
 
+# bats test_tags=full
 @test "a narrow window" {
   "$report" sweep "$sweeps"/strong/* --html "$BATS_TEST_TMPDIR/sweep.html"
   looks narrow "$BATS_TEST_TMPDIR/sweep.html" --width 700

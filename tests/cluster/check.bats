@@ -68,6 +68,7 @@ for f in json.load(open("out/verdict.json"))["findings"]:
   grep -q '<svg class="map"' out/report.html
 }
 
+# bats test_tags=full
 @test "a lossy link between two nodes and a node with a different MTU at the same time" {
   "$cluster" exec node3 -- ip link set eth0 mtu 1400
   sender=$("$cluster" exec node4 -- getent ahostsv4 node2 | awk '{ print $1; exit }')
@@ -94,6 +95,7 @@ for f in json.load(open("out/verdict.json"))["findings"]:
   grep -q '4 of 5 nodes have libnccl.so.2.18.3' out/report.md
 }
 
+# bats test_tags=full
 @test "a rail that is slow on one node is named" {
   for number in 1 2 3 4; do
     for rail in 1 2; do
@@ -135,9 +137,9 @@ reason_is_ours() { [[ $(sinfo -h -n node4 -o %E) == 'ddp-check:storage.shm'* ]];
   run -0 "$cluster" exec node4 -- env -i "$directory/check_prolog"
   "$cluster" exec node4 -- mount -o remount,size=16m /dev/shm
   run -1 "$cluster" exec node4 -- env -i "$directory/check_prolog"
-  wait_until 20 reason_is_ours
+  wait_until 60 reason_is_ours
   run ! srun --immediate=2 -w node4 hostname
   "$cluster" exec node4 -- mount -o remount,size=1g /dev/shm
   scontrol update nodename=node4 state=resume
-  wait_until 10 srun --immediate=2 -w node4 hostname
+  wait_until 60 srun --immediate=2 -w node4 hostname
 }

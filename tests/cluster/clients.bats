@@ -17,7 +17,7 @@ setup() { cd "$work"; }
 
 teardown() {
   scancel --user=root 2>/dev/null || true
-  wait_until 20 no_jobs_left
+  wait_until 60 no_jobs_left
   assert_nodes_in_service
 }
 
@@ -43,6 +43,7 @@ compile() { # PROGRAM [COMPILER]: prints its path
   four_ranks_reduced
 }
 
+# bats test_tags=full
 @test "PyTorch in cyclic order" {
   need_torch
   srun --ddp -N2 -n4 -m cyclic torch-client >out

@@ -141,6 +141,7 @@ with_fake_dns() {
   return "$rc"
 }
 
+# bats test_tags=full
 @test "a name server that loses the first packet of every query only delays the step" {
   both() {
     on_node lost.test 0 ddp-launch rendezvous & local first=$!

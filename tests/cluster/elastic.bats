@@ -77,6 +77,7 @@ last_parameters() { grep -o 'parameters 0x[0-9a-f]*$' "$1" | tail -n 1; }
   [ "$killed" = "$(last_parameters whole)" ]
 }
 
+# bats test_tags=full
 @test "the parts of a state that only the memory of two nodes has are saved before the end, and no bit is lost" {
   training=(--model mlp --data digits --batch 16 --lr 0.05 --optimizer adamw --shard optimizer --checkpoint-every 1000000)
   submit --nodes 2:2 --max-restarts 0 -- --steps 3000 --checkpoint-memory 50
@@ -106,6 +107,7 @@ last_parameters() { grep -o 'parameters 0x[0-9a-f]*$' "$1" | tail -n 1; }
   grep -E 'ddp-run: node2 is not used for 60 s: no sign of life for 10 s' log
 }
 
+# bats test_tags=full
 @test "a rank that is cut off is gone before the program starts elsewhere, and saves nothing" {
   mkdir run
   cat > writes.sh <<'PROGRAM'
@@ -140,6 +142,7 @@ processes_of_node() {
   done
 }
 
+# bats test_tags=full
 @test "a node that stands still wakes up after the program has started elsewhere, and saves nothing" {
   mkdir run
   cat > writes.sh <<'PROGRAM'
@@ -169,6 +172,7 @@ JOB
   done
 }
 
+# bats test_tags=full
 @test "without a spare the job shrinks, and grows when the node is back" {
   submit --nodes 2:3 --cooldown 5 --grow-every 1 -- --steps 1000000
   wait_until 60 kept_since_start 1
@@ -186,6 +190,7 @@ JOB
   [ "$(events '"code":75' code | sort -u)" = 75 ]
 }
 
+# bats test_tags=full
 @test "only numbers of nodes are started that can divide the step, with the bits of one process" {
   training=(--model mlp --data digits --global-batch 32 --blocks 4 --deterministic --lr 0.05 --checkpoint-every 50
     --keep-last 3)
@@ -209,10 +214,11 @@ was_requeued() { scontrol show job "$job" | grep -q ' Restarts=1 '; }
 host_is_watched() { pgrep -f "ddp-run watch -- node1" > /dev/null; }
 
 # With --no-kill, SLURM takes the node out of the job, and keeps the others allocated.
+# bats test_tags=full
 @test "a job that loses the node of its batch script is requeued" {
   submit --nodes 2:2 --spares 1 -- --steps 100000
   wait_until 60 kept_since_start 1
-  wait_until 30 host_is_watched
+  wait_until 60 host_is_watched
   "$cluster" exec node1 -- ip link set eth0 down
   wait_until 120 was_requeued
 }

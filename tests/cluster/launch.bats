@@ -21,7 +21,7 @@ setup() {
 # Checks that no test leaves a node out of service.
 teardown() {
   scancel --user=root 2>/dev/null || true
-  wait_until 20 no_jobs_left
+  wait_until 60 no_jobs_left
   assert_nodes_in_service
 }
 
@@ -227,6 +227,7 @@ JOB
   [ "$(sed -n 's/^MASTER_PORT=//p' "$RECORDS"/* | sort -u | wc -l)" -eq 3 ]
 }
 
+# bats test_tags=full
 @test "a requeued job gets a different port" {
   cat >job.sh <<'JOB'
 #!/bin/bash
@@ -356,6 +357,7 @@ EOF2
   grep -q 'not a task of a SLURM step' err
 }
 
+# bats test_tags=full
 @test "mpirun in a ddp job: its daemons are not ranks" {
   [ "$cluster_mode" = netns ] || skip "in plain mode mpirun sees one host"
   command -v mpirun >/dev/null || skip "no mpirun on this machine"
@@ -389,7 +391,7 @@ occupy() { # PORT
 import socket, time
 s = socket.create_server(('', $1)); print('listening', flush=True); time.sleep(590)" >occupier 2>&1 3>&- &
   occupier=$!
-  wait_until 10 grep -q listening occupier
+  wait_until 60 grep -q listening occupier
 }
 
 release() {
@@ -495,7 +497,7 @@ use_name_server() { # [arguments of fake-dns]
   for namespace in $(ip netns list | awk '$1 ~ /node[12]$/ { print $1 }'); do
     nsenter --net="/run/netns/$namespace" fake-dns "$@" <ends >"listens.$namespace" 3>&- &
     name_servers+=($!)
-    wait_until 10 test -s "listens.$namespace"
+    wait_until 60 test -s "listens.$namespace"
   done
 }
 
@@ -507,6 +509,7 @@ restore_names() {
   rm ends
 }
 
+# bats test_tags=full
 @test "a name server that loses the first packet of every query: the ranks still connect" {
   [ "$cluster_mode" = netns ] || skip "in plain mode the address is given"
   use_name_server --lose "node1=$(awk '$2 == "node1" { print $1 }' "$state/hosts")"

@@ -33,7 +33,7 @@ setup() {
 
 teardown() {
   scancel --user=root 2>/dev/null || true
-  wait_until 20 no_jobs_left
+  wait_until 60 no_jobs_left
   assert_nodes_in_service
 }
 
@@ -71,6 +71,7 @@ without_the_bug() {
   grep -q '^ddp: torchrun: 2 agents on 2 nodes, 2 workers each; MASTER_ADDR=node1' err
 }
 
+# bats test_tags=full
 @test "torchrun with the c10d rendezvous, in arbitrary order" {
   need_torch
   without_the_bug
@@ -80,6 +81,7 @@ without_the_bug() {
   four_ranks_reduced
 }
 
+# bats test_tags=full
 @test "torchrun under ddp-launch" {
   need_torch
   without_the_bug
@@ -101,6 +103,7 @@ agent_of() {
 
 has_sizes() { [ "$(paste -sd' ' stop.sizes 2>/dev/null)" = "$1" ]; }
 
+# bats test_tags=full
 @test "torchrun loses the node of rank 0 and gets another one" {
   need_torch
   without_the_bug
@@ -194,13 +197,14 @@ JOB
   grep -q "note: scontrol says that this node is at 's9.node1', but SLURM_TOPOLOGY_ADDR says 'top.s1.node1'" err
 }
 
+# bats test_tags=full
 @test "order=switch fails early, and no program runs, if scontrol hangs or prints garbage" {
   mkdir bin
   local program
   for program in 'yes SwitchName=s Nodes=n' 'sleep 600' 'exec >&-; sleep 600'; do
     printf '#!/bin/sh\n%s\n' "$program" >bin/scontrol
     chmod +x bin/scontrol
-    PATH=$work/bin:$PATH run timeout 30 srun --ddp=order=switch -N2 -n2 record-task
+    PATH=$work/bin:$PATH run timeout 60 srun --ddp=order=switch -N2 -n2 record-task
     [ "$status" -eq 1 ]
     [[ $output == *"order=switch needs to know the switches"* ]]
     [ -z "$(ls "$RECORDS")" ]

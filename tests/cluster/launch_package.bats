@@ -77,6 +77,7 @@ check_tree() { # ROOT
   root/usr/bin/ddp-launch --version
 }
 
+# bats test_tags=full
 @test "RPM packages: their contents, and the SLURM release that they are for" {
   command -v rpmbuild >/dev/null || skip "no rpmbuild on this machine (apt-get install rpm)"
   make_package RPM

@@ -30,7 +30,7 @@ setup() {
 
 teardown() {
   scancel --user=root 2>/dev/null || true
-  wait_until 20 no_jobs_left
+  wait_until 60 no_jobs_left
   assert_nodes_in_service
 }
 
@@ -74,6 +74,7 @@ TYPED
   check-records "$RECORDS" 1
 }
 
+# bats test_tags=full
 @test "uneven cyclic and plane steps" {
   srun --ddp -N3 -n5 -m cyclic record-task
   check-records "$RECORDS" 5
@@ -148,6 +149,7 @@ JOB
   [ "$(cat first/* "$RECORDS"/* | grep '^MASTER_PORT=' | sort -u | wc -l)" -eq 2 ]
 }
 
+# bats test_tags=full
 @test "the port of a requeued array element differs from its previous port and from its neighbor's" {
   cat >job.sh <<'JOB'
 #!/bin/bash

@@ -99,12 +99,13 @@ for i in {1..100}; do sleep 0.1; done
 JOB
   local job
   job=$(sbatch --parsable patient.sh)
-  wait_until 15 grep -q ready patient.out
+  wait_until 60 grep -q ready patient.out
   scancel --signal=USR2 --batch "$job"
-  wait_until 15 grep -q told patient.out
+  wait_until 60 grep -q told patient.out
   grep -q '^KillWait *= 5 sec' <(scontrol show config)
 }
 
+# bats test_tags=full
 @test "a requeued job runs again" {
   cat >again.sh <<'JOB'
 #!/bin/bash
@@ -150,6 +151,7 @@ JOB
   srun -N2 true
 }
 
+# bats test_tags=full
 @test "a predecessor that lost its files, its controller and a namespace is replaced" {
   kill -9 "$(cat "$state/slurmctld.pid")"
   rm -f "$state"/*.conf "$state/settings" "$state/slurmctld.pid"
@@ -178,7 +180,7 @@ JOB
   ./slurmd 60 3>&- &
   local other=$!
   srun -N2 sleep 100 >/dev/null 2>&1 3>&- &
-  wait_until 10 bash -c '[ -n "$(squeue -h -t R)" ]'
+  wait_until 60 bash -c '[ -n "$(squeue -h -t R)" ]'
   "$cluster" down 2>&1 </dev/null
   [ -z "$(traces)" ]
   kill -0 "$other"
@@ -193,9 +195,10 @@ JOB
 
 @test "a project in /tmp is visible on the nodes" {
   require_own_networks
-  local project=$BATS_TEST_TMPDIR/project
-  [[ $project == /tmp/* ]] || skip "the tests' temporary directory is not in /tmp"
-  mkdir -p "$project/tests"
+  local project
+  project=$(mktemp -d /tmp/slurm-ddp-project.XXXXXX)
+  chmod 755 "$project"
+  mkdir "$project/tests"
   cp -r "$project_root/tests/local_cluster" "$project/tests/"
   printf '#!/bin/sh\nhostname >>%q/said\n' "$project" >"$project/program"
   chmod 755 "$project/program"
@@ -204,9 +207,11 @@ JOB
   (cd "$project" && srun -N2 --ntasks-per-node=1 ./program)
   "$project/tests/local_cluster/cluster" down 2>&1 </dev/null
   [ "$(sort "$project/said" | tr '\n' ' ')" = "node1 node2 " ]
+  rm -r "$project"
   "$cluster" up 2 2>&1 </dev/null
 }
 
+# bats test_tags=full
 @test "plain mode: several slurmd on one host" {
   SLURM_DDP_CLUSTER_MODE=plain run "$cluster" up 2 </dev/null
   [ "$status" -eq 0 ]
@@ -219,10 +224,10 @@ JOB
   # A job without step daemons and a queued client, without a controller to terminate them, can be
   # recognized only by their environment.
   srun -N2 --exclusive sleep 100 >/dev/null 2>&1 3>&- &
-  wait_until 10 bash -c '[ -n "$(squeue -h -t R)" ]'
+  wait_until 60 bash -c '[ -n "$(squeue -h -t R)" ]'
   srun -N2 --exclusive sleep 100 >/dev/null 2>&1 3>&- &
   local waiting=$!
-  wait_until 10 bash -c '[ -n "$(squeue -h -t PD)" ]'
+  wait_until 60 bash -c '[ -n "$(squeue -h -t PD)" ]'
   own_step_daemons | xargs kill -9 "$(cat "$state/slurmctld.pid")"
   "$cluster" down 2>&1 </dev/null
   [ -z "$(traces)" ]

@@ -48,6 +48,7 @@ checkpoint_appears() { compgen -G "run/checkpoints/step-*" > /dev/null; }
   [ "$whole" = "$(parameters_of log)" ]
 }
 
+# bats test_tags=full
 @test "a user's --resume PATH applies to the first start, not to restarts" {
   whole=$(undisturbed)
   cp -r whole/checkpoints/step-00000030 start
@@ -65,6 +66,7 @@ checkpoint_appears() { compgen -G "run/checkpoints/step-*" > /dev/null; }
   grep -F 'waiting for the last checkpoint' log
 }
 
+# bats test_tags=full
 @test "scontrol requeue: the step gets SIGTERM, saves, and the job starts again" {
   whole=$(undisturbed)
   job=$(RUN_DIR=$work/run sbatch --parsable -o log "$script" "${training[@]}" --epochs 8)
@@ -86,6 +88,7 @@ checkpoint_appears() { compgen -G "run/checkpoints/step-*" > /dev/null; }
   scontrol --oneliner show job "$job" | grep -E 'JobState=CANCELLED .* Restarts=0 '
 }
 
+# bats test_tags=full
 @test "a job that loses its nodes to another (PreemptMode=CANCEL) goes back into the queue" {
   scontrol create partition=high nodes=ALL PriorityTier=10
   job=$(RUN_DIR=$work/run sbatch --parsable --exclusive -o log "$script" "${training[@]}" --epochs 1000000)

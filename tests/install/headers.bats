@@ -35,6 +35,7 @@ entries() {
 }
 
 # Headers that include libtorch take a minute each, so only the examples compile them, all together.
+# bats test_tags=full
 @test "each installed header without libtorch compiles by itself against the installed tree" {
   mkdir sources
   "$here/tests/install/public_headers.py" sources "$headers" sources

@@ -12,7 +12,7 @@ setup_file() {
 }
 
 @test "the tree contains programs, plugin, headers, package, job scripts, data" {
-  for file in bin/ddp-train bin/ddp-launch bin/ddp-check bin/ddp-report bin/ddp-ckpt bin/ddp-run bin/ddp-bench \
+  for file in bin/ddp-train bin/ddp-launch bin/ddp-check bin/ddp-report bin/ddp-ckpt bin/ddp-run \
     lib/slurm/ddp.so include/slurm_ddp/ddp_runtime/ddp.h lib/cmake/slurm_ddp/slurm_ddpConfig.cmake \
     share/slurm-ddp/jobscripts/train.sbatch share/slurm-ddp/datasets/digits/digits.csv.gz \
     share/slurm-ddp/configs/gpt.ini share/slurm-ddp/plugstack.conf.d/zz-ddp.conf; do
@@ -26,7 +26,7 @@ setup_file() {
 }
 
 @test "every program has --version and --help" {
-  for program in ddp-train ddp-launch ddp-check ddp-report ddp-ckpt ddp-run ddp-bench; do
+  for program in ddp-train ddp-launch ddp-check ddp-report ddp-ckpt ddp-run; do
     run -0 "$prefix/bin/$program" --version
     [[ $output =~ ^$program\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
     run -0 "$prefix/bin/$program" --help
@@ -69,6 +69,7 @@ extern "C" std::uint64_t aoti_torch_abi_version() { return 0x0909000000000000; }
   [[ $output == *"this program was built with libtorch "*"/libother.so is libtorch 9.9.0; "* ]]
 }
 
+# bats test_tags=full
 @test "a generator and a discriminator resume from one checkpoint with bitwise equal results" {
   run -0 cmake -S "$here/examples/gan" -B "$BATS_TEST_TMPDIR/gan" -DCMAKE_PREFIX_PATH="$prefix"
   run -0 cmake --build "$BATS_TEST_TMPDIR/gan"
@@ -87,6 +88,7 @@ extern "C" std::uint64_t aoti_torch_abi_version() { return 0x0909000000000000; }
   awk '$1 == "epoch" && $2 == 3 { exit !($4 < 1.38 && $6 < 2) }' <<< "$straight"
 }
 
+# bats test_tags=full
 @test "a data set of one's own with a collate function resumes with bitwise equal results" {
   run -0 cmake -S "$here/examples/own_data" -B "$BATS_TEST_TMPDIR/own" -DCMAKE_PREFIX_PATH="$prefix"
   run -0 cmake --build "$BATS_TEST_TMPDIR/own"
@@ -106,6 +108,7 @@ extern "C" std::uint64_t aoti_torch_abi_version() { return 0x0909000000000000; }
   awk '/^loss per target/ { exit !($4 < 0.1) }' <<< "$straight"
 }
 
+# bats test_tags=full
 @test "a pipeline trains to the same losses on 1, 2 and 4 ranks" {
   run -0 cmake -S "$here/examples/pipeline" -B "$BATS_TEST_TMPDIR/own" -DCMAKE_PREFIX_PATH="$prefix"
   run -0 cmake --build "$BATS_TEST_TMPDIR/own"
@@ -121,6 +124,7 @@ extern "C" std::uint64_t aoti_torch_abi_version() { return 0x0909000000000000; }
   done
 }
 
+# bats test_tags=full
 @test "a fine-tune of GPT-2 resumes from its checkpoint with bitwise equal results" {
   run -0 cmake -S "$here/examples/fine_tune" -B "$BATS_TEST_TMPDIR/own" -DCMAKE_PREFIX_PATH="$prefix"
   run -0 cmake --build "$BATS_TEST_TMPDIR/own"

@@ -50,6 +50,7 @@ with_torch() { [ -e "$root/usr/include/slurm_ddp/ddp_runtime/ddp.h" ] || skip "t
   [[ $(tr -s ' \n' ' ' <<< "$output") == *"slurm_ddp was built with libtorch "*"is libtorch 99.1.0"* ]]
 }
 
+# bats test_tags=full
 @test "find_package(slurm_ddp) builds a custom model, which trains on two ranks" {
   with_torch
   run -0 cmake -S "$here/examples/own_model" -B own -DCMAKE_PREFIX_PATH="$root/usr"

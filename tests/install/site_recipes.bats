@@ -50,15 +50,23 @@ PYTHON
   [ "${copied[*]}" = slurm-ddp_0.1.0-1+slurm22.05_amd64.deb ]
 }
 
-@test "continuous integration runs .ci/run on Debian 12" {
+@test "continuous integration runs the gate on each push and every tier each night, on Debian 12" {
   /usr/bin/python3 -c 'import yaml' || skip "no yaml for Python on this machine (apt-get install python3-yaml)"
-  run -0 /usr/bin/python3 - "$here/.github/workflows/ci.yml" << 'PYTHON'
+  run -0 /usr/bin/python3 - "$here" << 'PYTHON'
 import sys, yaml
-workflow = yaml.safe_load(open(sys.argv[1]))
-assert set(workflow[True]) == {"push", "pull_request"}, workflow  # yaml reads the key `on` as true
-job = workflow["jobs"]["run-tests"]
-assert job["container"]["image"] == "debian:12", job
-assert ".ci/run" in [step.get("run") for step in job["steps"]], job
+here = sys.argv[1]
+sys.path.insert(0, f"{here}/tests/runner")
+import tiers
+workflow = yaml.safe_load(open(f"{here}/.github/workflows/ci.yml"))
+assert set(workflow[True]) == {"push", "pull_request", "schedule", "workflow_dispatch"}, workflow  # `on` is read as true
+for job in workflow["jobs"].values():
+    assert job["container"]["image"] == "debian:12", job
+    assert "./run-tests ${{ matrix.tiers }}" in [step.get("run") for step in job["steps"]], job
+assert "strategy" not in workflow["jobs"]["gate"]
+nightly = [set(job["tiers"].split()) for job in workflow["jobs"]["full"]["strategy"]["matrix"]["include"]]
+assert set.union(*nightly) == set(tiers.ALL), nightly
+# What needs a build has it in its own job.
+assert all("build" in names or not names & set(tiers.NEED_BUILD) for names in nightly), nightly
 PYTHON
-  [ -x "$here/.ci/run" ]
+  [[ $(tail -n 1 "$here/.ci/run") == "exec ./run-tests" ]]
 }

@@ -20,6 +20,7 @@ assert worst < 1e-3, worst
 PY
 }
 
+# bats test_tags=full
 @test "without staleness, training equals synchronous training except for rounding, and resumes bitwise equal" {
   options=(--epochs 2 --batch 32 --weight-decay 1e-3 --warmup 10 --scale-lr --lr 0.02)
   run -0 ranks 3 "${options[@]}" --report-dir sync
@@ -38,6 +39,7 @@ assert json.load(open('stale/run.json'))['asynchronous']['largest_lead'] == 0"
   [ "$(parameters)" = "$whole" ]
 }
 
+# bats test_tags=full
 @test "asynchronous training resumes from a checkpoint of a synchronous run, including momentum" {
   options=(--epochs 2 --batch 32)
   run -0 ranks 2 "${options[@]}" --report-dir sync
@@ -49,6 +51,7 @@ a, b = (json.load(open(f'{d}/run.json'))['final']['eval_loss'] for d in ('sync',
 assert abs(a - b) < 1e-3, (a, b)"
 }
 
+# bats test_tags=full
 @test "with staleness, a model learns digits, and no rank exceeds the limit" {
   run -0 ranks 4 --model mlp --epochs 25 --batch 16 --staleness 3 --report-dir report
   [[ $output == *"no rank more than 3 steps ahead of the slowest"* ]]
@@ -87,7 +90,7 @@ with h5py.File('nan.h5', 'w') as f:
 disturbed() {
   local signal=$1 job victim
   shift
-  OMPI_MCA_orte_enable_recovery=1 timeout -k 5 40 mpirun --quiet --enable-recovery -n 3 "$train" \
+  OMPI_MCA_orte_enable_recovery=1 timeout -k 5 90 mpirun --quiet --enable-recovery -n 3 "$train" \
     --epochs 100000 --batch 4 --staleness 2 --log-every 50 "$@" > out 2>&1 &
   job=$!
   for _ in $(seq 600); do
@@ -109,6 +112,7 @@ disturbed() {
   grep -E '^ddp-train: rank 1 \(.*\) exited unexpectedly' out
 }
 
+# bats test_tags=full
 @test "a stopped rank is identified when the timeout expires" {
   disturbed STOP --timeout 3
   cat out

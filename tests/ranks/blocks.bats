@@ -33,6 +33,7 @@ dropout() {
   timeout 180 mpirun --quiet -n "$n" "${bin%/bin}/tests/dropout_ranks" "$@"
 }
 
+# bats test_tags=full
 @test "each number of ranks that divides the blocks has the same samples and the same dropout" {
   run -0 dropout 1 20
   alone=$(losses)
@@ -47,6 +48,7 @@ dropout() {
   same_losses "$alone" "$(losses)"
 }
 
+# bats test_tags=full
 @test "a run that is resumed by other numbers of ranks has the losses of one process" {
   run -0 dropout 1 60 # more than one epoch
   expected=$(losses)
@@ -66,6 +68,7 @@ dropout() {
   [[ $output == *"blocks was 12 in the saved run and is 6 now"* ]]
 }
 
+# bats test_tags=full
 @test "shards have the same losses, and the bits if gradients are added before they are sent" {
   gpt+=(--clip 0) # of parts, a norm is rounded in another way
   run -0 ranks 2 "${gpt[@]}" --steps 6
@@ -104,6 +107,7 @@ dropout() {
   [ "$(parameters)" = "$expected" ]
 }
 
+# bats test_tags=full
 @test "with --deterministic the running averages of batch normalization do not depend on the ranks either" {
   cnn=(--model cifar-cnn --data synthetic --global-batch 24 --blocks 6 --deterministic --steps 4)
   run -0 ranks 1 "${cnn[@]}" --checkpoint-dir one
@@ -114,6 +118,7 @@ dropout() {
   [[ $output == *" arrays bitwise equal, 0 different, 0 only in A, 2 only in B" ]]
 }
 
+# bats test_tags=full
 @test "with --deterministic, ZeRO-1 and bf16 weights have the same bits on other numbers of ranks" {
   for more in "--shard optimizer" "--param-type bf16 --precision bf16 --on-nan skip"; do
     read -ra words <<< "$more"

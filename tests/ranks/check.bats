@@ -27,7 +27,7 @@ net() {
 
 # Processes of this test that were killed need a moment to end on a busy machine.
 nothing_runs_with() { # TEXT
-  for _ in {1..50}; do
+  for _ in {1..600}; do
     is_running "$1" || return 0
     sleep 0.1
   done
@@ -91,6 +91,7 @@ task() {
   done
 }
 
+# bats test_tags=full
 @test "an odd number of nodes, and two tasks on a node" {
   run -0 net 5
   [ "$(pairs tcp)" = 10 ]
@@ -122,6 +123,7 @@ task() {
   done
 }
 
+# bats test_tags=full
 @test "faults between two nodes blame the link between them, and neither node" {
   run -2 net 4 --no-mpi --inject slow:n2+n4:0.003 --want 3
   [ "$(findings tcp.link)" = "n2 n4 CRITICAL" ]
@@ -135,6 +137,7 @@ task() {
   [[ $output == *"names the node 'elsewhere', which is not a node of this step"* ]]
 }
 
+# bats test_tags=full
 @test "corrupt data between two nodes blames the link, and excludes neither" {
   run -2 net 2 --inject corrupt:n2
   [ "$(findings tcp.data)" = "n1 n2 CRITICAL" ]
@@ -142,6 +145,7 @@ task() {
   [ ! -s exclude.txt ]
 }
 
+# bats test_tags=full
 @test "a node that hangs in the TCP tests is named, and the check finishes" {
   run -2 net 4 --inject hang:n2 --pair-limit 2
   [ "$(cat exclude.txt)" = n2 ]
@@ -150,12 +154,14 @@ task() {
   [ "$(findings tcp.send)" = $'n1 OK\nn3 OK\nn4 OK' ]
 }
 
+# bats test_tags=full
 @test "a node that hangs inside MPI is named, and the check finishes" {
   run -2 net 4 --inject hang:n2:mpi --pair-limit 2
   [ "$(cat exclude.txt)" = n2 ]
   [[ $output == *"n2 net.answer"*"rank 1, during MPI round 1 of 3: it stopped answering"* ]]
 }
 
+# bats test_tags=full
 @test "a fault of rank 0's node is found like any other" {
   run -2 net 3 --inject hang:n1 --pair-limit 2
   [ "$(cat exclude.txt)" = n1 ]
@@ -168,6 +174,7 @@ task() {
   [ "$(findings tcp.send)" = $'n1 OK\nn3 OK\nn4 OK' ]
 }
 
+# bats test_tags=full
 @test "if most nodes are silent, none of them is named: rank 0's node may be the one that is cut off" {
   run -2 net 4 --inject missing:n2,missing:n3,missing:n4 --deadline 3 --no-mpi
   [ "$(findings net.missing)" = CRITICAL ]
@@ -179,11 +186,13 @@ task() {
   [ ! -s exclude.txt ]
 }
 
+# bats test_tags=full
 @test "several faults at once are all named" {
   run -2 net 5 --inject corrupt:n2,missing:n5 --inject hang:n4 --deadline 3 --pair-limit 2
   [ "$(sort exclude.txt)" = $'n2\nn4\nn5' ]
 }
 
+# bats test_tags=full
 @test "with a hanging node and another fault, verdict and files are still written" {
   run -2 net 6 --inject corrupt:n3 --inject hang:n5 --pair-limit 2 --out out
   [ "$(sort exclude.txt)" = $'n3\nn5' ]
@@ -191,6 +200,7 @@ task() {
   [ "$(json "r['finished']")" = True ]
 }
 
+# bats test_tags=full
 @test "a stopped process is named" {
   net 4 --inject missing:n4 --deadline 4 --pair-limit 2 > out.txt 2> err.txt &
   local job=$!
@@ -203,6 +213,7 @@ task() {
   [ "$(findings net.answer)" = "n2 CRITICAL" ]
 }
 
+# bats test_tags=full
 @test "a leader that was suspended blames no other node" {
   # Exchanges of this size keep the rounds going for a second or more, so the leader is measuring
   # when the signal arrives.
@@ -305,6 +316,7 @@ time.sleep(60)" > port.txt &
   [ "$(findings net.pairs)" = UNKNOWN ]
 }
 
+# bats test_tags=full
 @test "usage errors are UNKNOWN, reported once, and write nothing" {
   for mistake in --nonsense '--inject melt:n1' '--inject slow:n9:0.5' '--inject slow:n1:7' \
     '--pair-limit 0' '--mib 0' '--pretend-nodes n[1-' '--pretend-nodes n[1-9]' '--port 0' \
@@ -348,6 +360,7 @@ time.sleep(60)" > port.txt &
   [ ! -s exclude.txt ] # must be rewritten, without bad nodes
 }
 
+# bats test_tags=full
 @test "dropped packets, lost data and wrong clocks are reported by kind" {
   run -2 net 4 --no-mpi --inject mtu:n3:1400,skew:n2:-30,jump:n4:12,drop:n1:0.02
   [ "$(findings net.path_mtu)" = "n3 WARNING" ]
@@ -357,6 +370,7 @@ time.sleep(60)" > port.txt &
   [ "$(cat exclude.txt)" = n1 ]
 }
 
+# bats test_tags=full
 @test "the limits of checking two nodes are reported, and a known link rate lifts them" {
   run -0 net 2 --no-mpi
   [[ $(verdict) == *"slow nodes can be found with at least 4 nodes, or with --expect-gbps"* ]]
@@ -397,13 +411,14 @@ PY
   [[ $output == *"ddp-check: cannot write full/verdict.json: writing failed: No space left on device"* ]]
 }
 
+# bats test_tags=full
 @test "--act with a missing or hanging scontrol is UNKNOWN, and the cause is named" {
   mkdir bin
   PATH=$work/bin run -3 "$check" node --name here --dir /nowhere --act
   [[ $output == *"ddp-check: cannot start scontrol: No such file or directory"* ]]
   printf '#!/bin/sh\nexec /bin/sleep 60\n' > bin/scontrol
   chmod +x bin/scontrol
-  PATH=$work/bin:$PATH run -3 timeout 30 "$check" node --name here --dir /nowhere --act
+  PATH=$work/bin:$PATH run -3 timeout 60 "$check" node --name here --dir /nowhere --act
   [[ $output == *"ddp-check: scontrol did not respond; no further nodes were drained"* ]]
 }
 
@@ -437,6 +452,7 @@ PY
   [[ $output == *"CRITICAL n2 nowhere0 rail.address: none, expected up, with an address"* ]]
 }
 
+# bats test_tags=full
 @test "RDMA with a fake ib_write_bw of perftest: measured, hung and missing" {
   export FAKE_RDMA=$work/rdma FAKE_RDMA_GBITS=96
   local fake=(--no-mpi --hca fake_0:1 --write-bw "$here/tests/unit/check/fake_ib_write_bw")
@@ -455,6 +471,7 @@ PY
   run -0 net 2 --no-mpi --no-verbs --hca fake_0:1 --write-bw no_such_tool
 }
 
+# bats test_tags=full
 @test "NCCL with a fake library and CUDA driver: measured, slow, corrupt, hung, failed and missing" {
   local library=$build/lib/libslurm_ddp_fake_nccl.so
   local fake=(--no-mpi --nccl "$library" --cuda "$library")
@@ -479,6 +496,7 @@ PY
   run -0 net 2 --no-mpi --no-nccl --cuda "$library" --nccl libno-nccl.so
 }
 
+# bats test_tags=full
 @test "nodes that are known to be bad are excluded regardless of the measurements" {
   printf 'n2\nelsewhere\n' > one.txt
   : > none.txt
@@ -493,6 +511,7 @@ PY
   [[ $output == *"ddp-check: . is a directory; name a file of node names, one per line"* ]]
 }
 
+# bats test_tags=full
 @test "noise alone is UNKNOWN, or WARNING on request" {
   # No machine measures the same speed twice within one percent.
   options=(--mib 1 --no-mpi --slow-warning 0.01 --slow-critical 0.011 --json net.json)
@@ -512,7 +531,7 @@ PY
   run -3 "$check" simulate --nodes 10 --bad 5
   run -0 "$check" simulate --nodes 64 --bad 1 --trials 5 --model tail --fault link --noise 0.05
   [[ $output == *"OK although something measured was bad 0.0 %"* ]]
-  run -3 timeout 20 "$check" simulate --nodes 32 --bad 8 --fault leaf
+  run -3 timeout 60 "$check" simulate --nodes 32 --bad 8 --fault leaf
   [[ $output == *"--bad must be less than half of the 2 switches"* ]]
   run -3 "$check" simulate --bad-speed nan
   run -3 "$check" simulate --model leaf:8:nan

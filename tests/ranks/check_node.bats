@@ -15,7 +15,7 @@ setup() {
 
 # node ARGS...: runs the check. The state of this machine does not matter here, only that of the
 # directory under test.
-node() { timeout 20 "$check" node --name here --json node.json "$@"; }
+node() { timeout 60 "$check" node --name here --json node.json "$@"; }
 
 # Prints the severity of check $1, and its evidence.
 severity() { field "$1" severity; }
@@ -37,7 +37,7 @@ with_faults() {
   command -v strace > /dev/null || skip "strace is not installed"
   local injection=$1
   shift
-  timeout 20 strace --quiet=all --follow-forks --output trace.txt --inject "$injection" \
+  timeout 60 strace --quiet=all --follow-forks --output trace.txt --inject "$injection" \
     "$check" node --name here "$@"
 }
 
@@ -118,13 +118,14 @@ change_behind_its_back() {
 
 @test "a file system without unnamed files is tested and left clean" {
   command -v strace > /dev/null || skip "strace is not installed"
-  run timeout 20 strace --quiet=all --follow-forks --output trace.txt --trace-path="$work/dir" \
+  run timeout 60 strace --quiet=all --follow-forks --output trace.txt --trace-path="$work/dir" \
     --inject openat:error=EOPNOTSUPP "$check" node --name here --json node.json --dir "$work/dir"
   grep -q 'O_TMPFILE.*INJECTED' trace.txt
   [ "$(severity storage.dir)" = OK ]
   [ -z "$(ls dir)" ]
 }
 
+# bats test_tags=full
 @test "a file system that does not answer does not hang the check" {
   run -2 with_faults fsync:delay_enter=15s
   [[ $output == *"/tmp storage.tmp: not measured"*": the file system did not answer within 1000 ms; "* ]]
@@ -158,11 +159,11 @@ change_behind_its_back() {
 }
 
 @test "a file of options is bounded" {
-  run -3 timeout 20 "$check" --config /dev/zero node
+  run -3 timeout 60 "$check" --config /dev/zero node
   [[ $output == "ddp-check: the file of --config is longer than 1 MiB, so it does not hold options;"* ]]
-  run -3 timeout 20 "$check" --config <(yes '# comment' 2> /dev/null) node
+  run -3 timeout 60 "$check" --config <(yes '# comment' 2> /dev/null) node
   [[ $output == *"longer than 1 MiB"* ]]
-  run -3 timeout 20 "$check" --config dir node
+  run -3 timeout 60 "$check" --config dir node
   [[ $output == *"dir was not readable"* ]]
 }
 
@@ -181,7 +182,7 @@ change_behind_its_back() {
   printf '#!/bin/sh\ntouch drained\n' > bin/scontrol
   chmod +x bin/scontrol
   printf '%s\n' '[net]' 'json=net.json' 'want=7' 'out=net' 'act=true' '[node]' 'json=node.json' > site.ini
-  PATH=$work/bin:$PATH run -2 timeout 20 "$check" --config site.ini node --name here --dir /nowhere
+  PATH=$work/bin:$PATH run -2 timeout 60 "$check" --config site.ini node --name here --dir /nowhere
   [[ $output == *'to drain it'* && $output != *'wanted'* ]]
   [ "$(severity storage.dir)" = CRITICAL ]
   [ ! -e net.json ] && [ ! -e net ] && [ ! -e drained ]

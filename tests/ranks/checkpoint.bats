@@ -39,6 +39,7 @@ two_ranks_have_saved() { # CHECKPOINTS
   [ "$(rank_pids "$job" | wc -l)" -eq 2 ] && [ "$(compgen -G 'ck/step-*' | wc -l)" -ge "$1" ]
 }
 
+# bats test_tags=full
 @test "a signal to any rank: all stop after one step, the checkpoint is complete, and the final result is the same" {
   run -0 ranks 2 "${model[@]}"
   whole=$(parameters)
@@ -141,6 +142,7 @@ SH
   echo "fault matrix: rank killed in a stage of a shared save: $points points" >&3
 }
 
+# bats test_tags=full
 @test "a rank that is stopped while others save is named, and the previous checkpoint loads" {
   ranks 2 --model mnist-cnn --epochs 1000 --checkpoint-dir ck --checkpoint-every 1 --timeout 2 > log 2>&1 3>&- &
   job=$!
@@ -151,6 +153,7 @@ SH
   [[ $output == *"resumed from"* ]]
 }
 
+# bats test_tags=full
 @test "a rank that stops inside a shared save is identified when the timeout expires, and leaves no incomplete checkpoint" {
   strace -o /dev/null true || skip "strace may not trace here"
   run -0 ranks 2 "${shared[@]}" --steps 1 --checkpoint-dir base
@@ -181,6 +184,7 @@ SH
   echo "fault matrix: rank stopped inside a shared save: $points points" >&3
 }
 
+# bats test_tags=full
 @test "ranks that disagree on the contents of a checkpoint: the rank and the array are named, and nothing is left behind" {
   local points=0 difference expected
   local differences=(name shape)
@@ -222,6 +226,7 @@ SH
   [[ $output == *"resumed from "*"/disk/ck/step-00000001"* ]]
 }
 
+# bats test_tags=full
 @test "after a signal on a full disk, the run does not say 'run the same command to continue'" {
   mkdir disk
   mount -t tmpfs -o size=64m none disk || skip "mounting a tmpfs needs root"
@@ -294,6 +299,7 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   [[ $output == *"'data' of this run is not UTF-8"* ]]
 }
 
+# bats test_tags=full
 @test "--resume PATH survives an interruption: the same command resumes from its own steps" {
   run -0 ranks 1 "${digits[@]}" --steps 10 --checkpoint-dir start
   fine=("${digits[@]}" --epochs 12 --checkpoint-dir ck --checkpoint-every 5 --resume start/step-00000010 --lr 0.01)
@@ -317,6 +323,7 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
 }
 
 # Steps that have been read after they were written are noted in ck/.verified.
+# bats test_tags=full
 @test "after a signal, the last checkpoint is not read again before the process exits" {
   rare=("${digits[@]}" --checkpoint-dir ck --checkpoint-every 1000000)
   run -0 ranks 1 "${rare[@]}" --steps 3
@@ -355,6 +362,7 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   [ ! -e ck/.owner ]
 }
 
+# bats test_tags=full
 @test "a later restart of the job takes over; the previous one stops at its next save" {
   SLURM_JOB_ID=17 SLURM_RESTART_COUNT=0 ranks 1 "${digits[@]}" --epochs 1000 --checkpoint-dir ck \
     --checkpoint-every 5 > first 2>&1 3>&- &

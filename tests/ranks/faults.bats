@@ -20,7 +20,7 @@ setup() {
 ranks() {
   local n=$1 fault=$2
   shift 2
-  timeout -k 5 40 mpirun --quiet "$@" -n "$n" "$program" "$fault" "$work" > "$work/out" 2>&1
+  timeout -k 5 90 mpirun --quiet "$@" -n "$n" "$program" "$fault" "$work" > "$work/out" 2>&1
 }
 
 # all_end FAULT RANK...: all three ranks must exit, and each RANK must exit with 1 on its own.
@@ -51,6 +51,7 @@ PY
 @test "a rank killed in backward" { all_end kill-in-backward 0 2; }
 @test "a rank killed while the others wait for its sums in SyncBatchNorm" { all_end kill-in-norm 0 2; }
 @test "a rank stopped in backward is identified when the timeout expires" { all_end stop-in-backward 2; }
+# bats test_tags=full
 @test "a rank stopped while the others wait in SyncBatchNorm is identified when the timeout expires" { all_end stop-in-norm 2; }
 @test "an exception in forward" { all_end throw-in-forward 0 1 2; }
 @test "a PyTorch error is reported without its stack frames" { all_end wrong-shape 0 1 2; }
@@ -59,10 +60,12 @@ PY
 @test "an extra layer on one rank" { all_end extra-layer 0 1 2; }
 @test "a NaN loss on one rank" { all_end nan 0 1 2; }
 @test "data that runs out early on one rank, without an uneven step" { all_end uneven-data 0 1 2; }
+# bats test_tags=full
 @test "a SyncBatchNorm layer that one rank skips" { all_end leave-out-norm 0 1 2; }
 @test "a message shorter than its receiver expects" { all_end short-message 0 1 2; }
 @test "a message longer than its receiver expects" { all_end long-message 0 1 2; }
 
+# bats test_tags=full
 @test "a rank that hangs in its last lines is named, and the job fails" {
   ranks 3 hang-at-end --enable-recovery || true
   cat "$work/out"
@@ -77,12 +80,14 @@ PY
   grep -E '^slurm-ddp: process [0-9]+ on .*: MPI did not connect the processes of this job within 3 s' "$work/out"
 }
 
+# bats test_tags=full
 @test "mpirun's exit code shows that the job failed, and no stopped process is left behind" {
   run ! ranks 3 throw-in-forward
   run ! ranks 3 stop-in-backward
   run ! pgrep -f "$program stop-in-backward $work"
 }
 
+# bats test_tags=full
 @test "a failure leaves a record of what all ranks were doing" {
   ranks 3 leave-out-norm --enable-recovery || true
   python3 - "$work/failure.json" <<'PY'
@@ -110,6 +115,7 @@ comm_ranks() {
   done
 }
 
+# bats test_tags=full
 @test "a stopped rank is named within seconds, by default" {
   comm_ranks 3 barriers 60 --enable-recovery
   kill -STOP "$(cat "$work/pid.1")"
@@ -122,6 +128,7 @@ assert record["kind"] == "stopped" and record["rank"] == 1, record
 assert [lost["rank"] for lost in record["lost"]] == [1], record' "$work/failure.json"
 }
 
+# bats test_tags=full
 @test "a rank that stops for a few seconds is tolerated, and a suspended job continues" {
   COMM_RANKS_TIMEOUT=8 comm_ranks 2 barriers 15
   kill -STOP "$(cat "$work/pid.1")"
@@ -147,6 +154,7 @@ assert [lost["rank"] for lost in record["lost"]] == [1], record' "$work/failure.
   grep -qxE 'comm_ranks: rank 1 on .*: the program threw a value of type int, which is not a std::exception and has no text' "$work/out"
 }
 
+# bats test_tags=full
 @test "groups of some ranks communicate at the same time, and share memory" {
   for what in parts shards; do
     comm_ranks 4 "$what" 2
@@ -172,6 +180,7 @@ ends_if_killed() {
 @test "a rank killed in a collective of some ranks ends all ranks, and is named" { ends_if_killed parts; }
 @test "a rank killed in a reduce-scatter or all-gather of some ranks, too" { ends_if_killed shards; }
 
+# bats test_tags=full
 @test "a rank stopped in a collective of some ranks is named with the group" {
   comm_ranks 4 parts 60 --enable-recovery
   sleep 0.5

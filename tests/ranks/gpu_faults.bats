@@ -43,6 +43,7 @@ signal() {
   grep -qxE 'gpu_fault_ranks: rank 1 \(.*, process [0-9]+\) exited unexpectedly.*' "$work/out"
 }
 
+# bats test_tags=full
 @test "a rank that is stopped during a collective on GPUs is named, and does not stay" {
   start hang
   signal STOP
@@ -84,6 +85,7 @@ signal() {
   grep -qE '^gpu_fault_ranks: rank 1 on .*: the data is unreadable$' "$work/out"
 }
 
+# bats test_tags=full
 @test "collectives that never end on the GPUs of all ranks end at the timeout" {
   GPU_FAULT_RANKS_TIMEOUT=4 start hang
   ends

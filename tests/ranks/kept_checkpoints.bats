@@ -57,6 +57,7 @@ killed_often() {
   done
 }
 
+# bats test_tags=full
 @test "kills at any moment: permanent and best checkpoints are those of a run that was not interrupted" {
   kept=("${model[@]}" --epochs 12 --deterministic --checkpoint-dir ck --checkpoint-every 4 --keep-last 1
     --keep-every 30 --keep-best 3 --best-metric accuracy)
@@ -90,6 +91,7 @@ killed_often() {
   run -0 "$bin/ddp-ckpt" verify ck
 }
 
+# bats test_tags=full
 @test "on a disk without room for a best checkpoint, training continues, and the newest one stays complete" {
   mkdir disk
   mount -t tmpfs -o size=100m none disk || skip "mounting a tmpfs needs root"
@@ -102,6 +104,7 @@ killed_often() {
   [[ $output == *"whole: "* ]]
 }
 
+# bats test_tags=full
 @test "--after-save runs after each commit; the end of the run waits for it; a stop waits only briefly" {
   run -0 ranks 2 "${model[@]}" --epochs 3 --checkpoint-dir "ck ;touch injected" \
     --after-save 'sleep 0.1; ls "$SLURM_DDP_CHECKPOINT"/manifest.json && echo "$SLURM_DDP_STEP" >> steps'

@@ -119,6 +119,7 @@ PYTHON
   [ -z "$(compgen -G 'report/*')" ]
 }
 
+# bats test_tags=full
 @test "parts on two nodes are saved together, and one node saves what all of them have" {
   nodes
   whole=$(undisturbed --steps 1000 --shard optimizer)

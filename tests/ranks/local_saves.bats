@@ -71,6 +71,7 @@ model=(--model mnist-cnn --optimizer adam --lr 0.001 --batch 32 --epochs 2)
   [ "${most[0]}" -le 3 ] && [ "${most[1]}" -le 3 ]
 }
 
+# bats test_tags=full
 @test "a full checkpoint directory: the last step is on the nodes' disks, and the next job resumes from it" {
   mkdir disk
   mount -t tmpfs -o size=64m none disk || skip "mounting a tmpfs needs root"
@@ -91,6 +92,7 @@ model=(--model mnist-cnn --optimizer adam --lr 0.001 --batch 32 --epochs 2)
   run ! compgen -G 'nodes/*/slurm-ddp-*/*/.tmp-*'
 }
 
+# bats test_tags=full
 @test "shards of the optimizer: the last step is on the nodes' disks in parts, and any job with them resumes from it" {
   mkdir disk
   mount -t tmpfs -o size=22m none disk || skip "mounting a tmpfs needs root"
@@ -112,6 +114,7 @@ model=(--model mnist-cnn --optimizer adam --lr 0.001 --batch 32 --epochs 2)
   run ! compgen -G 'nodes/*/slurm-ddp-*/*/.tmp-*'
 }
 
+# bats test_tags=full
 @test "a job on other nodes resumes from the checkpoint directory, and says what it cannot see" {
   mkdir disk
   mount -t tmpfs -o size=64m none disk || skip "mounting a tmpfs needs root"

@@ -31,6 +31,7 @@ PY
   [ "$whole" = "$(parameters)" ]
 }
 
+# bats test_tags=full
 @test "a run that stops in the middle of a round resumes with the same bits" {
   for options in "--momentum 0.9" "--optimizer adamw --outer nesterov"; do
     read -ra words <<< "$options --local-steps 8 --local-from 3"
@@ -46,6 +47,7 @@ PY
   done
 }
 
+# bats test_tags=full
 @test "a checkpoint from the middle of a round is the mean of the ranks for every other run" {
   run -0 ranks 3 "${small[@]}" --local-steps 8 --steps 20 --checkpoint-dir three
   mean=$(parameters)
@@ -60,6 +62,7 @@ PY
   run -0 ranks 2 "${small[@]}" --steps 30 --checkpoint-dir plain
 }
 
+# bats test_tags=full
 @test "two nodes average within a node in each step, and with each other now and then" {
   unshare --mount true || skip "no right to make namespaces (needs root)"
   mkdir shm0 shm1
@@ -83,6 +86,7 @@ PY
   [ "$one" = "$(parameters)" ]
 }
 
+# bats test_tags=full
 @test "a killed rank costs the steps since the last checkpoint" {
   options=("${small[@]}" --local-steps 10 --epochs 100000 --log-every 10)
   killed_rank_is_named 'step 50/' "${options[@]}" --checkpoint-dir ck --checkpoint-every 10
@@ -97,6 +101,7 @@ PY
   [ "$resumed" = "$(parameters)" ]
 }
 
+# bats test_tags=full
 @test "a run that is told to stop in the middle of a round continues with the same bits" {
   options=("${small[@]}" --local-steps 1000 --epochs 100 --log-every 10)
   ranks 2 "${options[@]}" --checkpoint-dir ck > log 2>&1 3>&- &
@@ -139,6 +144,7 @@ with h5py.File('nan.h5', 'w') as f:
   [[ $(spoken) == *"rank 1 has local_steps 5"* ]]
 }
 
+# bats test_tags=full
 @test "options that do not go together are refused" {
   refused 2 "cannot be combined with --shard" --local-steps 4 --shard optimizer
   refused 2 "cannot be combined with --ema" --local-steps 4 --ema 0.9

@@ -43,6 +43,7 @@ assert copies['copies'] > 10 and 0 < copies['stall_seconds'] < 10 and copies['by
   run -0 "$bin/ddp-ckpt" verify ck
 }
 
+# bats test_tags=full
 @test "shards of the optimizer are parts of a copy" {
   whole=$(undisturbed --steps 2000 --shard optimizer)
   run_it -- "$train" "${mlp[@]}" --steps 2000 --checkpoint-memory 20 --shard optimizer > log 2>&1 3>&- &
@@ -57,6 +58,7 @@ assert copies['copies'] > 10 and 0 < copies['stall_seconds'] < 10 and copies['by
   nothing_left
 }
 
+# bats test_tags=full
 @test "two copies are kept, and a time or Young's interval says when they are made" {
   killed_at 100 2 "${mlp[@]}" --steps 100000 --checkpoint-memory 20
   [ "$(copies | wc -l)" -le 3 ]
@@ -69,6 +71,7 @@ assert copies['copies'] > 10 and 0 < copies['stall_seconds'] < 10 and copies['by
   nothing_left
 }
 
+# bats test_tags=full
 @test "a damaged copy is not used, but the one before it, or the newest checkpoint" {
   whole=$(undisturbed --steps 4000)
   run -0 started 2 "${mlp[@]}" --steps 40
@@ -112,6 +115,7 @@ assert copies['copies'] > 10 and 0 < copies['stall_seconds'] < 10 and copies['by
   nothing_left
 }
 
+# bats test_tags=full
 @test "memory that fills up later is told once, too" {
   mount -t tmpfs -o size=8m none memory || skip "mounting a tmpfs needs root"
   DDP_RUN_ID=00000000000000000000000000000001 ranks 2 "${mlp[@]}" --steps 2000 --checkpoint-memory 20 > log 2>&1 3>&- &
@@ -136,6 +140,7 @@ assert copies['copies'] > 10 and 0 < copies['stall_seconds'] < 10 and copies['by
   nothing_left
 }
 
+# bats test_tags=full
 @test "if ddp-run is killed, or gives up, nothing is left" {
   run_it -- "$train" "${mlp[@]}" --steps 100000 --checkpoint-memory 20 > log 2>&1 3>&- &
   job=$!
@@ -145,7 +150,7 @@ assert copies['copies'] > 10 and 0 < copies['stall_seconds'] < 10 and copies['by
   kill -KILL "$(processes "^$run_program --events")"
   wait "$job" || true
   job=
-  for _ in {1..300}; do
+  for _ in {1..600}; do
     if nothing_left; then break; fi
     sleep 0.1
   done
@@ -162,6 +167,7 @@ assert copies['copies'] > 10 and 0 < copies['stall_seconds'] < 10 and copies['by
   nothing_left
 }
 
+# bats test_tags=full
 @test "two jobs of one user do not mix" {
   whole=$(undisturbed --steps 3000)
   id=00000000000000000000000000000002
@@ -186,6 +192,7 @@ copies_are_later() {
   [ "${#saved[@]}" -ge 2 ] && [ "$(copies | head -n 1)" -gt $((10#${saved[1]##*-})) ] && copied 100
 } 2> /dev/null
 
+# bats test_tags=full
 @test "copies of a checkpoint directory that is gone, or was rolled back, are not used" {
   until=copies_are_later
   killed_at 100 2 "${mlp[@]}" --steps 2000 --checkpoint-memory 20 --checkpoint-every 30
@@ -200,6 +207,7 @@ copies_are_later() {
   [[ $output == *"resumed from "*"/$first"* ]]
 }
 
+# bats test_tags=full
 @test "a copy later than the checkpoint that ddp-ckpt rollback names is not used, even if that is the newest" {
   run -0 started 2 "${mlp[@]}" --steps 40
   killed_at 60 2 "${mlp[@]}" --steps 20000 --checkpoint-memory 20
@@ -208,6 +216,7 @@ copies_are_later() {
   [[ $output == *"resumed from "*"/ck/step-00000040"* ]]
 }
 
+# bats test_tags=full
 @test "what a dead run left an hour ago is removed by the next one" {
   killed_at 40 2 "${mlp[@]}" --steps 2000 --checkpoint-memory 20
   id=00000000000000000000000000000002
@@ -218,6 +227,7 @@ copies_are_later() {
   nothing_left
 }
 
+# bats test_tags=full
 @test "another number of ranks resumes from the copy, and --checkpoint-local goes beside it" {
   killed_at 60 3 "${mlp[@]}" --steps 2000 --checkpoint-memory 20 --shard optimizer
   run -0 started 2 "${mlp[@]}" --steps 2000 --checkpoint-memory 20 --shard optimizer --checkpoint-local "$work/local" --checkpoint-every 500
@@ -234,6 +244,7 @@ copies_are_later() {
   refused 2 "--checkpoint-memory takes a number of steps, a time such as 30s, or 'auto', not 'often'" --checkpoint-dir ck --checkpoint-memory often
 }
 
+# bats test_tags=full
 @test "any node has a state that all ranks have: a replaced one gets it from another" {
   nodes
   # The statistics of batch normalization differ between ranks.
@@ -252,6 +263,7 @@ copies_are_later() {
   [ -z "$(find nodes -name 'slurm-*')" ]
 }
 
+# bats test_tags=full
 @test "parts on two nodes go to the checkpoint directory first, and a lost part loses the copy" {
   nodes
   whole=$(undisturbed --steps 2000 --shard optimizer)

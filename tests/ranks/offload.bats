@@ -23,13 +23,13 @@ same_arrays() {
   [[ $output == *" 0 different, "* ]]
 }
 
+# bats test_tags=full
 @test "the state in files changes no bit, of no strategy, and checkpoints are the same" {
   for n in 1 3; do
     rm -rf none
     run -0 ranks $n "${mlp[@]}" --steps 6 --checkpoint-dir none
     whole=$(parameters)
     for mode in none optimizer gradients parameters hybrid; do
-      in_table || continue
       rm -rf ck
       run -0 ranks $n "${mlp[@]}" --steps 6 --checkpoint-dir ck --shard $mode --offload-optimizer disk
       [[ $output == *"offload"*"the optimizer's state is in files in disk"* ]]
@@ -53,6 +53,7 @@ same_arrays() {
   done
 }
 
+# bats test_tags=full
 @test "masters of bf16 weights, clipping, a loss scale and skipped steps go together with it" {
   half=(--model gpt --width 160 --layers 2 --data "text:$here/README.md" --batch 4 --optimizer adamw --precision bf16
     --param-type bf16 --clip 0.5 --loss-scale 1024 --on-nan skip --steps 5)
@@ -79,6 +80,7 @@ assert less == 0, less  # one window has all of it"
 }
 
 # Of the 690 MiB that one rank needs for this model, 268 are the optimizer's state.
+# bats test_tags=full
 @test "in memory that is too small for the optimizer's state, a model trains with the state in a file" {
   export MALLOC_MMAP_THRESHOLD_=1000000 MALLOC_TRIM_THRESHOLD_=1000000
   large=(--model mlp --width 2048 --layers 8 --optimizer adamw --batch 16 --data synthetic --steps 4)

@@ -40,7 +40,7 @@ values() { # TEXT, KEY
 left_behind() { processes 'ddp-run|ddp-train|counts.sh'; }
 
 nothing_left() {
-  for _ in {1..100}; do
+  for _ in {1..600}; do
     [ -n "$(left_behind)" ] || return 0
     sleep 0.1
   done
@@ -48,6 +48,7 @@ nothing_left() {
   return 1
 }
 
+# bats test_tags=full
 @test "a program that ends well is started once, with the variables of its rank" {
   run -0 run_it --ranks-per-node 2 -- ./counts.sh
   [[ $output == *"rank 0 of 2, start 1, from step 0"* && $output == *"rank 1 of 2, start 1, from step 0"* ]]
@@ -91,6 +92,7 @@ PROGRAM
   chmod +x slow.sh
 }
 
+# bats test_tags=full
 @test "a rank that is still saving when another has ended is waited for" {
   saves_slowly 4
   local launcher
@@ -124,20 +126,21 @@ except BlockingIOError: os.set_blocking(9, True)'
   wait_while_running "$job" [ -e begun ]
   kill -TERM "$job"
   status=0
-  timeout 20 tail --pid="$job" -f /dev/null
+  timeout 60 tail --pid="$job" -f /dev/null
   wait "$job" || status=$?
   exec 9>&-
   [ "$status" -eq 75 ]
   [ -e saved ]
 }
 
+# bats test_tags=full
 @test "agents end their ranks, too, if the reader of messages does not read" {
   printf '%s\n' '#!/bin/bash' "trap '' TERM" ': > begun' 'while :; do sleep 0.1; done' > ignores.sh
   chmod +x ignores.sh
   full_pipe ./ignores.sh
   wait_while_running "$job" [ -e begun ]
   kill -KILL "$job"
-  for _ in {1..200}; do
+  for _ in {1..600}; do
     [ -n "$(processes ignores.sh)" ] || break
     sleep 0.1
   done
@@ -145,6 +148,7 @@ except BlockingIOError: os.set_blocking(9, True)'
   [ -z "$(processes ignores.sh)" ]
 }
 
+# bats test_tags=full
 @test "if mpirun is killed, its processes are not left alone" {
   # What prints would notice.
   run_it --launcher mpirun --max-restarts 1 --ranks-per-node 2 -- sh -c 'echo > begun; [ -e again ] || { sleep 100; }' > log 2>&1 3>&- &
@@ -180,6 +184,7 @@ except BlockingIOError: os.set_blocking(9, True)'
   [ -z "$(ls files)" ]
 }
 
+# bats test_tags=full
 @test "training whose ranks are killed again and again ends with the bits of an undisturbed one" {
   run -0 ranks 2 "${mlp[@]}" --checkpoint-dir whole --steps 4000
   whole=$(parameters)
@@ -269,7 +274,7 @@ except BlockingIOError: os.set_blocking(9, True)'
   wait_while_running "$job" grep -q '"kept"' events.jsonl
   kill -KILL "$(processes "^$run_program --events")"
   wait "$job" || true
-  for _ in {1..300}; do
+  for _ in {1..600}; do
     [ -n "$(left_behind)" ] || break
     sleep 0.1
   done
@@ -291,6 +296,7 @@ except BlockingIOError: os.set_blocking(9, True)'
   [ -s "from file/events.jsonl" ]
 }
 
+# bats test_tags=full
 @test "an agent that is killed takes its rank with it, and the program continues" {
   STEPS=40 run_it --ranks-per-node 2 -- ./counts.sh > log 2>&1 3>&- &
   job=$!
@@ -303,6 +309,7 @@ except BlockingIOError: os.set_blocking(9, True)'
   nothing_left
 }
 
+# bats test_tags=full
 @test "a rank that stays stopped is replaced, whether or not other ranks could notice" {
   STEPS=40 run_it --ranks-per-node 2 -- ./counts.sh > log 2>&1 3>&- &
   job=$!
@@ -318,6 +325,7 @@ except BlockingIOError: os.set_blocking(9, True)'
   nothing_left
 }
 
+# bats test_tags=full
 @test "a job that is suspended for longer than a lost node is waited for continues, and nothing is blamed" {
   STEPS=40 run_it --ranks-per-node 2 -- ./counts.sh > log 2>&1 3>&- &
   job=$!
@@ -337,6 +345,7 @@ except BlockingIOError: os.set_blocking(9, True)'
   nothing_left
 }
 
+# bats test_tags=full
 @test "strangers on its port change nothing" {
   STEPS=40 run_it --ranks-per-node 2 -- ./counts.sh > log 2>&1 3>&- &
   job=$!
@@ -371,6 +380,7 @@ PROGRAM
   done
 }
 
+# bats test_tags=full
 @test "many strangers do not keep agents away" {
   STEPS=40 run_it --ranks-per-node 2 -- ./counts.sh > log 2>&1 3>&- &
   job=$!
@@ -425,7 +435,7 @@ PROGRAM
   job=$!
   wait_while_running "$job" test -e ready
   kill -KILL "$job"
-  for _ in {1..100}; do
+  for _ in {1..600}; do
     [ ! -e saved ] || break
     sleep 0.1
   done
@@ -446,6 +456,7 @@ PROGRAM
   [[ $output == *"the same failure 3 times at step 0"* ]]
 }
 
+# bats test_tags=full
 @test "a program that closes its descriptors costs its agent no time" {
   run_it -- python3 -c 'import os, time; os.closerange(3, 100); time.sleep(4)' 3>&- &
   job=$!

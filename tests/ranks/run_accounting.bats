@@ -64,8 +64,8 @@ PYTHON
   facts report/resilience.json '[g["from_step"] for g in generations] == [0, 10] and generations[0]["to_step"] == 15'
   facts report/resilience.json 'generations[0]["failed"] and "signal 9" in generations[0]["why_ended"] and len(generations[0]["blamed"]) == 1'
   facts report/resilience.json 'generations[1]["restored_from"] == "disk@10" and generations[1]["steps_repeated"] == 5 and not generations[1]["failed"]'
-  # 20 steps of 50 ms count, up to what the way of a line takes; 5 were made twice, and the tail of the first start is lost.
-  facts report/resilience.json 'abs(r["productive_seconds"] - 1.0) < 0.05 and lost["repeat"] > 0.249'
+  # 20 steps of at least 50 ms count, up to what the way of a line takes; 5 were made twice, and the tail of the first start is lost.
+  facts report/resilience.json 'r["productive_seconds"] > 0.9 and 0.2 < lost["repeat"] < r["productive_seconds"]'
   facts report/resilience.json 'abs(r["wall_seconds"] - (events[-1]["seconds"] - events[0]["seconds"])) < 0.001'
   facts report/resilience.json 'sum(e.get("event") == "failed" for e in events) == 1 and sum(e.get("signal") == 9 for e in events) == 1'
   facts report/resilience.json 'r["outcome"] == "finished" and r["jobs"] == 1 and lost["queue"] == 0'
@@ -76,10 +76,10 @@ PYTHON
     STOP_AT=$stop run -75 run_it --report-dir report -- ./steps.sh
   done
   facts report/resilience.json 'r["outcome"] == "to be continued" and r["jobs"] == 3'
-  facts report/resilience.json 'r["steps"] == 10 and abs(r["productive_seconds"] - 0.5) < 0.05' # 7 are not kept
+  facts report/resilience.json 'r["steps"] == 10 and r["productive_seconds"] > 0.4' # 7 are not kept
   run -0 run_it --report-dir report -- ./steps.sh
   facts report/resilience.json 'r["outcome"] == "finished" and r["jobs"] == 4 and lost["queue"] > 0'
-  facts report/resilience.json 'r["steps"] == 20 and abs(r["productive_seconds"] - 1.0) < 0.05 and r["faults"] == 0'
+  facts report/resilience.json 'r["steps"] == 20 and r["productive_seconds"] > 0.9 and r["faults"] == 0'
   facts report/resilience.json 'r["steps_repeated"] == 12' # 5 steps of the second job, and 7 of the third
 }
 
@@ -115,6 +115,7 @@ PYTHON
   [ "$(grep -c 'warning' <<< "$output")" -eq 0 ]
 }
 
+# bats test_tags=full
 @test "a report directory that cannot be written costs one warning, and no run" {
   : > file
   DIES=1 run -0 run_it --report-dir file/report -- ./steps.sh
@@ -172,6 +173,7 @@ assert {row["ranks"] for row in rows} == {"2"}
 PYTHON
 }
 
+# bats test_tags=full
 @test "a start beside a living run in its directory leaves the record of that run alone" {
   STEPS=60 run_it --report-dir report -- ./steps.sh > log 2>&1 3>&- &
   job=$!

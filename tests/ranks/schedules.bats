@@ -8,6 +8,7 @@ load training
 
 setup() { training_setup; }
 
+# bats test_tags=full
 @test "faults while states are saved, and of several kinds, change no bit and are told" {
   run -0 "$here/tests/schedules/faults_of_ranks" saving mixed --ranks 2 --seconds 8 --every 2 --steps 400
   [[ $output == *$'\nok saving: '[1-9]*" kills"* ]]

@@ -53,6 +53,7 @@ assert $(cell parameters 3) == 0"
   [ -z "$(cell parameters 1)" ]
 }
 
+# bats test_tags=full
 @test "run.json and the report have the strategy, the prediction and the peak" {
   for mode in none optimizer gradients parameters hybrid; do
     rm -rf report
@@ -70,6 +71,7 @@ assert 0.85 * (between + step) < measured < between + step + (20 << 20)"
   done
 }
 
+# bats test_tags=full
 @test "a resumed run and one with micro-batches have predictions, an asynchronous one has none" {
   run -0 ranks 2 "${mlp[@]}" --steps 2 --shard parameters --accumulate 2 --checkpoint-dir ck --report-dir report
   run -0 ranks 2 "${mlp[@]}" --steps 4 --shard gradients --accumulate 2 --checkpoint-dir ck --report-dir report
@@ -80,6 +82,7 @@ assert 0.85 * (between + step) < measured < between + step + (20 << 20)"
   run -0 python3 -c "import json; assert 'sharding' not in json.load(open('report/run.json'))"
 }
 
+# bats test_tags=full
 @test "ddp-bench memory measures what it predicts" {
   for shard in none optimizer gradients parameters hybrid; do
     options=()

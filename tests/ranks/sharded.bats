@@ -68,6 +68,7 @@ flip() {
   [ "$four" = "$(parameters)" ]
 }
 
+# bats test_tags=full
 @test "a checkpoint of three ranks is resumed by two, and by one without shards" {
   run -0 ranks 3 "${adamw[@]}" --global-batch 96 --epochs 1 --checkpoint-dir shards --shard optimizer
   run -0 ranks 3 "${adamw[@]}" --global-batch 96 --epochs 1 --checkpoint-dir whole
@@ -129,6 +130,7 @@ flip() {
   run -0 "$bin/ddp-ckpt" verify ck
 }
 
+# bats test_tags=full
 @test "a damaged file of any rank makes all ranks resume from an older checkpoint" {
   run -0 ranks 3 "${adamw[@]}" --epochs 3
   whole=$(parameters)
@@ -161,6 +163,7 @@ flip() {
   [[ $output == *"none of the 2 checkpoints in "*" is whole"* ]]
 }
 
+# bats test_tags=full
 @test "a rank that does not see the checkpoint gets its rows from rank 0" {
   unshare --mount true || skip "no right to make namespaces (needs root)"
   mkdir empty
@@ -185,6 +188,7 @@ flip() {
   killed_rank_is_named 'epoch 1/' "${adamw[@]}" --data synthetic --steps 1000000 --shard optimizer
 }
 
+# bats test_tags=full
 @test "what does not go together with shards is refused with one sentence" {
   refused 2 "--shard must be none, optimizer, gradients, parameters or hybrid, not 'halves'" --steps 1 --shard halves
   refused 2 "--comm-hook noop leaves each rank its own gradients" --steps 1 --shard optimizer --comm-hook noop

@@ -21,7 +21,7 @@ end() {
     mkdir "$work"
     status=0
     # mpirun would kill the others.
-    timeout -k 5 40 mpirun --quiet --enable-recovery -n 3 "$program" "$strategy" "$place" "$work" > "$work/out" 2>&1 ||
+    timeout -k 5 90 mpirun --quiet --enable-recovery -n 3 "$program" "$strategy" "$place" "$work" > "$work/out" 2>&1 ||
       status=$?
     echo "$strategy: $status"
     if [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then
@@ -35,20 +35,26 @@ end() {
 killed() { end "kill-in-$1" "$1" "0 2" "${@:2}"; }
 differs() { end "$1" "$1" "0 1 2" "${@:2}"; }
 
+# bats test_tags=full
 @test "without a fault, all ranks exit" {
   for strategy in optimizer parameters hybrid; do
-    timeout -k 5 40 mpirun --quiet -n 3 "$program" $strategy nowhere "$BATS_TEST_TMPDIR"
+    timeout -k 5 90 mpirun --quiet -n 3 "$program" $strategy nowhere "$BATS_TEST_TMPDIR"
     for rank in 0 1 2; do [ "$(cat "$BATS_TEST_TMPDIR/exit.$rank")" = 0 ]; done
     rm "$BATS_TEST_TMPDIR"/exit.*
   done
 }
 
 @test "a rank killed while the others wait for a unit's parameters" { killed forward parameters; }
+# bats test_tags=full
 @test "a rank killed while the others wait for its gradients" { killed backward gradients parameters hybrid; }
+# bats test_tags=full
 @test "a rank killed between its update and the exchange of it" { killed update optimizer parameters hybrid; }
 @test "a rank killed between two steps" { killed next-step gradients parameters; }
 @test "a rank killed while the others wait in an evaluation" { killed evaluation parameters; }
 
+# bats test_tags=full
 @test "a rank with another number of micro-batches" { differs micro-batches gradients parameters; }
+# bats test_tags=full
 @test "a rank that calls units in another order, in a forward without gradients" { differs order parameters; }
+# bats test_tags=full
 @test "a rank that catches an error in forward, and begins the next step" { differs caught gradients parameters; }

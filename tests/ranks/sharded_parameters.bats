@@ -22,32 +22,41 @@ same_arrays() {
   if grep 'only in [AB]:' <<< "$output" | grep -qv 'ddp/gradient_order'; then return 1; fi
 }
 
-@test "parameters and checkpoints are bitwise those of a training without shards" {
-  for n in 1 2 3; do
-    rm -rf whole
-    run -0 ranks $n "${gpt[@]}" --steps 8 --checkpoint-dir whole
-    whole=$(parameters)
-    for mode in gradients parameters "parameters --keep-after-forward" "parameters --checkpoint-activations" hybrid; do
-      in_table || continue
-      read -ra words <<< "$mode"
-      rm -rf shards
-      run -0 ranks $n "${gpt[@]}" --steps 8 --checkpoint-dir shards --shard "${words[@]}"
-      [ "$whole" = "$(parameters)" ]
-      [[ $output == *"shards"*"the optimizer's state"*gradients* ]]
-      run -0 "$bin/ddp-ckpt" verify shards
-      [ "$(arrays whole)" = "$(arrays shards)" ]
-      [ -n "$(arrays shards)" ]
-      same_arrays whole shards
-    done
+# same_with_and_without_shards RANKS
+same_with_and_without_shards() {
+  local mode whole words
+  rm -rf whole
+  run -0 ranks "$1" "${gpt[@]}" --steps 8 --checkpoint-dir whole
+  whole=$(parameters)
+  for mode in gradients parameters "parameters --keep-after-forward" "parameters --checkpoint-activations" hybrid; do
+    read -ra words <<< "$mode"
+    rm -rf shards
+    run -0 ranks "$1" "${gpt[@]}" --steps 8 --checkpoint-dir shards --shard "${words[@]}"
+    [ "$whole" = "$(parameters)" ]
+    [[ $output == *"shards"*"the optimizer's state"*gradients* ]]
+    run -0 "$bin/ddp-ckpt" verify shards
+    [ "$(arrays whole)" = "$(arrays shards)" ]
+    [ -n "$(arrays shards)" ]
+    same_arrays whole shards
   done
 }
 
+@test "parameters and checkpoints are bitwise those of a training without shards" {
+  same_with_and_without_shards 2
+}
+
+# bats test_tags=full
+@test "parameters and checkpoints are bitwise those of a training without shards, on one and three ranks" {
+  same_with_and_without_shards 1
+  same_with_and_without_shards 3
+}
+
+# bats test_tags=full
 @test "any strategy resumes any other, bitwise" {
   run -0 ranks 2 "${gpt[@]}" --steps 12
   whole=$(parameters)
   for pair in "none parameters" "parameters none" "parameters parameters" "optimizer parameters" \
     "parameters gradients" "gradients optimizer" "parameters hybrid" "hybrid none" "hybrid hybrid"; do
-    in_table || continue
     read -r first second <<< "$pair"
     rm -rf ck
     run -0 ranks 2 "${gpt[@]}" --steps 6 --checkpoint-dir ck --shard "$first"
@@ -57,6 +66,7 @@ same_arrays() {
   done
 }
 
+# bats test_tags=full
 @test "parameters of four ranks are resumed by three, and by one" {
   run -0 ranks 4 "${gpt[@]}" --batch 6 --steps 6 --checkpoint-dir shards --shard parameters
   for n in 3 1; do
@@ -85,13 +95,13 @@ same_arrays() {
   same_arrays none hybrid
 }
 
+# bats test_tags=full
 @test "bf16 weights have the bits of a training without shards, and are resumed by any strategy and type" {
   half=(--precision bf16 --param-type bf16)
   run -0 ranks 2 "${gpt[@]}" "${half[@]}" --steps 4 --checkpoint-dir first
   run -0 ranks 2 "${gpt[@]}" "${half[@]}" --steps 8 --checkpoint-dir none --init-from first
   whole=$(parameters)
   for pair in "optimizer parameters" "gradients hybrid" "parameters optimizer" "hybrid parameters" "parameters none"; do
-    in_table || continue
     read -r first second <<< "$pair"
     rm -rf ck
     run -0 ranks 2 "${gpt[@]}" "${half[@]}" --steps 5 --checkpoint-dir ck --init-from first --shard "$first"
@@ -108,6 +118,7 @@ same_arrays() {
   same_arrays none ck4
 }
 
+# bats test_tags=full
 @test "averages of the weights are evaluated, and resumed by any strategy" {
   evaluated() { grep -o 'eval loss [0-9.]*, accuracy [0-9.]*' <<< "$output" | tail -n 1; }
   run -0 ranks 2 "${gpt[@]}" --steps 12 --ema 0.9 --checkpoint-dir none
@@ -122,6 +133,7 @@ same_arrays() {
   done
 }
 
+# bats test_tags=full
 @test "clipping and accumulation end with the same loss" {
   for mode in none gradients parameters hybrid; do
     run -0 ranks 2 "${gpt[@]}" --steps 6 --clip 0.5 --accumulate 2 --shard $mode
@@ -132,6 +144,7 @@ same_arrays() {
   diff none hybrid
 }
 
+# bats test_tags=full
 @test "updates that overflow are skipped by all ranks, and a loss scale changes no bit" {
   write_large_values
   for mode in none gradients parameters hybrid; do
@@ -148,6 +161,7 @@ same_arrays() {
   done
 }
 
+# bats test_tags=full
 @test "one rank resumes the state of weights that it freezes" {
   run -0 ranks 2 "${gpt[@]}" --steps 3 --checkpoint-dir ck --shard parameters
   for mode in optimizer parameters; do
@@ -158,6 +172,7 @@ same_arrays() {
   done
 }
 
+# bats test_tags=full
 @test "the order of gradients outlives steps with shards" {
   for mode in none parameters none; do
     steps=$((${steps:-0} + 3))
@@ -167,6 +182,7 @@ same_arrays() {
   done
 }
 
+# bats test_tags=full
 @test "ranks with other units, and a directory that a rank does not see, are refused at the start" {
   run -2 timeout 100 mpirun --quiet -n 1 "$train" "${gpt[@]}" --steps 2 --shard parameters : \
     -n 1 "$train" "${gpt[@]}" --steps 2 --shard parameters --keep-after-forward
@@ -185,6 +201,7 @@ same_arrays() {
   killed_rank_is_named 'step 5' "${gpt[@]}" --epochs 100000 --log-every 1 --shard parameters
 }
 
+# bats test_tags=full
 @test "a rank that is killed with common parameters ends the others, which name it" {
   killed_rank_is_named 'step 5' "${gpt[@]}" --epochs 100000 --log-every 1 --shard hybrid
 }
@@ -213,6 +230,7 @@ same_arrays() {
   [[ $output == *"slurm-ddp-new"* && $output != *"slurm-ddp-old"* ]]
 }
 
+# bats test_tags=full
 @test "what does not go together with sharded parameters is refused with one sentence" {
   refused 2 "--shard must be none, optimizer, gradients, parameters or hybrid" --steps 1 --shard halves
   refused 2 "mnist-cnn has no blocks that could be whole only while they compute" --steps 1 --model mnist-cnn --shard parameters
@@ -222,6 +240,7 @@ same_arrays() {
 }
 
 # Of the 2.7 GiB that four ranks need for 8 layers without shards, 0.6 are for libraries and batches.
+# bats test_tags=full
 @test "in memory that is too small for a model, one of three times the size trains with shards" {
   export MALLOC_MMAP_THRESHOLD_=1000000 MALLOC_TRIM_THRESHOLD_=1000000
   mlp=(mpirun --quiet --oversubscribe -n 4 "$train" --model mlp --width 2048 --optimizer adamw --batch 16

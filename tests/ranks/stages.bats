@@ -67,6 +67,7 @@ are_close() {
   [ "$(sum 4 "${mlp[@]}" --stages 2 --steps 6)" = "$whole" ]
 }
 
+# bats test_tags=full
 @test "stages train and evaluate models with batch normalization as one process does" {
   local model=(--model cifar-cnn --width 4 --data synthetic --batch 4 --accumulate 4 --steps 4 --precision bf16)
   local whole
@@ -96,6 +97,7 @@ skipped() {
     grep -oE 'step [0-9]*: update skipped.*|parameters 0x[0-9a-f]*$'
 }
 
+# bats test_tags=full
 @test "a loss scale changes no bit, and all stages skip a step whose gradients overflow" {
   [ "$(layout 2 --steps 6 --loss-scale 1024)" = "$(layout none --steps 6)" ]
   # CPUs have a matrix product in fp16 only from PyTorch 2 on.
@@ -119,6 +121,7 @@ skipped() {
 }
 
 # The embedding of gpt is the weight of its last layer, too, so gradients add up in another order.
+# bats test_tags=full
 @test "two pipelines of gpt on text reach the loss of one process" {
   cat "$here"/docs/*.md > text
   local gpt=(--model gpt --data text:text --layers 4 --width 32 --context 32 --batch 4 --lr 0.05 --steps 40)
@@ -129,6 +132,7 @@ skipped() {
   awk '{ exit !($1 < 5.2) }' <<< "$one"  # it has learned something
 }
 
+# bats test_tags=full
 @test "a checkpoint of any layout resumes in any other" {
   local layouts=(none 2 2-interleaved 4 2x2) from to one halves
   one=$(layout none --steps 12)
@@ -139,7 +143,6 @@ skipped() {
   done
   for from in "${layouts[@]}"; do
     for to in "${layouts[@]}"; do
-      in_table || continue
       cp -r "saved-$from" copy
       sum=$(layout "$to" --steps 12 --checkpoint-dir copy)
       rm -r copy
@@ -155,6 +158,7 @@ skipped() {
   are_close "$(losses 1 "${mlp[@]}" --steps 12 --checkpoint-dir saved-2x2)" "$(losses 1 "${mlp[@]}" --steps 12)"
 }
 
+# bats test_tags=full
 @test "each rank saves its own stages, and a weight that two stages have once" {
   cat "$here"/docs/*.md > text
   local gpt=(--model gpt --data text:text --layers 2 --width 16 --context 16 --batch 2 --accumulate 4)
@@ -173,6 +177,7 @@ skipped() {
   [ "$(sum 4 "${gpt[@]}" --stages 2 --steps 6 --checkpoint-dir saved)" = "$full" ]
 }
 
+# bats test_tags=full
 @test "a model with buffers resumes from stages" {
   local model=(--model cifar-cnn --width 4 --data synthetic --batch 4 --accumulate 2) one
   one=$(sum 1 "${model[@]}" --steps 4)
@@ -182,6 +187,7 @@ skipped() {
   [ "$(sum 2 "${model[@]}" --stages 2 --steps 4 --checkpoint-dir copy)" = "$one" ]
 }
 
+# bats test_tags=full
 @test "a stopped run with stages saves, and resumes with the same bits" {
   local status=0 job one
   one=$(layout 2 --steps 1000 --log-every 100)
@@ -204,6 +210,7 @@ skipped() {
   [[ $stderr == *"warning: 1 micro-batch in 2 stages leaves the ranks idle for 50% of a step; use --accumulate 8"* ]]
 }
 
+# bats test_tags=full
 @test "stages that do not fit the model or the ranks are refused on all ranks with one sentence" {
   refused_by_two 2 "the model has 3 pieces, which cannot be divided among 4 stages" --layers 2 --stages 2 --chunks 2 --accumulate 2
   refused_by_two 2 "2 ranks cannot be divided into pipelines of 3 (--stages)" --stages 3
@@ -218,6 +225,7 @@ unusable() {
   [[ $output == *"$1"* ]]
 }
 
+# bats test_tags=full
 @test "options that do not go together with stages are refused with one sentence" {
   local both="--stages does not go together with"
   unusable "--stage-balance 3,0 leaves stage 1 without pieces" --stages 2 --stage-balance 3,0

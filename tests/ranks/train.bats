@@ -104,6 +104,7 @@ PY
   [ "$whole" = "$(parameters)" ]
 }
 
+# bats test_tags=full
 @test "a stopped rank is identified when the timeout expires, and no process is left behind" {
   ranks 2 --epochs 100000 --timeout 2 > stopped.log 2>&1 3>&- &
   job=$!
@@ -114,11 +115,12 @@ PY
   grep -E '^ddp-train: rank 1 \(.*, process [0-9]+\) does not answer: stopped.*; rank 0 waited 2 s in all_reduce #[0-9]+ \(.*\) for rank 1' stopped.log ||
     { cat stopped.log; false; }
   for pid in "${pids[@]}"; do
-    for _ in $(seq 300); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+    for _ in $(seq 600); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
     run ! kill -0 "$pid"
   done
 }
 
+# bats test_tags=full
 @test "--silence sets how long a stopped rank is tolerated" {
   ranks 2 --epochs 100000 --silence 2 > stopped.log 2>&1 3>&- &
   job=$!
@@ -130,6 +132,7 @@ PY
     { cat stopped.log; false; }
 }
 
+# bats test_tags=full
 @test "wrong arguments are refused with one sentence" {
   refused 2 "not a directory" --data mnist:/nowhere
   refused 2 "use digits, mnist:DIR, cifar10:DIR, text:FILE, hdf5:FILE or synthetic" --data cifar
@@ -159,6 +162,7 @@ PY
 }
 
 # Which of these is missing first depends on the libtorch of this build.
+# bats test_tags=full
 @test "--device cuda names what is missing on a machine without GPUs" {
   [ ! -e /proc/driver/nvidia/version ] || skip "this machine has an NVIDIA driver"
   refused_by_two 2 "the NCCL backend cannot start (all 2 ranks, the first on $(hostname)): " --device cuda
@@ -169,6 +173,7 @@ PY
   refused_by_two 2 "the MPI backend cannot use GPUs (all 2 ranks, the first on $(hostname)): " --device cuda --deterministic
 }
 
+# bats test_tags=full
 @test "numbers that no run can have are refused with one sentence" {
   refused 2 "--steps: '9223372036854775807' is not a number from 0 to 1000000000000000" --steps 9223372036854775807
   refused 2 "--steps: '99999999999999999999' is not a number from 0 to" --steps 99999999999999999999

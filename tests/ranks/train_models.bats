@@ -32,6 +32,7 @@ make_text() {
 
 eval_loss() { sed -n 's/^done: .* eval loss \([0-9.]*\),.*/\1/p' <<< "$output"; }
 
+# bats test_tags=full
 @test "gpt learns a real text on two ranks, and equally well in bf16 and with bf16 weights" {
   make_text
   options=(--model gpt --data "text:$text" --width 64 --layers 1 --heads 2 --context 16 --batch 16
@@ -61,6 +62,7 @@ assert abs(short - half) < 0.01 * half, (short, half)
 PY
 }
 
+# bats test_tags=full
 @test "gpt's tied weights are one array in a checkpoint, and training resumes from it" {
   make_text
   options=(--model gpt --data "text:$text" --width 32 --layers 1 --heads 2 --context 32 --batch 4
@@ -108,6 +110,7 @@ with h5py.File('images.h5', 'w') as f:
   [ -z "$(find ck report -type f)" ]
 }
 
+# bats test_tags=full
 @test "gradients that are sent rounded or as low-rank matrices train equally well" {
   local options=(--model mlp --data digits --epochs 30 --batch 32 --schedule cosine --report-dir report)
   local hook accuracy bytes full_accuracy full_bytes
@@ -144,6 +147,7 @@ for many in more:
 PY
 }
 
+# bats test_tags=full
 @test "cifar-cnn learns from the binary version of CIFAR-10" {
   make_cifar cifar
   run -0 ranks 2 --config "$here/configs/cifar-cnn.ini" --data cifar10:cifar --width 8 --batch 10 \

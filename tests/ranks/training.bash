@@ -100,16 +100,8 @@ in_limited_memory() {
   [ ! -e "$group/$swap" ] || echo $swap_bytes > "$group/$swap"
   local status=0
   bash -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$group" "${@:2}" || status=$?
-  for _ in {1..50}; do if rmdir "$group" 2> /dev/null; then break; fi; sleep 0.1; done
+  for _ in {1..600}; do if rmdir "$group" 2> /dev/null; then break; fi; sleep 0.1; done
   return $status
-}
-
-# in_table: whether to run the next cell of a long table of combinations. With SLURM_DDP_SHORT, as in a run of all tiers,
-# that is every third one, which has almost each row and each column.
-in_table() {
-  local cell=${next_cell:-0}
-  next_cell=$((cell + 1))
-  [ -z "${SLURM_DDP_SHORT:-}" ] || [ $((cell % 3)) -eq 0 ]
 }
 
 # Writes large.h5: 200 samples, of which one has gradients that overflow with a large loss scale.

@@ -25,11 +25,16 @@ late() {
   [[ $output == "ddp-train: "*"--no-such-option; see --help" ]]
   late 2 "$build/bin/ddp-train" --backend nccl
   [[ $output == "ddp-train: --backend nccl is for GPUs; "* ]]
+}
+
+# bats test_tags=full
+@test "a usage error of ddp-bench is printed once" {
   late 2 "$build/bin/ddp-bench" step --no-such-option
   [[ $output == "ddp-bench: "*"; see --help" ]]
 }
 
 # mpirun lost the message in one of twelve runs, when another rank exited at the same time.
+# bats test_tags=full
 @test "a usage error is printed in every run" {
   for _ in {1..20}; do
     run -3 mpirun --quiet -n 4 "$build/bin/ddp-check" net --noise ok

@@ -14,7 +14,7 @@ setup_file() {
   local build first=${GPU_DAY_BUILDS%% *} options=()
   export PYTHON_DIRECTORY=$first/venv/bin
   if [ ! -x "$first/bin/ddp-train" ] || [ ! -x "$PYTHON_DIRECTORY/python3" ]; then
-    export missing="no build against a PyTorch wheel in $first; make it with tests/torch2/run --build 2.11.0"
+    export missing="no build against a PyTorch wheel in $first; make it with tests/torch2/build 2.11.0"
     return
   fi
   for build in $GPU_DAY_BUILDS; do options+=(--build "$build"); done
