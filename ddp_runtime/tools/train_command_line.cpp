@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <sstream>
+#include <utility>
 #include <vector>
 
 #include "base/errors.h"
@@ -370,9 +372,11 @@ void make_report_directory(const std::filesystem::path& directory) {
 
 }  // namespace
 
-std::optional<int> parse_train_command_line(int argc, char** argv, TrainCommandLine& c) {
-  c.text = fmt::format("{}", fmt::join(std::vector<std::string>(argv, argv + argc), " "));
-  CLI::App app("Trains a model with data parallelism: alone, under mpirun, or under srun --ddp.");
+std::variant<TrainCommandLine, NoRun> read_train_command_line(
+    const std::vector<std::string>& arguments) {
+  TrainCommandLine c;
+  CLI::App app("Trains a model with data parallelism: alone, under mpirun, or under srun --ddp.",
+               "ddp-train");
   app.footer(kExamples);
   app.set_version_flag("--version", fmt::format("ddp-train {}", kVersion));
   app.set_config("--config", "", "Read options from a file (name=value lines)");
@@ -383,23 +387,40 @@ std::optional<int> parse_train_command_line(int argc, char** argv, TrainCommandL
   add_fine_tuning_options(app, c);
   add_training_options(app, c);
   add_run_options(app, c);
-  const bool reports = comm::rank_from_environment() == 0;  // all ranks have the same command line
   try {
-    app.parse(argc, argv);
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
     interpret(c);
     static_cast<void>(world_options_of(c));  // throws for unusable options
-    if (reports && !c.train.report_directory.empty()) {
-      make_report_directory(c.train.report_directory);
+    return c;
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() != 0) return NoRun{2, fmt::format("{}; see --help", e.what())};
+    std::ostringstream text;
+    app.exit(e, text, text);
+    return NoRun{0, text.str()};
+  } catch (const UsageError& e) {
+    return NoRun{2, e.what()};
+  }
+}
+
+std::optional<int> parse_train_command_line(int argc, char** argv, TrainCommandLine& line) {
+  const bool reports = comm::rank_from_environment() == 0;  // all ranks have the same command line
+  auto read = read_train_command_line(std::vector<std::string>(argv + 1, argv + argc));
+  if (auto* found = std::get_if<TrainCommandLine>(&read)) {
+    line = std::move(*found);
+    line.text = fmt::format("{}", fmt::join(std::vector<std::string>(argv, argv + argc), " "));
+    if (reports && !line.train.report_directory.empty()) {
+      make_report_directory(line.train.report_directory);
     }
     return std::nullopt;
-  } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);
-    if (reports) fmt::print(stderr, "ddp-train: {}; see --help\n", e.what());
-  } catch (const UsageError& e) {
-    if (reports) fmt::print(stderr, "ddp-train: {}\n", e.what());
   }
+  const auto& [exit_code, text] = std::get<NoRun>(read);
+  if (exit_code == 0) {
+    std::fputs(text.c_str(), stdout);
+    return 0;
+  }
+  if (reports) fmt::print(stderr, "ddp-train: {}\n", text);
   comm::let_rank_0_report();
-  return 2;
+  return exit_code;
 }
 
 }  // namespace ddp::tools

@@ -4,6 +4,8 @@
 
 #include <optional>
 #include <string>
+#include <variant>
+#include <vector>
 
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/data/open_data.h"
@@ -66,8 +68,18 @@ struct TrainCommandLine {
   ddp::train::TrainOptions train;
 };
 
-// Fills `line` from the command line and checks it. Returns the exit code if there is nothing to
-// run: after --help and --version, and after an error, which rank 0 prints.
+// A command line without a run.
+struct NoRun {
+  int exit_code = 0;  // 0: --help or --version; 2: an error
+  std::string text;   // of an error: one sentence
+};
+
+// Reads a command line without the program's name, and --config's file, and checks both.
+std::variant<TrainCommandLine, NoRun> read_train_command_line(
+    const std::vector<std::string>& arguments);
+
+// The same for this process. Returns the exit code if there is nothing to run: rank 0 then has
+// printed why. Otherwise makes the report directory, where a later failure is recorded.
 std::optional<int> parse_train_command_line(int argc, char** argv, TrainCommandLine& line);
 
 }  // namespace ddp::tools

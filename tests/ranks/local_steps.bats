@@ -150,11 +150,6 @@ with h5py.File('nan.h5', 'w') as f:
   refused 2 "cannot be combined with --ema" --local-steps 4 --ema 0.9
   refused 2 "cannot be combined with --comm-hook" --local-steps 4 --comm-hook bf16
   refused 2 "two ways not to wait" --local-steps 4 --staleness 1
-  refused 2 "add --local-steps" --outer nesterov
-  refused 2 "are for --outer nesterov" --local-steps 4 --outer-lr 0.5
-  refused 2 "--outer must be average or nesterov, not 'sgd'" --local-steps 4 --outer sgd
-  refused 2 "--local-within must be rank or node, not 'rack'" --local-steps 4 --local-within rack
-  refused 2 "is not a number from 0 to" --local-steps -1
 }
 
 @test "the commands in docs/local_steps.md run" {

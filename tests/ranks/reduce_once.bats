@@ -54,8 +54,3 @@ assert step > $each + (20 << 20)
 assert 0.85 * (between + step) < measured < between + step + (20 << 20)"
   done
 }
-
-@test "errors say what to do" {
-  refused 2 "--reduce-once is for --shard gradients, parameters and hybrid" --steps 1 --accumulate 2 --reduce-once
-  refused 2 "--reduce-once is for --shard gradients, parameters and hybrid" --steps 1 --shard optimizer --reduce-once
-}

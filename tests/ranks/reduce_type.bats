@@ -105,7 +105,6 @@ assert 0.9 * predicted < measured < predicted + (20 << 20)"
 }
 
 @test "errors say what to do" {
-  refused 2 "--reduce-type must be auto, fp32 or bf16, not 'fp16'" --steps 1 --reduce-type fp16
   refused 2 "does not go together with a reduce type (--reduce-type)" --steps 1 --reduce-type bf16 --comm-hook bf16
   refused 2 "or use --reduce-type bf16, which halves the bytes" --steps 1 --shard gradients --comm-hook bf16
   refused 2 "--staleness cannot be combined with --reduce-type" --steps 1 --staleness 1 --reduce-type bf16
