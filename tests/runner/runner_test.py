@@ -69,6 +69,20 @@ class OfBats(unittest.TestCase):
         self.assertEqual([c.result for c in found], [FAILED])
         self.assertIn("parallel: not found", found[0].text)
 
+    def test_it_names_the_case_in_which_bats_ended(self):
+        found = self.read("1..2\nsuite /src/a.bats\nbegin 1 kills bats\nTerminated\n")
+        self.assertEqual(found[-1].text, "2 of 2 cases did not run; bats ended in: kills bats\nTerminated\n")
+
+    def test_a_setup_file_that_fails_is_one_failure(self):
+        for number in (1, 2):  # of two cases, bats also says that they did not run
+            found = self.read(f"1..{number}\nsuite /src/a.bats\nnot ok 1 setup_file failed\n# why\n")
+            self.assertEqual([(c.name, c.result) for c in found], [("setup_file failed", FAILED)])
+
+    def test_the_output_of_a_case_is_not_split_at_carriage_returns(self):
+        found = self.read("1..1\nsuite /src/a.bats\nbegin 1 a\nnot ok 1 a in 4ms\n# 10%\r20%\rok 7 b in 1ms\rthe reason\n")
+        self.assertEqual([(c.name, c.result) for c in found], [("a", FAILED)])
+        self.assertIn("the reason", found[0].text)
+
     def test_no_case_is_no_failure(self):
         self.assertEqual(self.read("1..0\n"), [])
 
