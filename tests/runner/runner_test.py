@@ -164,6 +164,18 @@ class Reruns(unittest.TestCase):
         self.assertEqual(found, [("a", PASSED), ("b", SKIPPED)])
         self.assertEqual(titles, ["x.bats: setup_file failed"])
 
+    def test_a_file_that_runs_again_has_each_case_once(self):
+        for trouble, names in (("teardown_file() { ! mkdir once; }", "ab"),
+                               ('@test "c" { ! mkdir once || kill -9 $PPID; }', "abc")):
+            found, titles, _ = self.tier(f"""
+                @test "a" {{ true; }}
+                {trouble}
+                @test "b" {{ true; }}
+                """)
+            self.assertEqual(sorted(found), [(name, PASSED) for name in names], trouble)
+            self.assertEqual(len(titles), 1, trouble)
+            (self.root / "once").rmdir()
+
     def test_the_tag_full_is_left_out_of_the_gate(self):
         text = """
             @test "always" { true; }
