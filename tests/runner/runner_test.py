@@ -186,6 +186,11 @@ class Reruns(unittest.TestCase):
         self.run_.full = True
         self.assertEqual(self.tier(text)[0], [("always", PASSED), ("sometimes", PASSED)])
 
+    def test_a_file_without_a_case_fails(self):
+        self.assertEqual(self.tier('@test "a"\n{ true; }')[0], [("", FAILED)])
+        self.assertIn("it has no case", self.found[0].text)
+        self.assertEqual(self.tier('# bats test_tags=full\n@test "a" { true; }')[0], [])
+
     def test_many_failures_do_not_run_again(self):
         text = "\n".join(f'@test "{i}" {{ echo {i} >> {self.root}/ran; false; }}' for i in range(11))
         self.tier(text)

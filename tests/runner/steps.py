@@ -54,31 +54,36 @@ class Bats(Step):
         found = [pathlib.Path(name) for name in self.files]
         files = [str(file) for name in found for file in (sorted(name.glob("*.bats")) if (run.root / name).is_dir() else [name])]
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
-            results = pool.map(lambda file: self._run(run, log, file, self._of_level(run)), files)
+            results = pool.map(lambda file: self._file(run, log, file), files)
             return [case for result in results for case in result]
 
     def again(self, run, log, case):
         if not case.name or case.of_whole_file:
-            return self._run(run, log, case.where, self._of_level(run))
+            return self._file(run, log, case.where)
         found = self._run(run, log, case.where, ["--filter", f"^{re.escape(case.name)}$"])
         if not found:  # its title has a variable, which the filter does not see
             found = [other for other in self._run(run, log, case.where, []) if other.name == case.name]
         return found
 
-    @staticmethod
-    def _of_level(run):
-        return [] if run.full else ["--filter-tags", "!full"]
+    def _file(self, run, log, file):
+        found = self._run(run, log, file, [] if run.full else ["--filter-tags", "!full"])
+        if not found and self._command(run, ["bats", "--count", file]) == (0, "0\n"):
+            found.append(cases.Case(file, "", cases.FAILED, text='it has no case; a line such as @test "title" { begins one'))
+        return found
 
     def _run(self, run, log, file, options):
-        command = ["bats", "--formatter", "cat", "--timing", "--print-output-on-failure", *options, file]
-        with tempfile.TemporaryFile(dir=run.processes.temporary) as own:
-            status, output = _output(run, command, own, self.environment, self.limit, end_case)
+        options = ["--formatter", "cat", "--timing", "--print-output-on-failure", *options]
+        status, output = self._command(run, ["bats", *options, file])
         log.write(output.encode())
         log.flush()
         found = cases.of_bats(output, file, str(run.root))
         if status != 0 and not any(case.result == cases.FAILED for case in found):
             found.append(cases.Case(file, "", cases.FAILED, text=f"bats exited with {status}\n{output[-4000:]}"))
         return found
+
+    def _command(self, run, command):
+        with tempfile.TemporaryFile(dir=run.processes.temporary) as own:
+            return _output(run, command, own, self.environment, self.limit, end_case)
 
 
 @dataclasses.dataclass
