@@ -144,7 +144,8 @@ def interrupted(number, _frame):
 def run_all(names, run, results, logs):
     """Runs the build, and then the lanes. Returns False if a signal stopped the run."""
     for number in _SIGNALS:
-        signal.signal(number, interrupted)
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # `nohup ./run-tests`
+            signal.signal(number, interrupted)
     try:
         if "build" in names:
             lane(["build"], run, results, logs)
@@ -152,7 +153,8 @@ def run_all(names, run, results, logs):
             run_lanes(names, run, results, logs)
         return True
     except KeyboardInterrupt as name:
-        print(f"run-tests: stopped by {name}; removing what it started", file=sys.stderr)
+        with contextlib.suppress(OSError):  # the terminal, or the `tee` behind a pipe, may be gone, too
+            print(f"run-tests: stopped by {name}; removing what it started", file=sys.stderr, flush=True)
         run.processes.stop()
         return False
     finally:

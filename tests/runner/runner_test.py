@@ -253,6 +253,11 @@ class WholeRuns(unittest.TestCase):
         return subprocess.Popen([sys.executable, "tests/runner/run.py", *(arguments or ("gate", "browser"))],
                                 cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
+    def wait_for_start(self, process):
+        while not (self.root / "started").exists():
+            self.assertIsNone(process.poll())
+            time.sleep(0.05)
+
     def test_red_names_the_case_with_its_output(self):
         process = self.start('@test "bad" { echo because; false; }\n@test "good" { true; }')
         output = process.communicate(timeout=100)[0]
@@ -271,9 +276,7 @@ class WholeRuns(unittest.TestCase):
 
     def test_a_second_run_is_refused_and_a_stopped_one_leaves_nothing(self):
         first = self.start(f'@test "long" {{ touch {self.root}/started; setsid sleep 5{os.getpid()} & sleep 5{os.getpid()}; }}')
-        while not (self.root / "started").exists():
-            self.assertIsNone(first.poll())
-            time.sleep(0.05)
+        self.wait_for_start(first)
         second = subprocess.run([sys.executable, "tests/runner/run.py", "gate", "browser"], cwd=self.root, text=True,
                                 capture_output=True, check=False, timeout=60)
         self.assertEqual(second.returncode, 1)
@@ -283,6 +286,26 @@ class WholeRuns(unittest.TestCase):
         self.assertEqual(first.returncode, 130, output)
         self.assertIn("stopped by SIGINT", output)
         self.assertEqual(subprocess.run(["pgrep", "-f", f"^sleep 5{os.getpid()}$"], check=False).returncode, 1)
+
+    def test_a_run_whose_terminal_is_gone_is_stopped(self):
+        lint = self.root / "tests/lint"
+        lint.write_text(f"#!/bin/bash\necho $1 >> {self.root}/started\nexec sleep 1000\n")
+        lint.chmod(0o755)
+        process = self.start('@test "a" { true; }', "gate", "lint")
+        self.wait_for_start(process)
+        process.stdout.close()
+        process.send_signal(signal.SIGHUP)
+        process.wait(timeout=100)
+        self.assertEqual((self.root / "started").read_text(), "format\n")
+
+    def test_nohup_keeps_a_run(self):
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        process = self.start(f'@test "a" {{ touch {self.root}/started; until [ -e {self.root}/go ]; do sleep 0.1; done; }}')
+        signal.signal(signal.SIGHUP, before)
+        self.wait_for_start(process)
+        process.send_signal(signal.SIGHUP)
+        (self.root / "go").touch()
+        self.assertEqual(process.communicate(timeout=100)[0].splitlines()[-1], "1 passed, 0 failed, 0 skipped")
 
     def test_a_missing_build_is_refused(self):
         (self.root / "build/CMakeCache.txt").unlink()
