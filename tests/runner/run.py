@@ -135,9 +135,13 @@ def only_run(logs):
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+def ignore_signals():
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def interrupted(number, _frame):
-    for other in _SIGNALS:
-        signal.signal(other, signal.SIG_IGN)
+    ignore_signals()
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 
@@ -158,6 +162,7 @@ def run_all(names, run, results, logs):
         run.processes.stop()
         return False
     finally:
+        ignore_signals()
         run.processes.clean()
 
 

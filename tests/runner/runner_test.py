@@ -287,6 +287,18 @@ class WholeRuns(unittest.TestCase):
         self.assertIn("stopped by SIGINT", output)
         self.assertEqual(subprocess.run(["pgrep", "-f", f"^sleep 5{os.getpid()}$"], check=False).returncode, 1)
 
+    def test_a_signal_does_not_stop_the_removal_of_what_a_run_left(self):
+        process = self.start(f"""
+            @test "leaves a process" {{
+              bash -c 'trap "touch {self.root}/started" TERM; while :; do sleep 0.1; done' 3>&- &
+            }}
+            """)
+        self.wait_for_start(process)  # of the removal
+        process.send_signal(signal.SIGINT)
+        output = process.communicate(timeout=100)[0]
+        self.assertEqual((process.returncode, output.splitlines()[-1]), (0, "1 passed, 0 failed, 0 skipped"), output)
+        self.assertEqual(subprocess.run(["pgrep", "-f", f"touch {self.root}"], check=False).returncode, 1)
+
     def test_a_run_whose_terminal_is_gone_is_stopped(self):
         lint = self.root / "tests/lint"
         lint.write_text(f"#!/bin/bash\necho $1 >> {self.root}/started\nexec sleep 1000\n")
