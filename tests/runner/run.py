@@ -45,7 +45,6 @@ class Results:
         self._lock = threading.Lock()
         self.cases = []
         self.flaky = []
-        self.broken = False
 
     def add(self, tier, seconds, found, flaky):
         bad = [case for case in found if case.result == cases.FAILED]
@@ -58,31 +57,33 @@ class Results:
             print(f"{tier:<10} {seconds:8.0f}  {', '.join(words)}", flush=True)
             for case in bad:
                 print(summary.failure(case), flush=True)
-            with open(self._logs / "flaky.txt", "a", encoding="utf-8") as file:
-                for case in flaky:
-                    for number, output in enumerate(case.outputs, 1):
-                        file.write(f"== {tier}: {case.title}: output of failure {number}\n{output}\n")
+
+    def keep(self, tier, flaky):
+        """Writes the outputs of the failures of flaky cases."""
+        with self._lock, open(self._logs / "flaky.txt", "a", encoding="utf-8") as file:
+            for case in flaky:
+                for number, output in enumerate(case.outputs, 1):
+                    file.write(f"== {tier}: {case.title}: output of failure {number}\n{output}\n")
 
 
 def lane(names, run, results, logs):
-    """Runs tiers one after the other."""
+    """Runs tiers one after the other. A tier that breaks is a failed case."""
     for name in names:
         begin = time.monotonic()
         try:
             with open(logs / f"{name}.log", "w+b") as log:
                 found, flaky = reruns.run_tier(tiers.ALL[name](run), run, log)
-            results.add(name, time.monotonic() - begin, found, flaky)
+            if flaky:
+                results.keep(name, flaky)
         except Stopped:
             return
         except Exception:  # pylint: disable=broad-exception-caught  # it would end this thread only
-            results.broken = True
-            if not is_full(logs):
-                traceback.print_exc()
-            return
+            found, flaky = [cases.Case(f"the tier {name}", "", cases.FAILED, text=traceback.format_exc(limit=-5))], []
+        results.add(name, time.monotonic() - begin, found, flaky)
 
 
 def is_full(directory):
-    return shutil.disk_usage(directory).free < 2**16
+    return directory.exists() and shutil.disk_usage(directory).free < 2**16
 
 
 def run_lanes(names, run, results, logs):
@@ -111,10 +112,10 @@ def report(results, logs, begin, root):
     failed = [case for case in results.cases if case.result == cases.FAILED]
     if failed:
         print("\nfailed:\n" + "\n".join(f"  {case.title}" for case in failed))
-    if (failed or results.broken) and is_full(logs):
+    if failed and is_full(logs):
         print(f"\nrun-tests: the disk of {logs} is full; free some space, and run the tests again")
     print("\n" + summary.totals(results.cases))
-    return not failed and not results.broken
+    return not failed
 
 
 @contextlib.contextmanager
@@ -153,7 +154,7 @@ def run_all(names, run, results, logs):
     try:
         if "build" in names:
             lane(["build"], run, results, logs)
-        if not any(case.result == cases.FAILED for case in results.cases) and not results.broken:
+        if not any(case.result == cases.FAILED for case in results.cases):
             run_lanes(names, run, results, logs)
         return True
     except KeyboardInterrupt as name:

@@ -325,6 +325,13 @@ class WholeRuns(unittest.TestCase):
         self.assertIn("run ./run-tests gate build browser", process.communicate(timeout=60)[0])
         self.assertEqual(process.returncode, 1)
 
+    def test_a_tier_that_breaks_has_failed_and_the_next_one_runs(self):
+        process = self.start('@test "a" { true; }', "gate", "lint", "browser")  # there is no tests/lint
+        output = process.communicate(timeout=100)[0]
+        self.assertEqual(process.returncode, 1, output)
+        self.assertIn("FAILED  the tier lint\n", output)
+        self.assertEqual(output.splitlines()[-1], "1 passed, 1 failed, 0 skipped")
+
     @unittest.skipIf(os.getuid() != 0, "a small file system needs root")
     def test_a_full_disk_is_named(self):
         logs = self.root / "build/test-logs"
