@@ -121,7 +121,12 @@ def report(results, logs, begin, root):
 @contextlib.contextmanager
 def only_run(logs):
     """Refuses a second run in one checkout: both would use its build, its logs and the cluster."""
-    with open(logs / "lock", "a+", encoding="utf-8") as lock:
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+        lock = open(logs / "lock", "a+", encoding="utf-8")  # pylint: disable=consider-using-with
+    except OSError as error:
+        sys.exit(f"run-tests: cannot write {error.filename}: {error.strerror}; if it is another user's, remove {logs}")
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -156,6 +161,8 @@ def run_all(names, run, results, logs):
             lane(["build"], run, results, logs)
         if not any(case.result == cases.FAILED for case in results.cases):
             run_lanes(names, run, results, logs)
+        elif others := [name for name in names if name != "build"]:
+            print(f"\nnot run, because the build failed: {' '.join(others)}")
         return True
     except KeyboardInterrupt as name:
         with contextlib.suppress(OSError):  # the terminal, or the `tee` behind a pipe, may be gone, too
@@ -202,7 +209,6 @@ def main(level, names):
     names = names or (list(tiers.ALL) if level == "full" else tiers.GATE)
     require(root, level == "full", names)
     logs = root / "build/test-logs"
-    logs.mkdir(parents=True, exist_ok=True)
     with only_run(logs):
         (logs / "flaky.txt").write_text("", encoding="utf-8")
         begin = time.time()

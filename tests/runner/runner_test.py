@@ -332,6 +332,24 @@ class WholeRuns(unittest.TestCase):
         self.assertIn("FAILED  the tier lint\n", output)
         self.assertEqual(output.splitlines()[-1], "1 passed, 1 failed, 0 skipped")
 
+    def test_a_build_that_fails_names_the_tiers_that_did_not_run(self):
+        process = self.start('@test "a" { true; }', "gate", "browser", "build", "lint")  # there are no presets
+        output = process.communicate(timeout=100)[0]
+        self.assertEqual(process.returncode, 1, output)
+        self.assertIn("\nnot run, because the build failed: browser lint\n", output)
+
+    def test_a_folder_that_it_cannot_write_is_named(self):
+        logs = self.root / "build/test-logs"
+        logs.touch()
+        process = self.start('@test "a" { true; }')
+        self.assertIn(f"run-tests: cannot write {logs}: ", process.communicate(timeout=60)[0])
+        self.assertEqual(process.returncode, 1)
+
+    def test_a_tier_in_quotes_with_another_is_refused(self):
+        result = subprocess.run([HERE.parents[1] / "run-tests", "gate", "unit ranks"], capture_output=True, text=True, check=False)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("there is no tier 'unit ranks'", result.stderr)
+
     @unittest.skipIf(os.getuid() != 0, "a small file system needs root")
     def test_a_full_disk_is_named(self):
         logs = self.root / "build/test-logs"
