@@ -66,11 +66,13 @@ def of_bats(log, file, root=""):
 
 
 _SKIPPED_INSIDE = re.compile(r"^(\S+:\d+): Skipped\n(.*)$", re.MULTILINE)
+_ENDED = re.compile(r"^\t +\d+ - (.*) \((?!Failed|Not Run)(.*?)\)", re.MULTILINE)
 
 
-def of_ctest(xml):
-    """Cases in the text of `ctest --output-junit`. ctest must not shorten the output of tests."""
-    cases = []
+def of_ctest(xml, log=""):
+    """Cases in the text of `ctest --output-junit`, and in what ctest printed, where alone it says that a test crashed, or
+    took too long. ctest must not shorten the output of tests that pass."""
+    cases, ended = [], dict(_ENDED.findall(log.rpartition("The following tests FAILED:")[2]))
     for test in ET.fromstring(xml).iter("testcase"):
         output = test.findtext("system-out") or ""
         skipped = test.find("skipped")
@@ -85,6 +87,6 @@ def of_ctest(xml):
         elif result == SKIPPED:
             case.text = (output.strip().splitlines() or ["no reason given"])[-1]
         elif result == FAILED:
-            case.text = output
+            case.text = "\n".join(filter(None, [output.rstrip(), ended.get(case.where)]))
         cases.append(case)
     return cases

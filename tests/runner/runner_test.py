@@ -332,6 +332,16 @@ class WholeRuns(unittest.TestCase):
         self.assertIn("FAILED  the tier lint\n", output)
         self.assertEqual(output.splitlines()[-1], "1 passed, 1 failed, 0 skipped")
 
+    def test_a_program_that_crashes_shows_the_end_of_its_output_and_how_it_ended(self):
+        (self.root / "build/CTestTestfile.cmake").write_text("""
+            add_test(crashes bash -c "seq 300000; echo last words; kill -SEGV $$")
+            set_tests_properties(crashes PROPERTIES LABELS unit)
+            """, encoding="utf-8")
+        process = self.start("", "gate", "unit")
+        output = process.communicate(timeout=100)[0]
+        self.assertEqual(process.returncode, 1, output)
+        self.assertIn("    last words\n    SEGFAULT\n", output)
+
     def test_a_build_that_fails_names_the_tiers_that_did_not_run(self):
         process = self.start('@test "a" { true; }', "gate", "browser", "build", "lint")  # there are no presets
         output = process.communicate(timeout=100)[0]
@@ -346,7 +356,8 @@ class WholeRuns(unittest.TestCase):
         self.assertEqual(process.returncode, 1)
 
     def test_a_tier_in_quotes_with_another_is_refused(self):
-        result = subprocess.run([HERE.parents[1] / "run-tests", "gate", "unit ranks"], capture_output=True, text=True, check=False)
+        result = subprocess.run([HERE.parents[1] / "run-tests", "gate", "unit ranks"], capture_output=True, text=True,
+                                check=False)
         self.assertEqual(result.returncode, 2)
         self.assertIn("there is no tier 'unit ranks'", result.stderr)
 

@@ -106,9 +106,9 @@ class Ctest(Step):
         results.unlink(missing_ok=True)
         command = ["ctest", "--test-dir", self.build, "--output-on-failure", "-j", str(jobs), "--no-tests=error",
                    "--output-junit", str(results), "--test-output-size-passed", "100000000",
-                   "--test-output-size-failed", "1000000", *selection]
+                   "--test-output-size-failed", "1000000", "--test-output-truncation", "head", *selection]
         status, output = _output(run, command, log, self.environment)
-        found = cases.of_ctest(results.read_text(encoding="utf-8")) if results.exists() else []
+        found = cases.of_ctest(results.read_text(encoding="utf-8"), output) if results.exists() else []
         results.unlink(missing_ok=True)
         if status != 0 and not any(case.result == cases.FAILED for case in found):
             found.append(cases.Case(self.build, "", cases.FAILED, text=f"ctest exited with {status}\n{output[-4000:]}"))
