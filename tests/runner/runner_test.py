@@ -11,6 +11,7 @@ import textwrap
 import time
 import types
 import unittest
+import unittest.mock
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -257,6 +258,11 @@ class WholeRuns(unittest.TestCase):
         while not (self.root / "started").exists():
             self.assertIsNone(process.poll())
             time.sleep(0.05)
+
+    def test_the_filter_of_a_developer_does_not_count(self):
+        with unittest.mock.patch.dict(os.environ, GTEST_FILTER="Mine.*"):
+            process = self.start('@test "a" { [ "$GTEST_FILTER" = "*" ]; }')
+        self.assertEqual(process.communicate(timeout=100)[0].splitlines()[-1], "1 passed, 0 failed, 0 skipped")
 
     def test_red_names_the_case_with_its_output(self):
         process = self.start('@test "bad" { echo because; false; }\n@test "good" { true; }')
