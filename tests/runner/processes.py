@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 
-_MARK = "SLURM_DDP_TEST_RUN"  # in the environment of all processes of a run
+_MARK = "SLURM_DDP_TEST_RUN"  # in the environment of all processes of the runs of a checkout
 
 
 class Stopped(Exception):
@@ -23,7 +23,8 @@ class Processes:
 
     def __init__(self, root):
         self._root = root
-        self._mark = f"{os.getpid()}-{time.time_ns()}"
+        # A checkout has one run at a time. The same path can be another checkout in another container.
+        self._mark = f"{root.stat().st_dev}-{root.stat().st_ino}-{root}"
         self._stopping = False
         self._starting = threading.Lock()
         # Not in /tmp, which is private to each node of the local cluster. A short path: sockets are in it.
@@ -64,13 +65,17 @@ class Processes:
             self._stopping = True
         _end(self._is_ours)
 
-    def clean(self):
-        """Removes what this run left: processes, the local cluster if it is one of this run, mounts, files."""
+    def end_left_over(self):
+        """Ends what this run left, or one before it that was killed: processes, the local cluster if it is one of theirs."""
         cluster = any(self._is_ours(pid) and _read(pid, "comm") == b"slurmctld\n" for pid in _pids())
         if cluster:
             subprocess.run([self._root / "tests/local_cluster/cluster", "down"], stdin=subprocess.DEVNULL,
                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         _end(self._is_ours)
+
+    def clean(self):
+        """Removes what this run left: processes, the local cluster, mounts, files."""
+        self.end_left_over()
         for line in reversed(pathlib.Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()):
             if line.split()[1].startswith(f"{self.temporary}/"):
                 subprocess.run(["umount", "--lazy", line.split()[1]], check=False)

@@ -157,6 +157,7 @@ def run_all(names, run, results, logs):
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # `nohup ./run-tests`
             signal.signal(number, interrupted)
     try:
+        run.processes.end_left_over()  # of a run that was killed
         if "build" in names:
             lane(["build"], run, results, logs)
         if not any(case.result == cases.FAILED for case in results.cases):

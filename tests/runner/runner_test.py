@@ -293,6 +293,14 @@ class WholeRuns(unittest.TestCase):
         self.assertIn("stopped by SIGINT", output)
         self.assertEqual(subprocess.run(["pgrep", "-f", f"^sleep 5{os.getpid()}$"], check=False).returncode, 1)
 
+    def test_what_a_killed_run_left_is_ended_by_the_next(self):
+        first = self.start(f'@test "long" {{ touch {self.root}/started; exec sleep 7{os.getpid()}; }}')
+        self.wait_for_start(first)
+        first.kill()
+        first.wait()
+        second = self.start(f'@test "alone" {{ [ -z "$(pgrep -f "^sleep 7{os.getpid()}$")" ]; }}')
+        self.assertEqual(second.communicate(timeout=100)[0].splitlines()[-1], "1 passed, 0 failed, 0 skipped")
+
     def test_a_signal_does_not_stop_the_removal_of_what_a_run_left(self):
         process = self.start(f"""
             @test "leaves a process" {{
