@@ -37,7 +37,7 @@ def of_bats(log, file, root=""):
 
     A stream that ends early is a failed case of its own: a crash of bats must not hide the cases that did not run.
     """
-    cases, where, planned, rest, running = [], file, None, [], ""
+    cases, where, planned, rest, begun = [], file, None, [], []
     for line in log.removesuffix("\n").split("\n"):  # splitlines() would also split the output of cases at "\r"
         result = _RESULT.fullmatch(line)
         if re.fullmatch(r"1\.\.\d+", line) and planned is None:
@@ -49,18 +49,18 @@ def of_bats(log, file, root=""):
             state = FAILED if bad else SKIPPED if mark == "skip" else PASSED
             text = reason if state == SKIPPED else f"timeout: {reason}\n" if mark else ""
             cases.append(Case(where, name, state, int(milliseconds or 0) / 1000, text or ""))
-            running = ""
+            begun = [other for other in begun if other != name]
         elif line.startswith("#") and cases and cases[-1].result == FAILED:
             cases[-1].text += line[2:] + "\n"
         elif begin := re.fullmatch(r"begin \d+ (.*)", line):
-            running = begin[1]
+            begun.append(begin[1])
         else:
             rest.append(line)
     ran = sum(not case.of_whole_file for case in cases)
     set_up = all(case.name != "setup_file failed" for case in cases)
     if planned is None or (ran < planned and set_up):
-        problem = f"{planned - ran} of {planned} cases did not run" if planned else "bats did not start"
-        problem += f"; bats ended in: {running}" if running else ""
+        problem = f"{planned - ran} of {planned} cases have no result" if planned else "bats did not start"
+        problem += f"; began: {', '.join(begun)}" if begun else ""
         cases.append(Case(where, "", FAILED, text="\n".join([problem, *rest[-40:]]) + "\n"))
     return cases
 

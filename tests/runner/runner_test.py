@@ -63,16 +63,16 @@ class OfBats(unittest.TestCase):
         for lines in (2, 4, 8, 13):
             found = self.read("\n".join(BATS.splitlines()[:lines]))
             self.assertEqual(found[-1].result, FAILED, lines)
-            self.assertIn("of 5 cases did not run", found[-1].text)
+            self.assertIn("of 5 cases have no result", found[-1].text)
 
     def test_a_stream_that_does_not_begin_fails_with_the_message(self):
         found = self.read("/usr/bin/bats: line 3: parallel: not found\n")
         self.assertEqual([c.result for c in found], [FAILED])
         self.assertIn("parallel: not found", found[0].text)
 
-    def test_it_names_the_case_in_which_bats_ended(self):
-        found = self.read("1..2\nsuite /src/a.bats\nbegin 1 kills bats\nTerminated\n")
-        self.assertEqual(found[-1].text, "2 of 2 cases did not run; bats ended in: kills bats\nTerminated\n")
+    def test_it_names_the_case_that_did_not_end(self):
+        found = self.read("1..2\nsuite /src/a.bats\nbegin 1 kills bats\nTerminated\nbegin 2 b\nok 2 b in 3ms\n")
+        self.assertEqual(found[-1].text, "1 of 2 cases have no result; began: kills bats\nTerminated\n")
 
     def test_a_setup_file_that_fails_is_one_failure(self):
         for number in (1, 2):  # of two cases, bats also says that they did not run
