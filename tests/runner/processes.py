@@ -4,6 +4,7 @@
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -52,9 +53,12 @@ class Processes:
                     end(process.pid)
                     limit, ended = silence + 60, True
                     continue
-                log.write(f"{command[0]} was ended: it printed nothing for {limit} seconds\n".encode())
+                log.write(f"{command[0]} was ended: it printed nothing for {limit} seconds; it ran:\n".encode())
+                for line in (_read(pid, "cmdline") for pid in _pids() if _runs_in(pid, process.pid)):
+                    if b"bats-core" not in line:
+                        log.write(b"  " + re.sub(rb"[\0\s]+", b" ", line)[:200] + b"\n")
                 log.flush()
-                _end(lambda pid: _session(pid) == process.pid)
+                _end(lambda pid: _runs_in(pid, process.pid))
         if self._stopping:
             raise Stopped
         return process.returncode
@@ -102,6 +106,11 @@ def _session(pid):
         return os.getsid(pid)
     except ProcessLookupError:
         return None
+
+
+def _runs_in(pid, session):
+    """Whether a process is in a session, and not one that has ended and was not yet waited for."""
+    return _session(pid) == session and _read(pid, "cmdline") != b""
 
 
 def end_case(session):

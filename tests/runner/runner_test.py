@@ -207,6 +207,12 @@ class Reruns(unittest.TestCase):
             self.assertEqual(found, [("before", PASSED), ("hangs", FAILED), ("after", PASSED)], hang)
             self.assertIn("last words", self.found[1].text)
 
+    def test_a_command_that_hangs_says_what_ran(self):
+        with open(self.root / "log", "w+b") as log:
+            self.processes.run(["bash", "-c", "sleep 1000; true"], log, {}, 1)
+        self.assertIn("bash was ended: it printed nothing for 1 seconds; it ran:\n", (self.root / "log").read_text())
+        self.assertIn("  sleep 1000 \n", (self.root / "log").read_text())
+
     def test_what_a_case_leaves_is_ended(self):
         self.tier(f"""
             @test "leaves a daemon" {{ setsid sleep 4{os.getpid()} 3>&- & }}
