@@ -47,7 +47,7 @@ def of_bats(log, file, root=""):
         elif result and planned is not None:
             bad, name, milliseconds, mark, reason = result.groups()
             state = FAILED if bad else SKIPPED if mark == "skip" else PASSED
-            text = reason if state == SKIPPED else f"timeout: {reason}\n" if mark else ""
+            text = reason if state == SKIPPED else f"{mark}: {reason}\n" if mark else ""
             cases.append(Case(where, name, state, int(milliseconds or 0) / 1000, text or ""))
             begun = [other for other in begun if other != name]
         elif line.startswith("#") and cases and cases[-1].result == FAILED:

@@ -74,6 +74,10 @@ class OfBats(unittest.TestCase):
         found = self.read("1..2\nsuite /src/a.bats\nbegin 1 kills bats\nTerminated\nbegin 2 b\nok 2 b in 3ms\n")
         self.assertEqual(found[-1].text, "1 of 2 cases have no result; began: kills bats\nTerminated\n")
 
+    def test_a_skipped_case_whose_teardown_fails(self):
+        found = self.read("1..1\nsuite /src/a.bats\nbegin 1 a\nnot ok 1 a in 4ms # skip no GPU\n# why\n")
+        self.assertEqual([(c.name, c.result, c.text) for c in found], [("a", FAILED, "skip: no GPU\nwhy\n")])
+
     def test_a_setup_file_that_fails_is_one_failure(self):
         for number in (1, 2):  # of two cases, bats also says that they did not run
             found = self.read(f"1..{number}\nsuite /src/a.bats\nnot ok 1 setup_file failed\n# why\n")
