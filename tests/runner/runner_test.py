@@ -301,6 +301,7 @@ class WholeRuns(unittest.TestCase):
         output = first.communicate(timeout=100)[0]
         self.assertEqual(first.returncode, 130, output)
         self.assertIn("stopped by SIGINT", output)
+        self.assertIn("begin 1 long\n", (self.root / "build/test-logs/browser.log").read_text())
         self.assertEqual(subprocess.run(["pgrep", "-f", f"^sleep 5{os.getpid()}$"], check=False).returncode, 1)
 
     def test_what_a_killed_run_left_is_ended_by_the_next(self):

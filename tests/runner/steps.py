@@ -67,23 +67,26 @@ class Bats(Step):
 
     def _file(self, run, log, file):
         found = self._run(run, log, file, [] if run.full else ["--filter-tags", "!full"])
-        if not found and self._command(run, ["bats", "--count", file]) == (0, "0\n"):
+        if not found and self._command(run, log, ["bats", "--count", file]) == (0, "0\n"):
             found.append(cases.Case(file, "", cases.FAILED, text='it has no case; a line such as @test "title" { begins one'))
         return found
 
     def _run(self, run, log, file, options):
         options = ["--formatter", "cat", "--timing", "--print-output-on-failure", *options]
-        status, output = self._command(run, ["bats", *options, file])
-        log.write(output.encode())
-        log.flush()
+        status, output = self._command(run, log, ["bats", *options, file])
         found = cases.of_bats(output, file, str(run.root))
         if status != 0 and not any(case.result == cases.FAILED for case in found):
             found.append(cases.Case(file, "", cases.FAILED, text=f"bats exited with {status}\n{output[-4000:]}"))
         return found
 
-    def _command(self, run, command):
+    def _command(self, run, log, command):
         with tempfile.TemporaryFile(dir=run.processes.temporary) as own:
-            return _output(run, command, own, self.environment, self.limit, end_case)
+            try:
+                return _output(run, command, own, self.environment, self.limit, end_case)
+            finally:  # also of a run that was interrupted
+                own.seek(0)
+                log.write(own.read())
+                log.flush()
 
 
 @dataclasses.dataclass
