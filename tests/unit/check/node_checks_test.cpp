@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <map>
@@ -19,7 +18,6 @@
 #include "ddp_runtime/check/node/run_node_checks.h"
 #include "ddp_runtime/check/node/storage_check.h"
 #include "ddp_runtime/check/resolve.h"
-#include "ddp_runtime/check/within.h"
 #include "tests/unit/fabric/fake_sysfs.h"
 
 namespace ddp::check {
@@ -210,47 +208,6 @@ TEST(HostNameCheck, AddressDecidesTheSeverity) {
   EXPECT_EQ(evaluate_host_name({{}, "Name or service not known", false}).severity,
             Severity::critical);
   EXPECT_EQ(evaluate_host_name({{}, "no answer", true}).severity, Severity::critical);
-}
-
-TEST(Resolve, ResolvesNumericNamesAndRejectsUnknownOnes) {
-  EXPECT_EQ(resolve("127.0.0.1", kNodeTimeout).addresses, std::vector<std::string>{"127.0.0.1"});
-  const Resolution unknown = resolve("name.invalid.", kNodeTimeout);
-  EXPECT_TRUE(unknown.addresses.empty());
-  EXPECT_NE(unknown.error, "");
-}
-
-TEST(Resolve, AddressesAreSortedAndUnique) {
-  auto addresses = resolve(host_name(), kNodeTimeout).addresses;
-  const auto as_given = addresses;
-  std::sort(addresses.begin(), addresses.end());
-  addresses.erase(std::unique(addresses.begin(), addresses.end()), addresses.end());
-  EXPECT_EQ(as_given, addresses);
-}
-
-TEST(Resolve, RecognizesLoopback) {
-  EXPECT_TRUE(is_loopback("127.0.1.1"));
-  EXPECT_TRUE(is_loopback("::1"));
-  EXPECT_FALSE(is_loopback("10.127.0.1"));
-  EXPECT_FALSE(only_loopback({}));
-  EXPECT_FALSE(only_loopback({"127.0.0.1", "10.0.0.1"}));
-}
-
-// ---- bounded waiting
-
-TEST(RunWithin, TimesOut) {
-  const auto gate = std::make_shared<std::promise<void>>();
-  const auto stuck = [opened = gate->get_future().share()] {
-    opened.wait();
-    return 1;
-  };
-  EXPECT_FALSE(run_within(std::chrono::milliseconds(20), stuck));
-  gate->set_value();  // lets the thread exit
-}
-
-TEST(RunWithin, PassesResultsAndExceptions) {
-  EXPECT_EQ(run_within(kNodeTimeout, [] { return 7; }), 7);
-  EXPECT_THROW(run_within(kNodeTimeout, []() -> int { throw std::runtime_error("broken"); }),
-               std::runtime_error);
 }
 
 // ---- CPUs, memory, clock
