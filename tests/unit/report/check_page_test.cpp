@@ -22,11 +22,10 @@ json pair_of(const char* a, const char* b, double a_to_b, double b_to_a) {
 }
 
 json report_of(const json& measurements) {
-  return {{"command", "net"},
-          {"verdict", "ddp-check net OK"},
-          {"nodes", {"n1", "n2", "n3"}},
-          {"findings", json::array()},
-          {"measurements", measurements}};
+  auto report = R"({"command": "net", "verdict": "ddp-check net OK", "nodes": ["n1", "n2", "n3"],
+                    "findings": []})"_json;
+  report["measurements"] = measurements;
+  return report;
 }
 
 // Returns all texts between `begin` and `end`.
@@ -45,17 +44,14 @@ std::vector<std::string> headings(const std::string& page) {
 }
 
 TEST(CheckPage, EachTransportHasItsMap) {
-  const json pairs = {pair_of("n1", "n2", 1, 2), pair_of("n1", "n3", 1, 2)};
-  const auto page = check_page(report_of({{"mpi", pairs},
-                                          {"tcp", pairs},
-                                          {"tcp_eth1", pairs},
-                                          {"tcp_ib0", pairs},
-                                          {"verbs", pairs},
-                                          {"nccl", pairs},
-                                          {"tcp_retests", {{{"node", "n1"}}}},
-                                          {"mpi_retrials", {{{"node", "n1"}}}},
-                                          {"tcp_eth1_transport", {{{"node", "n1"}}}},
-                                          {"all_reduce", {{"bytes", 16}}}}));
+  auto measurements = R"({"tcp_retests": [{"node": "n1"}],
+                          "mpi_retrials": [{"node": "n1"}],
+                          "tcp_eth1_transport": [{"node": "n1"}],
+                          "all_reduce": {"bytes": 16}})"_json;
+  for (const char* way : {"mpi", "tcp", "tcp_eth1", "tcp_ib0", "verbs", "nccl"}) {
+    measurements[way] = {pair_of("n1", "n2", 1, 2), pair_of("n1", "n3", 1, 2)};
+  }
+  const auto page = check_page(report_of(measurements));
   EXPECT_THAT(headings(page),
               ElementsAre("TCP", "TCP over eth1", "TCP over ib0", "RDMA", "NCCL", "MPI"));
   EXPECT_THAT(between(page, "<section id=\"way", "\""), ElementsAre("1", "2", "3", "4", "5", "6"));

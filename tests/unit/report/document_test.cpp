@@ -17,16 +17,16 @@
 namespace ddp::report {
 namespace {
 
+using test::kFourRanks;
+using test::kOneRank;
 using test::run_json;
 using test::run_of;
+using test::section_of;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 using testing::Pair;
-
-const std::vector<double> kOneRank{0, 0.25, 0.625, 0, 0.125, 0, 0};
-const std::vector<double> kFourRanks{0, 0.0625, 0.15625, 0.125, 0.125, 0, 0.03125};
 
 Document sweep(const std::vector<nlohmann::json>& runs) {
   std::vector<RunRecord> records;
@@ -38,13 +38,6 @@ Document strong_document() {
   return sweep({run_json(1, 64, kOneRank), run_json(4, 64, kFourRanks)});
 }
 
-const Section& section(const Document& document, const std::string& id) {
-  for (const auto& s : document.sections) {
-    if (s.id == id) return s;
-  }
-  throw std::runtime_error("no section " + id);
-}
-
 TEST(SweepDocument, VerdictHasTheFigureAndTheReason) {
   const Document document = strong_document();
   EXPECT_EQ(document.title, "Scaling of mlp on digits");
@@ -52,17 +45,16 @@ TEST(SweepDocument, VerdictHasTheFigureAndTheReason) {
             "Strong scaling from 1 to 4 ranks: 50.0 % efficiency. Biggest loss: exposed "
             "communication, 25.0 % of the ideal.");
   EXPECT_THAT(document.advice, HasSubstr("ddp-check net"));
-  EXPECT_EQ(document.summary,
-            (nlohmann::json{{"scaling", "strong"},
-                            {"base_world_size", 1},
-                            {"largest_world_size", 4},
-                            {"speedup", 2.0},
-                            {"efficiency", 0.5},
-                            {"biggest_loss", "exposed_comm"},
-                            {"biggest_loss_part", document.summary["biggest_loss_part"]},
-                            {"not_distinguishable_from", nullptr},
-                            {"noise", nullptr},
-                            {"cause", document.summary["cause"]}}));
+  auto expected = R"({"scaling": "strong",
+                      "base_world_size": 1,
+                      "largest_world_size": 4,
+                      "speedup": 2.0,
+                      "efficiency": 0.5,
+                      "biggest_loss": "exposed_comm",
+                      "not_distinguishable_from": null,
+                      "noise": null})"_json;
+  for (const char* key : {"biggest_loss_part", "cause"}) expected[key] = document.summary[key];
+  EXPECT_EQ(document.summary, expected);
   EXPECT_NEAR(document.summary["biggest_loss_part"].get<double>(), 0.25, 1e-12);
 }
 
@@ -133,13 +125,13 @@ TEST(SweepDocument, RunsWithDifferentWorkloadsHaveNoSpeedup) {
 TEST(SweepDocument, NoisyStepsAndTimeOutsideTheStepsAreReported) {
   auto noisy = run_json(4, 64, kFourRanks);
   noisy["step_seconds"]["p95"] = 1.1;
-  noisy["wall_seconds"] = {{"total", 100.0},    {"startup", 20.0},   {"steps", 70.0},
-                           {"evaluation", 6.0}, {"checkpoint", 3.0}, {"rest", 1.0}};
+  noisy["wall_seconds"] = R"({"total": 100, "startup": 20, "steps": 70, "evaluation": 6,
+                              "checkpoint": 3, "rest": 1})"_json;
   const Document document = sweep({run_json(1, 64, kOneRank), noisy});
   EXPECT_THAT(document.cautions, Contains(HasSubstr("With 4 ranks, step times vary widely")));
   EXPECT_THAT(document.cautions,
               Contains("30.0 % of the wall time with 4 ranks was outside of the steps."));
-  const auto& wall = section(document, "wall").table;
+  const auto wall = section_of(document, "wall").table;
   ASSERT_EQ(wall.rows.size(), 1U) << "only one run has recorded its wall time";
   double sum = 0;
   for (std::size_t i = 3; i < wall.rows[0].size(); ++i) sum += std::get<double>(wall.rows[0][i]);
@@ -150,13 +142,13 @@ TEST(SweepDocument, NoisyStepsAndTimeOutsideTheStepsAreReported) {
 TEST(SweepDocument, LossBarEndsAtTheIdeal) {
   const Document document =
       sweep({run_json(1, 64, kOneRank), run_json(4, 64, {0, 0.025, 0.05, 0.025, 0.025, 0, 0})});
-  const auto& bar = std::get<BarChart>(section(document, "loss").charts[0]).bars[0];
+  const auto bar = std::get<BarChart>(section_of(document, "loss").charts[0]).bars[0];
   double end = bar.begin;
   for (const auto& segment : bar.segments) end += segment.value;
   EXPECT_NEAR(end, 1, 1e-9);
   EXPECT_LT(bar.begin, 0);
   // The same as a waterfall, from the ideal to what was kept, by way of more than the ideal.
-  const auto& steps = std::get<BarChart>(section(document, "loss").charts[1]).bars;
+  const auto steps = std::get<BarChart>(section_of(document, "loss").charts[1]).bars;
   EXPECT_EQ(steps.front().total, "100.0 %");
   EXPECT_EQ(steps.back().total, "200.0 %");
   for (std::size_t i = 1; i + 1 < steps.size(); ++i) {
@@ -173,13 +165,14 @@ TEST(SweepDocument, LossBarEndsAtTheIdeal) {
 TEST(SweepDocument, OneWorldSizeHasNoScaling) {
   const Document document = sweep({run_json(2, 64, kOneRank)});
   EXPECT_EQ(document.verdict, "Only one world size, 2 ranks: scaling cannot be computed.");
-  EXPECT_TRUE(section(document, "loss").table.rows.empty());
-  EXPECT_THAT(section(document, "loss").paragraphs.front(), HasSubstr("Unknown"));
+  EXPECT_TRUE(section_of(document, "loss").table.rows.empty());
+  EXPECT_THAT(section_of(document, "loss").paragraphs.front(), HasSubstr("Unknown"));
 }
 
 TEST(SweepDocument, PartsOfEachBarSumToTheStep) {
   const Document document = strong_document();
-  for (const auto& chart : section(document, "step").charts) {
+  const Section step = section_of(document, "step");
+  for (const auto& chart : step.charts) {
     for (const auto& bar : std::get<BarChart>(chart).bars) {
       double sum = 0;
       for (const auto& segment : bar.segments) sum += segment.value;
@@ -189,7 +182,8 @@ TEST(SweepDocument, PartsOfEachBarSumToTheStep) {
       EXPECT_NEAR(sum, whole, 1e-12);
     }
   }
-  for (const auto& row : section(document, "loss").table.rows) {
+  const Section loss = section_of(document, "loss");
+  for (const auto& row : loss.table.rows) {
     EXPECT_NEAR(std::get<double>(row.back()), 1, 1e-12);
   }
 }
@@ -199,7 +193,7 @@ TEST(SweepDocument, UnaccountedTimeIsDrawn) {
   auto gap = run_json(4, 64, kFourRanks);
   gap["step_seconds"]["mean"] = 0.7;
   const Document document = sweep({run_json(1, 64, kOneRank), gap});
-  const auto& bars = std::get<BarChart>(section(document, "step").charts[0]).bars;
+  const auto bars = std::get<BarChart>(section_of(document, "step").charts[0]).bars;
   EXPECT_EQ(bars[1].segments.back().kind, "unaccounted");
   EXPECT_NEAR(bars[1].segments.back().value, 0.2, 1e-12);
 }
@@ -210,17 +204,14 @@ TEST(RunDocument, ShowsEachRank) {
   EXPECT_EQ(document.verdict,
             "mlp on digits with 3 ranks on 1 node: 128 samples per second. Most of a step's 500 ms "
             "goes to backward: 31.2 %.");
-  EXPECT_EQ(section(document, "ranks").table.rows.size(), 3U);
+  EXPECT_EQ(section_of(document, "ranks").table.rows.size(), 3U);
 }
 
 TEST(RunDocument, UnfinishedAndResumedRunsAreReported) {
   auto run = run_json(2, 64, kFourRanks);
   run["outcome"] = "interrupted";
   run["outcome_reason"] = "SIGTERM came";
-  run["covers"] = {{"first_step", 21},
-                   {"last_step", 48},
-                   {"earlier", {nlohmann::json::object()}},
-                   {"rows_missing", 0}};
+  run["covers"] = R"({"first_step": 21, "last_step": 48, "earlier": [{}], "rows_missing": 0})"_json;
   const Document document = run_document(run_of(run), "p");
   EXPECT_THAT(document.cautions,
               Contains(HasSubstr("stopped on request and saved its state (SIGTERM came)")));
@@ -240,18 +231,18 @@ TEST(RunDocument, ShardingIsAFactIfItIsKnown) {
     return std::ranges::any_of(facts, [](const auto& fact) { return fact.first == "sharding"; });
   };
   EXPECT_FALSE(has_fact()) << "a file that an older version wrote has no prediction";
-  run["sharding"] = {{"strategy", "gradients"},
-                     {"divided_by", 4},
-                     {"predicted_bytes_between_steps", 2 << 20},
-                     {"predicted_bytes_in_step", 1 << 20},
-                     {"predicted_bytes_sent_per_step", 5 << 20},
-                     {"measured_peak_bytes", 4 << 20}};
+  run["sharding"] = R"({"strategy": "gradients",
+                        "divided_by": 4,
+                        "predicted_bytes_between_steps": 2097152,
+                        "predicted_bytes_in_step": 1048576,
+                        "predicted_bytes_sent_per_step": 5242880,
+                        "measured_peak_bytes": 4194304})"_json;
   EXPECT_THAT(run_document(run_of(run), "p").facts,
               Contains(Pair("sharding",
                             "gradients among 4 ranks; memory per rank: 2.0 MiB predicted between "
                             "steps and 3.0 MiB in a step, without activations, 4.0 MiB measured; "
                             "5.0 MiB sent per step")));
-  run["sharding"] = {{"strategy", "none"}, {"divided_by", 1}, {"measured_peak_bytes", nullptr}};
+  run["sharding"] = R"({"strategy": "none", "divided_by": 1, "measured_peak_bytes": null})"_json;
   EXPECT_THAT(run_document(run_of(run), "p").facts,
               Contains(Pair("sharding",
                             "none; memory per rank: unknown predicted between steps and unknown "
@@ -271,10 +262,10 @@ TEST(RunDocument, ManyRanksShowOnlyTheSlowest) {
   auto run = run_json(200, 64, kFourRanks);
   run["ranks"][150]["step_seconds"]["mean"] = 0.9;
   const Document document = run_document(run_of(run), "ddp-report test");
-  const auto& rows = section(document, "ranks").table.rows;
+  const auto rows = section_of(document, "ranks").table.rows;
   EXPECT_EQ(rows.size(), 64U);
   EXPECT_THAT(rows, Contains(Contains(Cell(150.0))));
-  EXPECT_THAT(section(document, "ranks").paragraphs, Contains("The 64 slowest of 200 ranks."));
+  EXPECT_THAT(section_of(document, "ranks").paragraphs, Contains("The 64 slowest of 200 ranks."));
 }
 
 TEST(CompareDocument, ListsDifferencesAndTheirSizes) {
@@ -285,18 +276,18 @@ TEST(CompareDocument, ListsDifferencesAndTheirSizes) {
   EXPECT_EQ(document.verdict,
             "B processes 128 samples per second and A 64.0, a ratio of 2.00. Of A's step: -46.9 % "
             "backward, -18.8 % forward, +12.5 % exposed communication.");
-  const auto& rows = section(document, "differences").table.rows;
+  const auto rows = section_of(document, "differences").table.rows;
   EXPECT_THAT(rows, Contains(std::vector<Cell>{"samples_per_second", 64.0, 128.0, 1.0}));
   EXPECT_THAT(rows,
               Contains(std::vector<Cell>{"environment.OMP_NUM_THREADS", Cell(), "4", Cell()}));
   for (const auto& row : rows) EXPECT_NE(row[1], row[2]);
-  EXPECT_THAT(section(document, "differences").paragraphs.back(), HasSubstr("model, data"));
+  EXPECT_THAT(section_of(document, "differences").paragraphs.back(), HasSubstr("model, data"));
 }
 
 TEST(CompareDocument, RunIsEqualToItself) {
   const RunRecord run = run_of(run_json(2, 64, kOneRank));
   const Document document = compare_document(run, run, "ddp-report test");
-  EXPECT_TRUE(section(document, "differences").table.rows.empty());
+  EXPECT_TRUE(section_of(document, "differences").table.rows.empty());
   EXPECT_THAT(document.cautions, IsEmpty());
 }
 

@@ -66,6 +66,11 @@ Scaling sweep_of(const Truth& truth, const Sweep& made, std::mt19937_64& random)
   return analyze(std::move(runs));
 }
 
+Scaling sweep_without_noise(const Truth& truth) {
+  std::mt19937_64 random(1);
+  return sweep_of(truth, {.noise = 0}, random);
+}
+
 struct Coverage {
   double answered = 0;  // fraction of the sweeps with a figure for four times as many ranks
   double covered = 0;   // of these
@@ -138,18 +143,13 @@ TEST(Extrapolation, InventsNoGrowthOfAConstantOverhead) {
     invented += result.communication.find('N') != std::string::npos ? 1 : 0;
   }
   EXPECT_LE(invented, 20) << "the best model is that of a constant";
-  Sweep exact;
-  exact.noise = 0;
-  const auto result = extrapolate(sweep_of(kStrong, exact, random));
+  const auto result = extrapolate(sweep_without_noise(kStrong));
   EXPECT_EQ(result.computation, "400 ms / N + 5.00 ms");
   EXPECT_EQ(result.communication, "4.00 ms");
 }
 
 TEST(Extrapolation, ExactTimesAreContinuedExactly) {
-  std::mt19937_64 random(1);
-  Sweep exact;
-  exact.noise = 0;
-  const auto result = extrapolate(sweep_of(kRing, exact, random));
+  const auto result = extrapolate(sweep_without_noise(kRing));
   EXPECT_THAT(result.refusal, IsEmpty());
   ASSERT_THAT(result.points, SizeIs(2));
   EXPECT_EQ(result.communication, "20.0 ms (N - 1) / N + 0.300 ms (N - 1)");
@@ -205,20 +205,14 @@ TEST(Extrapolation, IsRefusedIfNoModelAgreesWithTheRuns) {
     EXPECT_LE(wrong, 0.15) << name << ": answered " << result.answered << ", right "
                            << result.covered;
   }
-  std::mt19937_64 random(1);
-  Sweep exact;
-  exact.noise = 0;
-  EXPECT_THAT(extrapolate(sweep_of(truths[1].second, exact, random)).refusal,
+  EXPECT_THAT(extrapolate(sweep_without_noise(truths[1].second)).refusal,
               HasSubstr("no model agrees with how communication"));
 }
 
 TEST(Extrapolation, RefusalsNameTheirReason) {
-  std::mt19937_64 random(1);
-  Sweep exact;
-  exact.noise = 0;
   const auto refusal = [&](const std::function<void(RunRecord&)>& change) {
     std::vector<RunRecord> runs;
-    for (const auto& point : sweep_of(kTree, exact, random).points) {
+    for (const auto& point : sweep_without_noise(kTree).points) {
       for (auto run : point.runs) {
         change(run);
         runs.push_back(run);
@@ -253,11 +247,8 @@ TEST(Extrapolation, RefusalsNameTheirReason) {
 
 // The same base as in the rest of the sweep's report.
 TEST(Extrapolation, EfficiencyIsRelativeToTheMedianRunOfTheBase) {
-  std::mt19937_64 random(1);
-  Sweep exact;
-  exact.noise = 0;
   std::vector<RunRecord> runs;
-  for (const auto& point : sweep_of(kTree, exact, random).points) {
+  for (const auto& point : sweep_without_noise(kTree).points) {
     runs.insert(runs.end(), point.runs.begin(), point.runs.end());
   }
   runs.front().step.mean = *runs.front().step.mean * 1.2;

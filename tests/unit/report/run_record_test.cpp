@@ -12,6 +12,7 @@
 #include <string>
 
 #include "ddp_runtime/report/error.h"
+#include "tests/unit/error_of.h"
 #include "tests/unit/report/sample_runs.h"
 #include "tests/unit/temporary_directory.h"
 
@@ -28,12 +29,7 @@ json good() {
 }
 
 std::string complaint_about(const std::string& text) {
-  try {
-    parse_run(text, "a/run.json");
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
+  return error_of([&] { parse_run(text, "a/run.json"); });
 }
 
 std::string complaint(const json& run) {
@@ -97,19 +93,16 @@ TEST(RunRecord, NullIsUnknownAndNotWrong) {
   EXPECT_EQ(record.model, "");
 }
 
-class RequiredKey : public testing::TestWithParam<const char*> {};
-
-TEST_P(RequiredKey, IsNamedWithTheFileWhenItIsMissing) {
-  json run = good();
-  run.erase(GetParam());
-  EXPECT_EQ(complaint(run), std::string("a/run.json: '") + GetParam() + "' is missing");
+TEST(RunRecord, MissingKeyIsNamedWithTheFile) {
+  for (const std::string key :
+       {"world_size", "nodes", "backend", "device", "model", "data", "parameters", "global_batch",
+        "steps", "samples_per_second", "final", "parameters_crc32c", "step_seconds", "comm",
+        "ranks", "environment"}) {
+    json run = good();
+    run.erase(key);
+    EXPECT_EQ(complaint(run), "a/run.json: '" + key + "' is missing");
+  }
 }
-
-INSTANTIATE_TEST_SUITE_P(Table, RequiredKey,
-                         testing::Values("world_size", "nodes", "backend", "device", "model",
-                                         "data", "parameters", "global_batch", "steps",
-                                         "samples_per_second", "final", "parameters_crc32c",
-                                         "step_seconds", "comm", "ranks", "environment"));
 
 TEST(RunRecord, OptionalKeysMayBeMissing) {
   json run = good();
@@ -123,80 +116,75 @@ TEST(RunRecord, OptionalKeysMayBeMissing) {
 
 struct WrongCase {
   const char* pointer;
-  json value;
+  const char* value;  // JSON
   const char* complaint;
 };
 
-void PrintTo(const WrongCase& c, std::ostream* out) {
-  *out << c.pointer << "=" << c.value.dump().substr(0, 40);
+constexpr WrongCase kWrongCases[] = {
+    {"/world_size", R"("two")", "'world_size' is not an integer of at least 1"},
+    {"/world_size", "0", "'world_size' is not an integer of at least 1"},
+    {"/world_size", "2.5", "'world_size' is not an integer of at least 1"},
+    {"/nodes", "1e18", "'nodes' is not an integer of at least 1"},
+    {"/model", "7", "'model' is not a string of at most 4096 bytes"},
+    {"/samples_per_second", R"("fast")", "'samples_per_second' is not a number"},
+    {"/final", "3", "'final' is not an object"},
+    {"/final/train_loss", R"("low")", "'final.train_loss' is not a number"},
+    {"/step_seconds/data", "-1.0", "'step_seconds.data' is negative"},
+    {"/step_seconds/mean", "-1.0", "'step_seconds.mean' is negative"},
+    {"/step_seconds/other", "-1.0", "'step_seconds.other' is negative"},
+    {"/step_seconds/p50", "1e300", "'step_seconds.p50' is 1e+300, which is impossible"},
+    {"/step_seconds/waiting", "0.5",
+     "'step_seconds.waiting' is larger than 'exposed_comm', which includes it"},
+    {"/samples_per_second", "-5", "'samples_per_second' is negative"},
+    {"/steps", "-3", "'steps' is negative"},
+    {"/started_unix", "-1", "'started_unix' is negative"},
+    {"/final/eval_accuracy", "1.5", "'final.eval_accuracy' is more than 1"},
+    {"/final/train_loss", "-1e300", "'final.train_loss' is -1e+300, which is impossible"},
+    {"/comm/overlap_ratio", "7.3", "'comm.overlap_ratio' is more than 1"},
+    {"/comm/busbw_GBps", "-1", "'comm.busbw_GBps' is negative"},
+    {"/ranks/0/rank", "-5", "'ranks[0].rank' is not a rank in a world of 2"},
+    {"/ranks/1/rank", "2", "'ranks[1].rank' is not a rank in a world of 2"},
+    {"/ranks/1/rank", "0", "'ranks[1].rank' is 0, which another entry already has"},
+    {"/ranks/1/late_share", "1.2", "'ranks[1].late_share' is more than 1"},
+    {"/ranks", "3", "'ranks' is not a list of at most 65536 entries"},
+    {"/ranks/1", "3", "'ranks' has an entry that is not an object"},
+    {"/ranks/1/node", "3", "'ranks[1].node' is not a string of at most 4096 bytes"},
+    {"/ranks/0/step_seconds/forward", R"("x")", "'ranks[0].step_seconds.forward' is not a number"}};
+
+TEST(RunRecord, WrongValueIsNamedWithItsPath) {
+  const auto wrong = [](const char* pointer, const json& value) {
+    json run = good();
+    run[json::json_pointer(pointer)] = value;
+    return complaint(run);
+  };
+  for (const auto& [pointer, value, said] : kWrongCases) {
+    EXPECT_EQ(wrong(pointer, json::parse(value)), std::string("a/run.json: ") + said);
+  }
+  EXPECT_EQ(wrong("/model", std::string(5000, 'x')),
+            "a/run.json: 'model' is not a string of at most 4096 bytes");
 }
-
-class WrongValue : public testing::TestWithParam<WrongCase> {};
-
-TEST_P(WrongValue, IsNamedWithItsPath) {
-  json run = good();
-  run[json::json_pointer(GetParam().pointer)] = GetParam().value;
-  EXPECT_EQ(complaint(run), std::string("a/run.json: ") + GetParam().complaint);
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Table, WrongValue,
-    testing::Values(
-        WrongCase{"/world_size", "two", "'world_size' is not an integer of at least 1"},
-        WrongCase{"/world_size", 0, "'world_size' is not an integer of at least 1"},
-        WrongCase{"/world_size", 2.5, "'world_size' is not an integer of at least 1"},
-        WrongCase{"/nodes", 1e18, "'nodes' is not an integer of at least 1"},
-        WrongCase{"/model", 7, "'model' is not a string of at most 4096 bytes"},
-        WrongCase{"/model", std::string(5000, 'x'),
-                  "'model' is not a string of at most 4096 bytes"},
-        WrongCase{"/samples_per_second", "fast", "'samples_per_second' is not a number"},
-        WrongCase{"/final", 3, "'final' is not an object"},
-        WrongCase{"/final/train_loss", "low", "'final.train_loss' is not a number"},
-        WrongCase{"/step_seconds/data", -1.0, "'step_seconds.data' is negative"},
-        WrongCase{"/step_seconds/mean", -1.0, "'step_seconds.mean' is negative"},
-        WrongCase{"/step_seconds/other", -1.0, "'step_seconds.other' is negative"},
-        WrongCase{"/step_seconds/p50", 1e300, "'step_seconds.p50' is 1e+300, which is impossible"},
-        WrongCase{"/step_seconds/waiting", 0.5,
-                  "'step_seconds.waiting' is larger than 'exposed_comm', which includes it"},
-        WrongCase{"/samples_per_second", -5, "'samples_per_second' is negative"},
-        WrongCase{"/steps", -3, "'steps' is negative"},
-        WrongCase{"/started_unix", -1, "'started_unix' is negative"},
-        WrongCase{"/final/eval_accuracy", 1.5, "'final.eval_accuracy' is more than 1"},
-        WrongCase{"/final/train_loss", -1e300,
-                  "'final.train_loss' is -1e+300, which is impossible"},
-        WrongCase{"/comm/overlap_ratio", 7.3, "'comm.overlap_ratio' is more than 1"},
-        WrongCase{"/comm/busbw_GBps", -1, "'comm.busbw_GBps' is negative"},
-        WrongCase{"/ranks/0/rank", -5, "'ranks[0].rank' is not a rank in a world of 2"},
-        WrongCase{"/ranks/1/rank", 2, "'ranks[1].rank' is not a rank in a world of 2"},
-        WrongCase{"/ranks/1/rank", 0, "'ranks[1].rank' is 0, which another entry already has"},
-        WrongCase{"/ranks/1/late_share", 1.2, "'ranks[1].late_share' is more than 1"},
-        WrongCase{"/ranks", 3, "'ranks' is not a list of at most 65536 entries"},
-        WrongCase{"/ranks/1", 3, "'ranks' has an entry that is not an object"},
-        WrongCase{"/ranks/1/node", 3, "'ranks[1].node' is not a string of at most 4096 bytes"},
-        WrongCase{"/ranks/0/step_seconds/forward", "x",
-                  "'ranks[0].step_seconds.forward' is not a number"}));
 
 TEST(RunRecord, NewerKeysAreRead) {
   json run = good();
-  run["settings"] = {{"precision", "bf16"}, {"accumulate", 2}, {"deep", {1, 2}}};
-  run["outcome"] = "interrupted";
-  run["outcome_reason"] = "SIGTERM";
-  run["wall_seconds"] = {{"total", 10},     {"startup", 1},      {"steps", 7},
-                         {"evaluation", 1}, {"checkpoint", 0.5}, {"rest", 0.5}};
-  run["covers"] = {
-      {"first_step", 21}, {"last_step", 48}, {"earlier", json::array({1, 2})}, {"rows_missing", 3}};
-  run["sharding"] = {{"strategy", "parameters"},
-                     {"divided_by", 4},
-                     {"predicted_bytes_between_steps", 100},
-                     {"predicted_bytes_in_step", 20},
-                     {"predicted_bytes_sent_per_step", 30},
-                     {"measured_peak_bytes", nullptr}};
-  run["ranks"][1].update({{"cpu_list", "0-2,8"},
-                          {"threads", 2},
-                          {"late_share", 0.25},
-                          {"compared_steps", 40},
-                          {"involuntary_switches_per_second", 3.5},
-                          {"peak_memory_bytes", 1048576}});
+  run.update(R"({
+      "settings": {"precision": "bf16", "accumulate": 2, "deep": [1, 2]},
+      "outcome": "interrupted",
+      "outcome_reason": "SIGTERM",
+      "wall_seconds": {"total": 10, "startup": 1, "steps": 7, "evaluation": 1, "checkpoint": 0.5,
+                       "rest": 0.5},
+      "covers": {"first_step": 21, "last_step": 48, "earlier": [1, 2], "rows_missing": 3},
+      "sharding": {"strategy": "parameters",
+                   "divided_by": 4,
+                   "predicted_bytes_between_steps": 100,
+                   "predicted_bytes_in_step": 20,
+                   "predicted_bytes_sent_per_step": 30,
+                   "measured_peak_bytes": null}})"_json);
+  run["ranks"][1].update(R"({"cpu_list": "0-2,8",
+                             "threads": 2,
+                             "late_share": 0.25,
+                             "compared_steps": 40,
+                             "involuntary_switches_per_second": 3.5,
+                             "peak_memory_bytes": 1048576})"_json);
   const RunRecord record = test::run_of(run);
   EXPECT_EQ(record.settings,
             (std::map<std::string, std::string>{{"accumulate", "2"}, {"precision", "bf16"}}));
@@ -273,13 +261,8 @@ TEST_F(RunFile, IsFoundInItsDirectoryOrByName) {
 }
 
 TEST_F(RunFile, MissingFileIsNamed) {
-  const auto complaint_of = [](const std::string& path) -> std::string {
-    try {
-      read_run(path);
-    } catch (const InputError& error) {
-      return error.what();
-    }
-    return "";
+  const auto complaint_of = [](const std::string& path) {
+    return error_of([&] { read_run(path); });
   };
   EXPECT_EQ(complaint_of(directory_.string()),
             directory_.string() + " has no run.json; give the --report-dir of a run");

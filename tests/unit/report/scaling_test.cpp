@@ -16,15 +16,13 @@
 namespace ddp::report {
 namespace {
 
+using test::kFourRanks;
+using test::kOneRank;
 using test::run_json;
 using test::run_of;
 
-// data, forward, backward, exposed_comm, optimizer, checkpoint, other
-const std::vector<double> kOne{0, 0.25, 0.625, 0, 0.125, 0, 0};                 // 1 s
-const std::vector<double> kFour{0, 0.0625, 0.15625, 0.125, 0.125, 0, 0.03125};  // 0.5 s
-
 Scaling strong() {
-  return analyze({run_of(run_json(4, 64, kFour)), run_of(run_json(1, 64, kOne))});
+  return analyze({run_of(run_json(4, 64, kFourRanks)), run_of(run_json(1, 64, kOneRank))});
 }
 
 TEST(Scaling, StrongScalingMatchesHandCalculation) {
@@ -56,9 +54,10 @@ TEST(Scaling, LossesMatchHandCalculation) {
 
 TEST(Scaling, WeakScalingMatchesHandCalculation) {
   // The batch is four times as large; only communication increases the step, from 1 s to 1.25 s.
-  std::vector<double> four = kOne;
+  std::vector<double> four = kOneRank;
   four[index_of(Phase::exposed_comm)] = 0.25;
-  const Scaling scaling = analyze({run_of(run_json(1, 64, kOne)), run_of(run_json(4, 256, four))});
+  const Scaling scaling =
+      analyze({run_of(run_json(1, 64, kOneRank)), run_of(run_json(4, 256, four))});
   EXPECT_EQ(scaling.kind, ScalingKind::weak);
   EXPECT_DOUBLE_EQ(*scaling.points[1].efficiency, 0.8);
   EXPECT_NEAR(scaling.points[1].losses->phases[index_of(Phase::exposed_comm)], 0.2, 1e-12);
@@ -68,7 +67,8 @@ TEST(Scaling, WeakScalingMatchesHandCalculation) {
 TEST(Scaling, KindsAreDistinguished) {
   const auto kind_of = [](std::vector<std::pair<int, double>> runs) {
     std::vector<RunRecord> records;
-    for (const auto& [size, batch] : runs) records.push_back(run_of(run_json(size, batch, kOne)));
+    for (const auto& [size, batch] : runs)
+      records.push_back(run_of(run_json(size, batch, kOneRank)));
     return analyze(records).kind;
   };
   EXPECT_EQ(kind_of({{1, 64}}), ScalingKind::single);
@@ -81,14 +81,15 @@ TEST(Scaling, KindsAreDistinguished) {
 }
 
 TEST(Scaling, TheBaseIsTheSmallestWorldSize) {
-  const Scaling scaling = analyze({run_of(run_json(8, 64, kFour)), run_of(run_json(2, 64, kOne))});
+  const Scaling scaling =
+      analyze({run_of(run_json(8, 64, kFourRanks)), run_of(run_json(2, 64, kOneRank))});
   EXPECT_EQ(scaling.base, 2);
   EXPECT_DOUBLE_EQ(*scaling.points[1].speedup, 2);
   EXPECT_DOUBLE_EQ(*scaling.points[1].efficiency, 0.5);
 }
 
 RunRecord with_throughput(int world_size, std::optional<double> samples, const char* source) {
-  auto run = run_json(world_size, 64, kOne);
+  auto run = run_json(world_size, 64, kOneRank);
   run["samples_per_second"] = samples ? nlohmann::json(*samples) : nlohmann::json();
   return run_of(run, source);
 }
@@ -178,9 +179,9 @@ TEST(Scaling, NinetyOfAHundredIntervalsContainTheTruth) {
 
 TEST(Scaling, DifferentWorkloadIsDetected) {
   const auto differ = [](const char* key, const nlohmann::json& value) {
-    auto other = run_json(2, 64, kOne);
+    auto other = run_json(2, 64, kOneRank);
     other[key] = value;
-    return unlike(analyze({run_of(run_json(1, 64, kOne)), run_of(other)}));
+    return unlike(analyze({run_of(run_json(1, 64, kOneRank)), run_of(other)}));
   };
   EXPECT_EQ(differ("model", "mlp"), std::vector<std::string>{});
   EXPECT_EQ(differ("model", nullptr), std::vector<std::string>{})
@@ -191,17 +192,12 @@ TEST(Scaling, DifferentWorkloadIsDetected) {
 }
 
 TEST(Scaling, DifferentSettingsAreDifferentWork) {
-  const nlohmann::json settings = {{"precision", "fp32"},
-                                   {"comm_hook", "off"},
-                                   {"accumulate", 1},
-                                   {"optimizer", "sgd"},
-                                   {"staleness", "off"},
-                                   {"deterministic", "no"},
-                                   {"checkpoint_activations", "no"},
-                                   {"learning_rate", 0.1}};
+  const auto settings = R"({"precision": "fp32", "comm_hook": "off", "accumulate": 1,
+                            "optimizer": "sgd", "staleness": "off", "deterministic": "no",
+                            "checkpoint_activations": "no", "learning_rate": 0.1})"_json;
   const auto differ = [&](const char* key, const nlohmann::json& value) {
-    auto base = run_json(1, 64, kOne);
-    auto other = run_json(2, 64, kOne);
+    auto base = run_json(1, 64, kOneRank);
+    auto other = run_json(2, 64, kOneRank);
     base["settings"] = other["settings"] = settings;
     other["settings"][key] = value;
     return unlike(analyze({run_of(base), run_of(other)}));
@@ -217,8 +213,8 @@ TEST(Scaling, DifferentSettingsAreDifferentWork) {
   EXPECT_EQ(differ("checkpoint_activations", "yes"), only("activation checkpointing"));
   EXPECT_EQ(differ("learning_rate", 0.4), std::vector<std::string>{})
       << "a different learning rate does not change the work";
-  auto old = run_json(2, 64, kOne);
-  auto base = run_json(1, 64, kOne);
+  auto old = run_json(2, 64, kOneRank);
+  auto base = run_json(1, 64, kOneRank);
   base["settings"] = settings;
   EXPECT_EQ(unlike(analyze({run_of(base), run_of(old)})), std::vector<std::string>{})
       << "an older version recorded no settings";
@@ -244,9 +240,9 @@ TEST(Scaling, RunsWithoutAThroughputAreLeftOut) {
 }
 
 TEST(Scaling, TimeOutsideTheStepsIsASeparateLoss) {
-  auto four = run_json(4, 64, kFour);
+  auto four = run_json(4, 64, kFourRanks);
   four["samples_per_second"] = 96;  // the steps alone would allow 128
-  const Scaling scaling = analyze({run_of(run_json(1, 64, kOne)), run_of(four)});
+  const Scaling scaling = analyze({run_of(run_json(1, 64, kOneRank)), run_of(four)});
   const Losses losses = *scaling.points[1].losses;
   EXPECT_DOUBLE_EQ(*scaling.points[1].efficiency, 0.375);
   EXPECT_NEAR(losses.outside, 0.125, 1e-12);
@@ -257,7 +253,7 @@ TEST(Scaling, UnaccountedTimeIsASeparateLoss) {
   auto four = run_json(4, 64, {0, 0.0625, 0.15625, 0.0625, 0.125, 0, 0});
   four["step_seconds"]["mean"] = 0.5;
   four["samples_per_second"] = 128;
-  const Scaling scaling = analyze({run_of(run_json(1, 64, kOne)), run_of(four)});
+  const Scaling scaling = analyze({run_of(run_json(1, 64, kOneRank)), run_of(four)});
   EXPECT_NEAR(scaling.points[1].losses->unaccounted, 0.1875, 1e-12);
   EXPECT_NEAR(total(*scaling.points[1].losses), 0.5, 1e-12);
 }
@@ -265,11 +261,11 @@ TEST(Scaling, UnaccountedTimeIsASeparateLoss) {
 // Kept and lost fractions must always sum to 1.
 TEST(Scaling, LossesAlwaysAddUp) {
   for (const double faster : {0.1, 0.5, 1.0, 3.0}) {
-    std::vector<double> parts = kFour;
+    std::vector<double> parts = kFourRanks;
     for (double& part : parts) part *= faster;
     for (const double batch : {16.0, 64.0, 100.0, 256.0}) {
       const Scaling scaling =
-          analyze({run_of(run_json(1, 64, kOne)), run_of(run_json(4, batch, parts))});
+          analyze({run_of(run_json(1, 64, kOneRank)), run_of(run_json(4, batch, parts))});
       const ScalingPoint& point = scaling.points[1];
       EXPECT_NEAR(*point.efficiency + total(*point.losses), 1, 1e-12);
     }

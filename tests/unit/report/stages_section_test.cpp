@@ -26,46 +26,39 @@ using testing::HasSubstr;
 using testing::Not;
 
 json four_ranks() {
-  return run_json(4, 64, {0, 0.0625, 0.15625, 0.125, 0.125, 0, 0.03125});
+  return run_json(4, 64, test::kFourRanks);
 }
 
 // Two pipelines of two ranks with two stages each.
 json pipeline_json() {
-  auto ranks = json::array();
-  for (const auto& [rank, computing] :
-       std::vector<std::pair<int, double>>{{0, 0.5}, {1, 0.75}, {2, 0.25}, {3, 1}}) {
-    ranks.push_back({{"rank", rank},
-                     {"first_stage", rank % 2},
-                     {"computing_share", computing},
-                     {"waiting_share", 1 - computing}});
-  }
-  return {{"ranks_per_pipeline", 2},
-          {"pipelines", 2},
-          {"stages", 4},
-          {"schedule", "interleaved"},
-          {"chunks", 2},
-          {"micro_batches", 8},
-          {"balance", {1, 1, 1, 3}},
-          {"pieces", {"tokens", "blocks.0", "blocks.1", "blocks.2", "blocks.3", "norm"}},
-          {"stage_parameters", {60, 20, 20, 100}},
-          {"stage_seconds", {0.01, 0.02, 0.02, 0.05}},
-          {"predicted_idle_share", 0.0625},
-          {"idle_share_of_balance", 0.4},
-          {"better", {{"balance", {2, 1, 1, 2}}, {"idle_share", 0.25}}},
-          {"ranks", ranks}};
+  return R"({"ranks_per_pipeline": 2,
+             "pipelines": 2,
+             "stages": 4,
+             "schedule": "interleaved",
+             "chunks": 2,
+             "micro_batches": 8,
+             "balance": [1, 1, 1, 3],
+             "pieces": ["tokens", "blocks.0", "blocks.1", "blocks.2", "blocks.3", "norm"],
+             "stage_parameters": [60, 20, 20, 100],
+             "stage_seconds": [0.01, 0.02, 0.02, 0.05],
+             "predicted_idle_share": 0.0625,
+             "idle_share_of_balance": 0.4,
+             "better": {"balance": [2, 1, 1, 2], "idle_share": 0.25},
+             "ranks": [
+               {"rank": 0, "first_stage": 0, "computing_share": 0.5, "waiting_share": 0.5},
+               {"rank": 1, "first_stage": 1, "computing_share": 0.75, "waiting_share": 0.25},
+               {"rank": 2, "first_stage": 0, "computing_share": 0.25, "waiting_share": 0.75},
+               {"rank": 3, "first_stage": 1, "computing_share": 1, "waiting_share": 0}]})"_json;
 }
 
-Section section_of(const json& pipeline) {
+Section stages_of(const json& pipeline) {
   auto run = four_ranks();
   run["pipeline"] = pipeline;
-  for (const auto& section : run_document(run_of(run), "p").sections) {
-    if (section.id == "stages") return section;
-  }
-  return {};
+  return test::section_of(run_document(run_of(run), "p"), "stages");
 }
 
 TEST(StagesSection, NamesTheHeavyStageAndABetterBalance) {
-  const auto section = section_of(pipeline_json());
+  const auto section = stages_of(pipeline_json());
   EXPECT_THAT(section.paragraphs,
               ElementsAre("4 stages on 2 ranks, 8 micro-batches per step, schedule interleaved: "
                           "ranks are idle for 6.2 % of the time if all stages take the same, and "
@@ -100,41 +93,41 @@ TEST(StagesSection, SaysThatABalanceIsGood) {
   auto pipeline = pipeline_json();
   pipeline["stage_seconds"] = {0.02, 0.02, 0.02, 0.02};
   pipeline["better"] = nullptr;
-  EXPECT_THAT(section_of(pipeline).paragraphs, Contains("The stages take about the same time."));
-  EXPECT_EQ(section_of(pipeline).paragraphs.size(), 2U);
+  EXPECT_THAT(stages_of(pipeline).paragraphs, Contains("The stages take about the same time."));
+  EXPECT_EQ(stages_of(pipeline).paragraphs.size(), 2U);
   pipeline["predicted_idle_share"] = 0.5;
-  EXPECT_THAT(section_of(pipeline).paragraphs, Contains(HasSubstr("more micro-batches")));
+  EXPECT_THAT(stages_of(pipeline).paragraphs, Contains(HasSubstr("more micro-batches")));
   pipeline["stage_seconds"] = {0, 0, 0, 0};  // no step
-  EXPECT_EQ(section_of(pipeline).table.rows[0][4], Cell());
+  EXPECT_EQ(stages_of(pipeline).table.rows[0][4], Cell());
 }
 
 TEST(StagesSection, IsLeftOutWithoutStages) {
   EXPECT_FALSE(run_of(four_ranks()).pipeline.has_value());
-  EXPECT_EQ(section_of(nullptr).id, "");
+  EXPECT_EQ(stages_of(nullptr).id, "");
 }
 
 TEST(StagesSection, RefusesWhatNoRunWrites) {
-  const std::vector<std::pair<const char*, json>> wrong = {
-      {"ranks_per_pipeline", 0},
-      {"ranks_per_pipeline", "2"},
-      {"balance", json::array({1, 1, 1, 4})},
-      {"balance", json::array()},
-      {"balance", json::array({1, 1, 1, 1, 1, 1, 1})},
-      {"pieces", json::array({1, 2, 3, 4, 5, 6})},
-      {"pieces", "tokens"},
-      {"stage_parameters", json::array({1})},
-      {"stage_seconds", json::array({0.1, -0.1, 0.1, 0.1})},
-      {"stage_seconds", json::array({"a", "b", "c", "d"})},
-      {"predicted_idle_share", 1.5},
-      {"better", json::object()},
-      {"better", json{{"balance", {0, 6}}, {"idle_share", 0.1}}},
-      {"ranks", json::array()},
-      {"ranks", json::array({1, 2})},
-      {"schedule", 5}};
+  const std::pair<const char*, const char*> wrong[] = {
+      {"ranks_per_pipeline", "0"},
+      {"ranks_per_pipeline", R"("2")"},
+      {"balance", "[1, 1, 1, 4]"},
+      {"balance", "[]"},
+      {"balance", "[1, 1, 1, 1, 1, 1, 1]"},
+      {"pieces", "[1, 2, 3, 4, 5, 6]"},
+      {"pieces", R"("tokens")"},
+      {"stage_parameters", "[1]"},
+      {"stage_seconds", "[0.1, -0.1, 0.1, 0.1]"},
+      {"stage_seconds", R"(["a", "b", "c", "d"])"},
+      {"predicted_idle_share", "1.5"},
+      {"better", "{}"},
+      {"better", R"({"balance": [0, 6], "idle_share": 0.1})"},
+      {"ranks", "[]"},
+      {"ranks", "[1, 2]"},
+      {"schedule", "5"}};
   for (const auto& [key, value] : wrong) {
     auto run = four_ranks();
     run["pipeline"] = pipeline_json();
-    run["pipeline"][key] = value;
+    run["pipeline"][key] = json::parse(value);
     EXPECT_THAT(error_of([&] { run_of(run); }), HasSubstr("'pipeline' of run.json"))
         << key << " " << value;
   }
