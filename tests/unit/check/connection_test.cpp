@@ -18,6 +18,7 @@
 #include "ddp_runtime/check/net/measure/tcp.h"
 #include "ddp_runtime/check/net/step/control_channel.h"
 #include "ddp_runtime/check/net/step/worker.h"
+#include "tests/unit/error_of.h"
 
 namespace ddp::check {
 namespace {
@@ -29,15 +30,6 @@ Deadline in(int milliseconds) {
 }
 
 constexpr int kLong = 120'000;  // long enough not to expire
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const NetError& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 struct Ends {
   FileDescriptor near;
@@ -55,9 +47,8 @@ TEST(Tcp, ConnectsFromTheAddressOfARail) {
   const Listener listener = listen_on(0);
   const FileDescriptor near = connect_to("127.0.0.1", listener.port, in(kLong), {"127.0.0.2"});
   EXPECT_EQ(local_address(near.get()), "127.0.0.2");
-  EXPECT_THAT(
-      message_of([&] { connect_to("127.0.0.1", listener.port, in(kLong), {"203.0.113.1"}); }),
-      HasSubstr("Cannot assign requested address"));
+  EXPECT_THAT(error_of([&] { connect_to("127.0.0.1", listener.port, in(kLong), {"203.0.113.1"}); }),
+              HasSubstr("Cannot assign requested address"));
 }
 
 TEST(Tcp, CarriesBytes) {
@@ -75,16 +66,16 @@ TEST(Tcp, CarriesBytes) {
 TEST(Tcp, ReportsWhyItCannotConnect) {
   std::uint16_t port = 0;
   { port = listen_on(0).port; }
-  EXPECT_EQ(message_of([&] { connect_to("127.0.0.1", port, in(kLong)); }),
+  EXPECT_EQ(error_of([&] { connect_to("127.0.0.1", port, in(kLong)); }),
             "cannot connect to 127.0.0.1 port " + std::to_string(port) + ": Connection refused");
-  EXPECT_THAT(message_of([&] { connect_to("name.invalid.", 80, in(kLong)); }),
+  EXPECT_THAT(error_of([&] { connect_to("name.invalid.", 80, in(kLong)); }),
               HasSubstr("cannot connect to name.invalid. port 80: "));
 }
 
 TEST(Tcp, PortInUseIsReported) {
   const Listener listener = listen_on(0);
   EXPECT_EQ(
-      message_of([&] { listen_on(listener.port); }),
+      error_of([&] { listen_on(listener.port); }),
       "cannot listen on TCP port " + std::to_string(listener.port) + ": Address already in use");
 }
 
@@ -92,7 +83,7 @@ TEST(Tcp, ReceiveTimeoutReportsProgress) {
   Ends ends = connected();
   std::array<std::byte, 10> data{};
   send_all(ends.far.get(), std::span(data).first(4), in(kLong));
-  EXPECT_EQ(message_of([&] { receive_all(ends.near.get(), data, in(50)); }),
+  EXPECT_EQ(error_of([&] { receive_all(ends.near.get(), data, in(50)); }),
             "the other end sent no more data after 4 of 10 bytes");
 }
 
@@ -108,22 +99,26 @@ TEST(Tcp, SlowPeerIsNotSaidToBeStill) {
   });
   std::vector<std::byte> data(1 << 20);
   EXPECT_THAT(
-      message_of([&] { receive_all(ends.near.get(), data, in(1000)); }),
+      error_of([&] { receive_all(ends.near.get(), data, in(1000)); }),
       testing::MatchesRegex("the other end was too slow: it sent [0-9]+ of 1048576 bytes in .* s"));
 }
 
 TEST(Tcp, SendTimesOutIfThePeerDoesNotRead) {
   Ends ends = connected();
-  std::vector<std::byte> data(64 << 20);
-  EXPECT_THAT(message_of([&] { send_all(ends.near.get(), data, in(50)); }),
-              HasSubstr("the other end took no more data after "));
+  const std::vector<std::byte> data(64 << 20);
+  // On a busy machine, the buffers of both ends take data until the first deadlines.
+  std::string error = "too slow";
+  for (int i = 0; i < 1000 && error.find("too slow") != error.npos; ++i) {
+    error = error_of([&] { send_all(ends.near.get(), data, in(50)); });
+  }
+  EXPECT_THAT(error, HasSubstr("the other end took no more data after "));
 }
 
 TEST(Tcp, ClosedConnectionIsReported) {
   Ends ends = connected();
   ends.far.close();
   std::array<std::byte, 10> data{};
-  EXPECT_EQ(message_of([&] { receive_all(ends.near.get(), data, in(kLong)); }),
+  EXPECT_EQ(error_of([&] { receive_all(ends.near.get(), data, in(kLong)); }),
             "the other end closed the connection after 0 of 10 bytes");
 }
 
@@ -317,7 +312,7 @@ TEST(PairLinks, TheOldestOfTooManyStrangersAreDropped) {
 
 TEST(PairLinks, MissingPeerIsReported) {
   const Listener listener = listen_on(0);
-  EXPECT_EQ(message_of([&] { await_peer(listener, token(7), in(30)); }),
+  EXPECT_EQ(error_of([&] { await_peer(listener, token(7), in(30)); }),
             "the other end did not connect in time");
 }
 

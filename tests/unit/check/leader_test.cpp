@@ -174,61 +174,60 @@ TEST_F(LeaderOnTheWire, PortIsClosedAfterTheRollCall) {
   EXPECT_THROW(stranger_at(port_), NetError);
 }
 
-struct Nonsense {
-  const char* name;
-  nlohmann::json command;
-  nlohmann::json answer;
-};
-
-class AnswersOfATask : public LeaderOnTheWire, public testing::WithParamInterface<Nonsense> {};
-
-// The check loses the task, reports it by name, and continues without it.
-TEST_P(AnswersOfATask, InvalidAnswersLoseTheTaskButNotTheCheck) {
-  std::thread task([this] {
-    Puppet puppet(port_, 0);
-    puppet.receive();  // the welcome
-    nlohmann::json answer = GetParam().answer;
-    answer["id"] = puppet.receive().at("id");
-    puppet.answer(answer);
+// The check loses a task that sends an invalid answer, reports it by name, and continues without
+// it.
+TEST_F(LeaderOnTheWire, InvalidAnswersLoseTheTaskButNotTheCheck) {
+  const auto exchanged = [](const char* key, const nlohmann::json& value) {
+    nlohmann::json answer = to_message(ExchangeResult{});
+    answer[key] = value;
+    return answer.dump();
+  };
+  const auto timed = [](const std::vector<double>& seconds) {
+    return to_message(CollectiveResult{seconds, {}}).dump();
+  };
+  const std::string exchange = R"({"do": "exchange"})";
+  const std::string collective =
+      to_message(CollectiveCommand{Collective::all_reduce, 1, 2, 3}).dump();
+  const std::vector<std::pair<std::string, std::string>> invalid{
+      {R"({"do": "x"})", R"({"error": 5})"},
+      {R"({"do": "resolve"})", R"({"addresses": 5})"},
+      {R"({"do": "resolve"})", "{}"},
+      {exchange, exchanged("received_per_second", "fast")},
+      {exchange, exchanged("sent_per_second", 1.7e308)},
+      {exchange, exchanged("received_per_second", -1)},
+      {exchange, exchanged("latency_seconds", -1)},
+      {exchange, exchanged("lost", 1e300)},
+      {R"({"do": "probe_path"})", R"({"arrived": -7})"},
+      {R"({"do": "final_checks"})", R"({"unix_time": 1e300, "counters": {"a": 1}})"},
+      {R"({"do": "final_checks"})", R"({"unix_time": 1, "counters": {"a": -1}})"},
+      {R"({"do": "transport"})", R"({"traffic": {"a": "b"}, "modules": ""})"},
+      {collective, timed({1, -1, 1})},
+      {collective, timed({1})}};
+  std::vector<std::unique_ptr<Puppet>> puppets;
+  ByRank commands;
+  for (const auto& [command, answer] : invalid) {
+    const int rank = static_cast<int>(puppets.size());
+    puppets.push_back(std::make_unique<Puppet>(port_, rank));
+    commands[rank] = nlohmann::json::parse(command);
+  }
+  Leader& leader = call(static_cast<int>(invalid.size()));
+  std::thread tasks([&] {
+    for (std::size_t rank = 0; rank < invalid.size(); ++rank) {
+      puppets[rank]->receive();  // the welcome
+      nlohmann::json answer = nlohmann::json::parse(invalid[rank].second);
+      answer["id"] = puppets[rank]->receive().at("id");
+      puppets[rank]->answer(answer);
+    }
   });
-  Leader& leader = call(1);
-  const ByRank answers =
-      leader.ask({{0, GetParam().command}}, "the test", std::chrono::seconds(120));
-  task.join();
-  EXPECT_TRUE(answers.empty());
-  ASSERT_EQ(leader.lost().size(), 1U);
-  EXPECT_EQ(leader.lost()[0].during, "the test");
-  EXPECT_EQ(leader.lost()[0].why, "it sent an invalid answer");
+  EXPECT_EQ(leader.ask(commands, "the test", std::chrono::seconds(120)), ByRank{});
+  tasks.join();
+  ASSERT_EQ(leader.lost().size(), invalid.size());
+  for (const auto& task : leader.lost()) {
+    EXPECT_EQ(task.during, "the test");
+    EXPECT_EQ(task.why, "it sent an invalid answer")
+        << invalid[static_cast<std::size_t>(task.rank)].second;
+  }
 }
-
-nlohmann::json exchanged(const char* key, const nlohmann::json& value) {
-  nlohmann::json answer = to_message(ExchangeResult{});
-  answer[key] = value;
-  return answer;
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Table, AnswersOfATask,
-    testing::Values(
-        Nonsense{"error", {{"do", "x"}}, {{"error", 5}}},
-        Nonsense{"names", {{"do", "resolve"}}, {{"addresses", 5}}},
-        Nonsense{"no_names", {{"do", "resolve"}}, nlohmann::json::object()},
-        Nonsense{"speed", {{"do", "exchange"}}, exchanged("received_per_second", "fast")},
-        Nonsense{"huge_speed", {{"do", "exchange"}}, exchanged("sent_per_second", 1.7e308)},
-        Nonsense{"negative_speed", {{"do", "exchange"}}, exchanged("received_per_second", -1)},
-        Nonsense{"late", {{"do", "exchange"}}, exchanged("latency_seconds", -1)},
-        Nonsense{"lost", {{"do", "exchange"}}, exchanged("lost", 1e300)},
-        Nonsense{"packet", {{"do", "probe_path"}}, {{"arrived", -7}}},
-        Nonsense{
-            "clock", {{"do", "final_checks"}}, {{"unix_time", 1e300}, {"counters", {{"a", 1}}}}},
-        Nonsense{
-            "counter", {{"do", "final_checks"}}, {{"unix_time", 1}, {"counters", {{"a", -1}}}}},
-        Nonsense{"traffic", {{"do", "transport"}}, {{"traffic", {{"a", "b"}}}, {"modules", ""}}},
-        Nonsense{"times", to_message(CollectiveCommand{Collective::all_reduce, 1, 2, 3}),
-                 to_message(CollectiveResult{{1, -1, 1}, {}})},
-        Nonsense{"too_few_times", to_message(CollectiveCommand{Collective::all_reduce, 1, 2, 3}),
-                 to_message(CollectiveResult{{1}, {}})}),
-    [](const auto& test) { return test.param.name; });
 
 // ---- with a secret
 

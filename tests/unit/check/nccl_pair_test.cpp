@@ -18,6 +18,7 @@
 #include "ddp_runtime/check/net/measure/gpu_transfer.h"
 #include "ddp_runtime/check/net/measure/nccl_end.h"
 #include "ddp_runtime/check/net/rails.h"
+#include "tests/unit/error_of.h"
 
 namespace ddp::check {
 namespace {
@@ -84,12 +85,10 @@ TEST(NcclEnds, ConnectingEndMayBeEarly) {
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   measure_by_nccl(end_on(port, false), Clock::now() + kEndsTimeout);
   EXPECT_GT(first.get().received_per_second, 0);
-  try {
-    measure_by_nccl(end_on(port, true), Clock::now() + std::chrono::milliseconds(300));
-    FAIL() << "connected although no end listens";
-  } catch (const NetError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("refused"));
-  }
+  EXPECT_THAT(error_of([port] {
+                measure_by_nccl(end_on(port, true), Clock::now() + std::chrono::milliseconds(300));
+              }),
+              HasSubstr("refused"));
 }
 
 // Other programs can make any exchange slow, but none fast.
@@ -150,41 +149,21 @@ TEST(GpuTransfer, ImpossibleAnnouncementsAreRejected) {
   }
 }
 
-std::string error_of_ends() {
-  try {
-    measured_ends();
-  } catch (const RuntimeError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(NcclEnds, ReportTheErrorsOfTheLibraries) {
-  {
-    const FakeTold fake("init=100");
-    EXPECT_EQ(error_of_ends(), "CUDA cannot start: fake trouble (100)");
-  }
-  {
-    const FakeTold fake("gpus=0");
-    EXPECT_EQ(error_of_ends(), "CUDA cannot find a GPU: fake trouble (101)");
-  }
-  {
-    const FakeTold fake("connect=2");
-    EXPECT_EQ(error_of_ends(), "NCCL cannot connect the two GPUs: fake NCCL trouble");
-  }
-  {
-    // The stream never completes, and only NCCL's own threads know the reason.
-    const FakeTold fake("later=6");
-    EXPECT_EQ(error_of_ends(), "NCCL cannot transfer data: fake NCCL trouble");
+  const std::pair<const char*, const char*> cases[] = {
+      {"init=100", "CUDA cannot start: fake trouble (100)"},
+      {"gpus=0", "CUDA cannot find a GPU: fake trouble (101)"},
+      {"connect=2", "NCCL cannot connect the two GPUs: fake NCCL trouble"},
+      // The stream never completes, and only NCCL's own threads know the reason.
+      {"later=6", "NCCL cannot transfer data: fake NCCL trouble"}};
+  for (const auto& [scenario, error] : cases) {
+    const FakeTold fake(scenario);
+    EXPECT_EQ(error_of([] { measured_ends(); }), error);
   }
   NcclEnd end = end_on(port_of_nobody(), false);
   end.cuda_library = "libno-such-driver.so.1";
-  try {
-    measure_by_nccl(end, Clock::now() + kEndsTimeout);
-    FAIL() << "loaded a library that does not exist";
-  } catch (const RuntimeError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("libno-such-driver.so.1: cannot open shared object file"));
-  }
+  EXPECT_THAT(error_of([&] { measure_by_nccl(end, Clock::now() + kEndsTimeout); }),
+              HasSubstr("libno-such-driver.so.1: cannot open shared object file"));
 }
 
 TEST(NcclSurvey, CountsGpusAndNamesTheVersion) {
