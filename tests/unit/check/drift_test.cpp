@@ -8,6 +8,7 @@
 
 #include "ddp_runtime/check/net/evaluate/evaluate_drift.h"
 #include "ddp_runtime/check/net/measure/path_probe.h"
+#include "tests/unit/check/complaints.h"
 
 namespace ddp::check {
 namespace {
@@ -24,45 +25,33 @@ std::map<int, Hello> tasks(const std::vector<std::string>& kernels) {
   return present;
 }
 
-// "check node/peer" of all findings that are not OK.
-std::string drift_complaints(const std::vector<Finding>& findings) {
-  std::string text;
-  for (const auto& finding : findings) {
-    if (finding.severity == Severity::ok) continue;
-    text += (text.empty() ? "" : ", ") + finding.check + " " + finding.node;
-    if (!finding.peer.empty()) text += "/" + finding.peer;
-    if (finding.severity == Severity::unknown) text += "?";
-  }
-  return text;
-}
-
 TEST(Drift, MajorityIsRightAndTwoNodesHaveNoMajority) {
-  EXPECT_EQ(drift_complaints(evaluate_drift(tasks({"6.1", "6.1", "6.1"}))), "");
-  EXPECT_EQ(drift_complaints(evaluate_drift(tasks({"6.1", "5.9", "6.1"}))), "drift.kernel n2");
-  EXPECT_EQ(drift_complaints(evaluate_drift(tasks({"6.1", "5.9"}))), "drift.kernel n2/n1");
-  EXPECT_EQ(drift_complaints(evaluate_drift({})), "");
+  EXPECT_EQ(complaints(evaluate_drift(tasks({"6.1", "6.1", "6.1"}))), "");
+  EXPECT_EQ(complaints(evaluate_drift(tasks({"6.1", "5.9", "6.1"}))), "drift.kernel n2=WARNING");
+  EXPECT_EQ(complaints(evaluate_drift(tasks({"6.1", "5.9"}))), "drift.kernel n2/n1=WARNING");
+  EXPECT_EQ(complaints(evaluate_drift({})), "");
 }
 
 TEST(Drift, FactsThatSomeNodesLackAreDifferences) {
   auto present = tasks({"6.1", "6.1", "6.1"});
   present[0].facts["driver.nvidia"] = present[1].facts["driver.nvidia"] = "535.104.05";
-  EXPECT_EQ(drift_complaints(evaluate_drift(present)), "drift.driver.nvidia n3");
+  EXPECT_EQ(complaints(evaluate_drift(present)), "drift.driver.nvidia n3=WARNING");
   present[1].facts.erase("driver.nvidia");
-  EXPECT_EQ(drift_complaints(evaluate_drift(present)), "drift.driver.nvidia n1");
+  EXPECT_EQ(complaints(evaluate_drift(present)), "drift.driver.nvidia n1=WARNING");
 }
 
 TEST(Clocks, AreComparedWithTheMedianNotTheLeader) {
   const auto present = tasks({"", "", ""});
-  EXPECT_EQ(drift_complaints(evaluate_clocks({{{0, 0.0}, {1, 0.3}, {2, -0.2}}, {}}, present)), "");
+  EXPECT_EQ(complaints(evaluate_clocks({{{0, 0.0}, {1, 0.3}, {2, -0.2}}, {}}, present)), "");
   // The leader's own clock is an hour slow.
-  EXPECT_EQ(drift_complaints(evaluate_clocks({{{0, 0.0}, {1, 3600}, {2, 3600.1}}, {}}, present)),
-            "clock.offset n1");
+  EXPECT_EQ(complaints(evaluate_clocks({{{0, 0.0}, {1, 3600}, {2, 3600.1}}, {}}, present)),
+            "clock.offset n1=WARNING");
 }
 
 TEST(Clocks, JumpIsDetected) {
   const auto present = tasks({"", "", ""});
   const ClockOffsets offsets{{{0, 0.0}, {1, 0.1}, {2, 0.0}}, {{0, 0.0}, {1, -59.0}}};
-  EXPECT_EQ(drift_complaints(evaluate_clocks(offsets, present)), "clock.jump n2");
+  EXPECT_EQ(complaints(evaluate_clocks(offsets, present)), "clock.jump n2=WARNING");
 }
 
 std::vector<PathResult> paths(int nodes, int small) {
@@ -78,19 +67,18 @@ std::vector<PathResult> paths(int nodes, int small) {
 
 TEST(Paths, SmallerPacketsNameTheNodeOrTheLink) {
   const std::vector<std::string> nodes{"n1", "n2", "n3", "n4"};
-  EXPECT_EQ(drift_complaints(evaluate_paths(nodes, paths(4, -1))), "");
-  EXPECT_EQ(drift_complaints(evaluate_paths(nodes, paths(4, 2))), "net.path_mtu n3");
+  EXPECT_EQ(complaints(evaluate_paths(nodes, paths(4, -1))), "");
+  EXPECT_EQ(complaints(evaluate_paths(nodes, paths(4, 2))), "net.path_mtu n3=WARNING");
   auto one = paths(4, -1);
   one[0].arrived_at_b = 1500;  // in one direction only
-  EXPECT_EQ(drift_complaints(evaluate_paths(nodes, one)), "net.path_mtu n1/n4");
+  EXPECT_EQ(complaints(evaluate_paths(nodes, one)), "net.path_mtu n1/n4=WARNING");
 }
 
 TEST(Paths, WithoutDatagramsTheResultIsUnknown) {
   const std::vector<std::string> nodes{"n1", "n2"};
-  EXPECT_EQ(
-      drift_complaints(evaluate_paths(nodes, std::vector<PathResult>{{{0, 1}, 1500, 1500, 0, 0}})),
-      "net.path_mtu ?");
-  EXPECT_EQ(drift_complaints(evaluate_paths(nodes, {})), "net.path_mtu ?");
+  EXPECT_EQ(complaints(evaluate_paths(nodes, std::vector<PathResult>{{{0, 1}, 1500, 1500, 0, 0}})),
+            "net.path_mtu=UNKNOWN");
+  EXPECT_EQ(complaints(evaluate_paths(nodes, {})), "net.path_mtu=UNKNOWN");
 }
 
 TEST(PathProbe, ReturnsTheLargestPacketThatArrives) {

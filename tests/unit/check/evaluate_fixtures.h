@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Synthetic measurements, and findings as text, for the tests of the verdicts: every kind of fault
-// has the right name, and a healthy run has no findings.
+// Synthetic measurements for the tests of the verdicts: every kind of fault has the right name, and
+// a healthy run has no findings.
 #pragma once
 
 #include <map>
@@ -10,22 +10,9 @@
 
 #include "ddp_runtime/check/net/evaluate/evaluate_membership.h"
 #include "ddp_runtime/check/net/evaluate/evaluate_pairs.h"
+#include "tests/unit/check/complaints.h"
 
 namespace ddp::check {
-
-// "check node/peer/device=SEVERITY" for every finding that is not OK.
-inline std::string complaints(const std::vector<Finding>& findings) {
-  std::string text;
-  for (const auto& finding : findings) {
-    if (finding.severity == Severity::ok) continue;
-    text += (text.empty() ? "" : ", ") + finding.check + " " + finding.node;
-    if (!finding.peer.empty()) text += "/" + finding.peer;
-    if (!finding.device.empty()) text += "/" + finding.device;
-    text += "=";
-    text += name_of(finding.severity);
-  }
-  return text;
-}
 
 // The report of each task, by rank; a task without a node ("") did not report.
 inline std::map<int, Hello> reports(const std::vector<std::string>& nodes) {

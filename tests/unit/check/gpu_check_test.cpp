@@ -9,109 +9,82 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
-#include <map>
 #include <string>
 
 #include "ddp_runtime/check/node/gpus_without_driver.h"
-#include "ddp_runtime/check/node/nvml.h"
 #include "ddp_runtime/check/node/run_node_checks.h"
+#include "tests/unit/check/complaints.h"
+#include "tests/unit/check/environment_of.h"
+#include "tests/unit/check/fake_gpus.h"
 #include "tests/unit/fabric/fake_sysfs.h"
 
 namespace ddp::check {
 namespace {
 
-// Reads the facts from the fake library as the check does.
-NvmlFacts told(const std::string& scenario) {
-  setenv("FAKE_NVML", scenario.c_str(), 1);
-  return read_nvml(SLURM_DDP_FAKE_NVML);
-}
+constexpr GpuCase kGpuCases[] = {
+    {"", ""},
+    {"ecc=1", "gpu.ecc 0000:02:00.0=CRITICAL"},
+    {"ecc_error=3", ""},  // a GPU without ECC
+    {"ecc_error=4", "gpu.ecc 0000:02:00.0=UNKNOWN, gpu.ecc_lifetime 0000:02:00.0=UNKNOWN"},
+    {"ecc_error=16",
+     "gpu.reset 0000:02:00.0=CRITICAL, gpu.ecc 0000:02:00.0=UNKNOWN, "
+     "gpu.ecc_lifetime 0000:02:00.0=UNKNOWN"},
+    {"ecc_ever=1", "gpu.ecc_lifetime 0000:02:00.0=WARNING"},
+    {"recovery=1", "gpu.reset 0000:02:00.0=CRITICAL"},
+    {"recovery=2", "gpu.reset 0000:02:00.0=CRITICAL"},
+    {"recovery=3", "gpu.reset 0000:02:00.0=WARNING"},
+    {"recovery=4", "gpu.reset 0000:02:00.0=WARNING"},
+    {"recovery=1 recovery_error=3", ""},  // an older driver
+    {"throttle=4", ""},                   // an intentional power limit
+    {"throttle=8", "gpu.throttle 0000:02:00.0=CRITICAL"},
+    {"throttle=96", "gpu.throttle 0000:02:00.0=CRITICAL"},
+    {"throttle=32", "gpu.throttle 0000:02:00.0=WARNING"},
+    {"throttle=72 passing=1", "gpu.throttle 0000:02:00.0=WARNING"},
+    {"throttle_error=4", "gpu.throttle 0000:02:00.0=UNKNOWN"},
+    {"clock=345", ""},  // idle
+    {"clock=345 throttle=0 load=90 generation=5", "gpu.clock 0000:02:00.0=WARNING"},
+    {"clock=345 throttle=1 load=90", ""},               // idle now
+    {"clock=345 throttle=4 load=90 generation=5", ""},  // a power limit
+    {"clock=1005 throttle=0 load=90 generation=5", ""},
+    {"clock_error=4", "gpu.clock 0000:02:00.0=UNKNOWN"},
+    {"generation=1 width=8", ""},  // idle
+    {"clock=1900 throttle=0 load=90 generation=5", ""},
+    {"clock=1900 throttle=0 load=90", "gpu.pcie 0000:02:00.0=WARNING"},
+    {"clock=1900 throttle=0 load=90 generation=5 width=8", "gpu.pcie 0000:02:00.0=WARNING"},
+    {"pcie_error=4", "gpu.pcie 0000:02:00.0=UNKNOWN"},
+    {"pending=1", "gpu.rows 0000:02:00.0=WARNING"},
+    {"pending=1 failed=1", "gpu.rows 0000:02:00.0=CRITICAL"},
+    {"links=3", "gpu.nvlink 0000:02:00.0=CRITICAL"},
+    {"pid=11 used_mib=70000", ""},
+    {"pid=12 used_mib=700", "gpu.memory 0000:02:00.0=WARNING"},
+    {"used_mib=70000", "gpu.memory 0000:02:00.0=WARNING"},
+    {"lost=15", "gpu.reached GPU 1=CRITICAL"},
+    {"gpus=1", "gpu.present=CRITICAL"},
+    {"gpus=0", "gpu.present=CRITICAL"},
+    {"init=18", "gpu.health=UNKNOWN"}};
 
-std::string complaints_of_gpus(const std::vector<Finding>& findings) {
-  std::string text;
-  for (const auto& finding : findings) {
-    if (finding.severity == Severity::ok) continue;
-    text += (text.empty() ? "" : ", ") + finding.check +
-            (finding.device.empty() ? "" : " " + finding.device) + "=" +
-            std::string(name_of(finding.severity));
-  }
-  return text;
-}
-
-struct GpuCase {
-  const char* scenario;
-  const char* complaints;
-};
-
-void PrintTo(const GpuCase& c, std::ostream* out) {
-  *out << c.scenario;
-}
-
-class GpuTable : public testing::TestWithParam<GpuCase> {};
-
-TEST_P(GpuTable, GivesTheExpectedFindings) {
+TEST(GpuCheck, EachFaultHasItsFindings) {
   GpuExpectations expected;
   expected.wanted = 2;
   expected.nvidia_in_kernel = 2;
   expected.all_visible = true;
   expected.is_own = [](int pid) { return pid == 11; };
-  EXPECT_EQ(complaints_of_gpus(evaluate_gpus(told(GetParam().scenario), expected)),
-            GetParam().complaints);
+  for (const auto& [scenario, findings] : kGpuCases) {
+    EXPECT_EQ(complaints(evaluate_gpus(told(scenario), expected)), findings) << scenario;
+  }
 }
-
-INSTANTIATE_TEST_SUITE_P(
-    Table, GpuTable,
-    testing::Values(
-        GpuCase{"", ""}, GpuCase{"ecc=1", "gpu.ecc 0000:02:00.0=CRITICAL"},
-        GpuCase{"ecc_error=3", ""},  // a GPU without ECC
-        GpuCase{"ecc_error=4",
-                "gpu.ecc 0000:02:00.0=UNKNOWN, gpu.ecc_lifetime 0000:02:00.0=UNKNOWN"},
-        GpuCase{"ecc_error=16",
-                "gpu.reset 0000:02:00.0=CRITICAL, gpu.ecc 0000:02:00.0=UNKNOWN, "
-                "gpu.ecc_lifetime 0000:02:00.0=UNKNOWN"},
-        GpuCase{"ecc_ever=1", "gpu.ecc_lifetime 0000:02:00.0=WARNING"},
-        GpuCase{"recovery=1", "gpu.reset 0000:02:00.0=CRITICAL"},
-        GpuCase{"recovery=2", "gpu.reset 0000:02:00.0=CRITICAL"},
-        GpuCase{"recovery=3", "gpu.reset 0000:02:00.0=WARNING"},
-        GpuCase{"recovery=4", "gpu.reset 0000:02:00.0=WARNING"},
-        GpuCase{"recovery=1 recovery_error=3", ""},  // an older driver
-        GpuCase{"throttle=4", ""},                   // an intentional power limit
-        GpuCase{"throttle=8", "gpu.throttle 0000:02:00.0=CRITICAL"},
-        GpuCase{"throttle=96", "gpu.throttle 0000:02:00.0=CRITICAL"},
-        GpuCase{"throttle=32", "gpu.throttle 0000:02:00.0=WARNING"},
-        GpuCase{"throttle=72 passing=1", "gpu.throttle 0000:02:00.0=WARNING"},
-        GpuCase{"throttle_error=4", "gpu.throttle 0000:02:00.0=UNKNOWN"},
-        GpuCase{"clock=345", ""},  // idle
-        GpuCase{"clock=345 throttle=0 load=90 generation=5", "gpu.clock 0000:02:00.0=WARNING"},
-        GpuCase{"clock=345 throttle=1 load=90", ""},               // idle now
-        GpuCase{"clock=345 throttle=4 load=90 generation=5", ""},  // a power limit
-        GpuCase{"clock=1005 throttle=0 load=90 generation=5", ""},
-        GpuCase{"clock_error=4", "gpu.clock 0000:02:00.0=UNKNOWN"},
-        GpuCase{"generation=1 width=8", ""},  // idle
-        GpuCase{"clock=1900 throttle=0 load=90 generation=5", ""},
-        GpuCase{"clock=1900 throttle=0 load=90", "gpu.pcie 0000:02:00.0=WARNING"},
-        GpuCase{"clock=1900 throttle=0 load=90 generation=5 width=8",
-                "gpu.pcie 0000:02:00.0=WARNING"},
-        GpuCase{"pcie_error=4", "gpu.pcie 0000:02:00.0=UNKNOWN"},
-        GpuCase{"pending=1", "gpu.rows 0000:02:00.0=WARNING"},
-        GpuCase{"pending=1 failed=1", "gpu.rows 0000:02:00.0=CRITICAL"},
-        GpuCase{"links=3", "gpu.nvlink 0000:02:00.0=CRITICAL"},
-        GpuCase{"pid=11 used_mib=70000", ""},
-        GpuCase{"pid=12 used_mib=700", "gpu.memory 0000:02:00.0=WARNING"},
-        GpuCase{"used_mib=70000", "gpu.memory 0000:02:00.0=WARNING"},
-        GpuCase{"lost=15", "gpu.reached GPU 1=CRITICAL"}, GpuCase{"gpus=1", "gpu.present=CRITICAL"},
-        GpuCase{"gpus=0", "gpu.present=CRITICAL"}, GpuCase{"init=18", "gpu.health=UNKNOWN"}));
 
 TEST(GpuCheck, LinkDownOnASingleGpuIsReported) {
   auto facts = told("links=3");
   facts.gpus.erase(facts.gpus.begin());
   facts.pairs.clear();
-  EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, {})), "gpu.nvlink 0000:02:00.0=CRITICAL");
+  EXPECT_EQ(complaints(evaluate_gpus(facts, {})), "gpu.nvlink 0000:02:00.0=CRITICAL");
   facts.gpus.front().links_up.value = 0;  // a GPU without connected links
-  EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, {})), "");
+  EXPECT_EQ(complaints(evaluate_gpus(facts, {})), "");
 }
 
 TEST(GpuCheck, OtherJobsMayComputeIfNoGpusAreRequested) {
-  EXPECT_EQ(complaints_of_gpus(evaluate_gpus(told("pid=12 used_mib=70000"), {})), "");
+  EXPECT_EQ(complaints(evaluate_gpus(told("pid=12 used_mib=70000"), {})), "");
 }
 
 TEST(GpuCheck, NoFindingsWithoutGpusIfNoneAreRequested) {
@@ -125,10 +98,9 @@ TEST(GpuCheck, MissingLibraryIsUnknown) {
   const auto facts = read_nvml("/nowhere/libnvidia-ml.so.1");
   GpuExpectations expected;
   expected.wanted = 2;
-  EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, expected)),
-            "gpu.present=CRITICAL, gpu.health=UNKNOWN");
+  EXPECT_EQ(complaints(evaluate_gpus(facts, expected)), "gpu.present=CRITICAL, gpu.health=UNKNOWN");
   expected.nvidia_in_kernel = 2;
-  EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, expected)), "gpu.health=UNKNOWN");
+  EXPECT_EQ(complaints(evaluate_gpus(facts, expected)), "gpu.health=UNKNOWN");
 }
 
 TEST(GpuCheck, GpusOfOtherVendorsAreOnlyCounted) {
@@ -137,10 +109,9 @@ TEST(GpuCheck, GpusOfOtherVendorsAreOnlyCounted) {
   const auto facts = read_nvml("/nowhere/libnvidia-ml.so.1");
   EXPECT_TRUE(evaluate_gpus(facts, expected).empty());  // possibly a display
   expected.wanted = 2;
-  EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, expected)), "gpu.health=UNKNOWN");
+  EXPECT_EQ(complaints(evaluate_gpus(facts, expected)), "gpu.health=UNKNOWN");
   expected.wanted = 3;
-  EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, expected)),
-            "gpu.present=CRITICAL, gpu.health=UNKNOWN");
+  EXPECT_EQ(complaints(evaluate_gpus(facts, expected)), "gpu.present=CRITICAL, gpu.health=UNKNOWN");
 }
 
 TEST(GpuCheck, CorrectedErrorsAreOnlyInformation) {
@@ -187,12 +158,12 @@ TEST(GpuCheck, MissingFunctionsAreListed) {
             (std::vector<std::string>{
                 "the recovery that the driver requests (no nvmlDeviceGetFieldValues)",
                 "MIG (no nvmlDeviceGetMigMode)"}));
-  EXPECT_EQ(complaints_of_gpus(evaluate_gpus(facts, {})), "");
+  EXPECT_EQ(complaints(evaluate_gpus(facts, {})), "");
   EXPECT_TRUE(told("").not_checked.empty());
 }
 
 TEST(GpuCheck, FactsSurviveSerialization) {
-  const auto facts = nvml_facts_from(to_text(told("ecc=5 ecc_error=0 links=3 pid=12")));
+  const auto facts = told("ecc=5 ecc_error=0 links=3 pid=12");
   EXPECT_EQ(facts.driver, "999.1 (fake)");
   ASSERT_EQ(facts.gpus.size(), 2U);
   EXPECT_EQ(facts.gpus[1].name, "Fake GPU");
@@ -206,24 +177,19 @@ TEST(GpuCheck, FactsSurviveSerialization) {
 }
 
 TEST(GpuCheck, ReadsTheRequestOfTheStep) {
-  std::map<std::string, std::string> values;
-  const Environment environment = [&values](const std::string& name) -> std::optional<std::string> {
-    const auto found = values.find(name);
-    return found == values.end() ? std::nullopt : std::optional(found->second);
+  const auto wanted = [](const Variables& variables) {
+    return gpus_wanted(environment_of(variables));
   };
-  EXPECT_EQ(gpus_wanted(environment), std::nullopt);
-  values["CUDA_VISIBLE_DEVICES"] = "0,1";  // set by the user
-  EXPECT_EQ(gpus_wanted(environment), std::nullopt);
-  values["SLURM_GPUS_ON_NODE"] = "4";
-  EXPECT_EQ(gpus_wanted(environment), 2);  // a task bound to two of them
-  values["CUDA_VISIBLE_DEVICES"] = "0,1,-1,2";
-  EXPECT_EQ(gpus_wanted(environment), 2) << "an invalid entry hides all after it";
-  values["CUDA_VISIBLE_DEVICES"] = "-1";
-  EXPECT_EQ(gpus_wanted(environment), std::nullopt) << "the user wants none";
-  values.erase("CUDA_VISIBLE_DEVICES");
-  EXPECT_EQ(gpus_wanted(environment), 4);
-  values["SLURM_GPUS_ON_NODE"] = "0";
-  EXPECT_EQ(gpus_wanted(environment), std::nullopt);
+  const auto of_four = [&wanted](const char* visible) {
+    return wanted({{"SLURM_GPUS_ON_NODE", "4"}, {"CUDA_VISIBLE_DEVICES", visible}});
+  };
+  EXPECT_EQ(wanted({}), std::nullopt);
+  EXPECT_EQ(wanted({{"CUDA_VISIBLE_DEVICES", "0,1"}}), std::nullopt) << "set by the user";
+  EXPECT_EQ(wanted({{"SLURM_GPUS_ON_NODE", "4"}}), 4);
+  EXPECT_EQ(wanted({{"SLURM_GPUS_ON_NODE", "0"}}), std::nullopt);
+  EXPECT_EQ(of_four("0,1"), 2) << "a task bound to two of them";
+  EXPECT_EQ(of_four("0,1,-1,2"), 2) << "an invalid entry hides all after it";
+  EXPECT_EQ(of_four("-1"), std::nullopt) << "the user wants none";
 }
 
 TEST(GpuCheck, ReadsTheKernelsLog) {
@@ -232,7 +198,7 @@ TEST(GpuCheck, ReadsTheKernelsLog) {
       "6,2,2,-;NVRM: Xid (PCI:0000:02:00): 31, pid=7, name=python, a fault of the program\n"
       "6,3,3,-;NVRM: Xid (PCI:0000:03:00): 79, pid=7\n"
       "6,4,4,-;NVRM: Xid (PCI:0000:04:00\n";
-  EXPECT_EQ(complaints_of_gpus(evaluate_xids(log)),
+  EXPECT_EQ(complaints(evaluate_xids(log)),
             "gpu.xid_79 0000:02:00=WARNING, gpu.xid_79 0000:03:00=WARNING");
   EXPECT_TRUE(evaluate_xids("").empty());
   const test::FakeSysfs tree("kmsg = a\\nb");
@@ -315,12 +281,12 @@ class GpusOfANode : public testing::Test {
     options.copies.cuda_library = SLURM_DDP_FAKE_CUDA;
     options.copies.bytes = 5000;
     std::vector<Finding> about_gpus;
-    const auto outcome = run_node_checks(options, [](const std::string&) { return std::nullopt; });
+    const auto outcome = run_node_checks(options, environment_of({}));
     verdict_ = outcome.verdict;
     for (const auto& finding : outcome.verdict.findings.all()) {
       if (finding.check.starts_with("gpu") && finding.unit != "GB/s") about_gpus.push_back(finding);
     }
-    return about_gpus.empty() ? "nothing" : complaints_of_gpus(about_gpus);
+    return about_gpus.empty() ? "nothing" : complaints(about_gpus);
   }
 
   bool copies_ = false;
@@ -335,7 +301,7 @@ class GpusOfANode : public testing::Test {
 };
 
 TEST_F(GpusOfANode, AreQueriedAndTheLogIsRead) {
-  EXPECT_EQ(run("ecc=1"), "gpu.ecc 0000:02:00.0=CRITICAL, gpu.xid_48 0000:02:00=WARNING");
+  EXPECT_EQ(run("ecc=1"), "gpu.ecc n1/0000:02:00.0=CRITICAL, gpu.xid_48 n1/0000:02:00=WARNING");
 }
 
 TEST_F(GpusOfANode, ReadingsAndNotesAreInTheOutput) {
@@ -353,12 +319,12 @@ TEST_F(GpusOfANode, ReadingsAndNotesAreInTheOutput) {
 // GPU always is.
 TEST_F(GpusOfANode, DataIsCopiedIfRequested) {
   setenv("FAKE_CUDA", "corrupt=21", 1);
-  EXPECT_EQ(run("width=8"), "gpu.xid_48 0000:02:00=WARNING");
+  EXPECT_EQ(run("width=8"), "gpu.xid_48 n1/0000:02:00=WARNING");
   copies_ = true;
   EXPECT_EQ(run("width=8"),
-            "gpu.pcie 0000:01:00.0=WARNING, gpu.pcie 0000:02:00.0=WARNING, "
-            "gpu.xid_48 0000:02:00=WARNING, "
-            "gpu.copy_data 0000:02:00.0-0000:01:00.0=CRITICAL");
+            "gpu.pcie n1/0000:01:00.0=WARNING, gpu.pcie n1/0000:02:00.0=WARNING, "
+            "gpu.xid_48 n1/0000:02:00=WARNING, "
+            "gpu.copy_data n1/0000:02:00.0-0000:01:00.0=CRITICAL");
   EXPECT_EQ(verdict_.measurements.at("gpu_copies").at("pairs").size(), 2U);
 }
 
@@ -366,18 +332,18 @@ TEST_F(GpusOfANode, NothingIsCopiedOnAGpuThatOthersUse) {
   setenv("FAKE_CUDA", "", 1);
   copies_ = true;
   EXPECT_EQ(run("pid=1"),
-            "gpu.pcie 0000:01:00.0=WARNING, gpu.xid_48 0000:02:00=WARNING, "
-            "gpu.copy 0000:02:00.0=UNKNOWN");
+            "gpu.pcie n1/0000:01:00.0=WARNING, gpu.xid_48 n1/0000:02:00=WARNING, "
+            "gpu.copy n1/0000:02:00.0=UNKNOWN");
   EXPECT_EQ(verdict_.measurements.at("gpu_copies").at("pairs").size(), 0U);
 }
 
 TEST_F(GpusOfANode, HangingDriverIsUnknown) {
   EXPECT_EQ(run("hang=1", std::chrono::milliseconds(300)),
-            "gpu.health=UNKNOWN, gpu.xid_48 0000:02:00=WARNING");
+            "gpu.health n1=UNKNOWN, gpu.xid_48 n1/0000:02:00=WARNING");
 }
 
 TEST_F(GpusOfANode, GpuThatNvmlDoesNotListIsCritical) {
-  EXPECT_EQ(run("gpus=1"), "gpu.present=CRITICAL, gpu.xid_48 0000:02:00=WARNING");
+  EXPECT_EQ(run("gpus=1"), "gpu.present n1=CRITICAL, gpu.xid_48 n1/0000:02:00=WARNING");
 }
 
 }  // namespace

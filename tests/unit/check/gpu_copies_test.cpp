@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "ddp_runtime/check/node/gpu_check.h"
+#include "tests/unit/check/fake_gpus.h"
 
 namespace ddp::check {
 namespace {
@@ -36,45 +37,36 @@ std::string bad_copies(const CopyFacts& facts) {
   return text;
 }
 
-struct CopyCase {
-  const char* scenario;
-  const char* findings;
-};
+constexpr GpuCase kCopyCases[] = {
+    {"", ""},
+    {"gpus=4", ""},
+    {"direct=0", ""},
+    {"corrupt_to=2", "CRITICAL gpu.copy_data 0000:02:00.0: from host to GPU and back"},
+    {"gpus=3 corrupt=23",
+     "CRITICAL gpu.copy_data 0000:02:00.0-0000:03:00.0: from the first GPU to the "
+     "second"},
+    {"gpus=3 skip=32",
+     "CRITICAL gpu.copy_data 0000:03:00.0-0000:02:00.0: from the first GPU to the "
+     "second"},
+    {"failing=2 error=2",
+     "UNKNOWN gpu.copy 0000:02:00.0: from host to GPU and back: "
+     "cannot copy: fake trouble (2)"},
+    {"failing=2 error=214",
+     "CRITICAL gpu.copy 0000:02:00.0: from host to GPU and "
+     "back: cannot copy: fake trouble (214)"},
+    {"lost=2", "UNKNOWN gpu.copy 0000:02:00.0: cannot use the GPU: fake trouble (46)"},
+    {"crash=2",
+     "UNKNOWN gpu.copy : the driver's library crashed while copying to "
+     "0000:02:00.0"},
+    {"gpus=0", "UNKNOWN gpu.copy : no GPU is visible to programs"},
+    {"init=100", "UNKNOWN gpu.copy : no GPU is visible to programs"},
+    {"init=999", "UNKNOWN gpu.copy : cannot start: fake trouble (999)"}};
 
-void PrintTo(const CopyCase& c, std::ostream* out) {
-  *out << c.scenario;
+TEST(GpuCopies, EachFaultHasItsFindings) {
+  for (const auto& [scenario, findings] : kCopyCases) {
+    EXPECT_EQ(bad_copies(copy_with_fake(scenario)), findings) << scenario;
+  }
 }
-
-class CopyTable : public testing::TestWithParam<CopyCase> {};
-
-TEST_P(CopyTable, GivesTheExpectedFindings) {
-  EXPECT_EQ(bad_copies(copy_with_fake(GetParam().scenario)), GetParam().findings);
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Table, CopyTable,
-    testing::Values(
-        CopyCase{"", ""}, CopyCase{"gpus=4", ""}, CopyCase{"direct=0", ""},
-        CopyCase{"corrupt_to=2", "CRITICAL gpu.copy_data 0000:02:00.0: from host to GPU and back"},
-        CopyCase{"gpus=3 corrupt=23",
-                 "CRITICAL gpu.copy_data 0000:02:00.0-0000:03:00.0: from the first GPU to the "
-                 "second"},
-        CopyCase{"gpus=3 skip=32",
-                 "CRITICAL gpu.copy_data 0000:03:00.0-0000:02:00.0: from the first GPU to the "
-                 "second"},
-        CopyCase{"failing=2 error=2",
-                 "UNKNOWN gpu.copy 0000:02:00.0: from host to GPU and back: "
-                 "cannot copy: fake trouble (2)"},
-        CopyCase{"failing=2 error=214",
-                 "CRITICAL gpu.copy 0000:02:00.0: from host to GPU and "
-                 "back: cannot copy: fake trouble (214)"},
-        CopyCase{"lost=2", "UNKNOWN gpu.copy 0000:02:00.0: cannot use the GPU: fake trouble (46)"},
-        CopyCase{"crash=2",
-                 "UNKNOWN gpu.copy : the driver's library crashed while copying to "
-                 "0000:02:00.0"},
-        CopyCase{"gpus=0", "UNKNOWN gpu.copy : no GPU is visible to programs"},
-        CopyCase{"init=100", "UNKNOWN gpu.copy : no GPU is visible to programs"},
-        CopyCase{"init=999", "UNKNOWN gpu.copy : cannot start: fake trouble (999)"}));
 
 TEST(GpuCopies, DamageOnTheWayBackIsFound) {
   auto facts = copy_with_fake("corrupt_from=1");

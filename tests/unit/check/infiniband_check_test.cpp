@@ -6,6 +6,8 @@
 
 #include <string>
 
+#include "tests/unit/check/complaints.h"
+
 namespace ddp::check {
 namespace {
 
@@ -26,13 +28,7 @@ fabric::InfinibandPort hca(const std::string& device, double rate = 400,
 }
 
 std::string complaints_of_hcas(const std::vector<fabric::InfinibandPort>& ports) {
-  std::string text;
-  for (const auto& finding : evaluate_infiniband(ports)) {
-    if (finding.severity == Severity::ok) continue;
-    text += (text.empty() ? "" : ", ") + finding.check + " " + finding.device + "=" +
-            std::string(name_of(finding.severity));
-  }
-  return text;
+  return complaints(evaluate_infiniband(ports));
 }
 
 TEST(InfinibandCheck, HealthyNodesHaveNoComplaints) {
@@ -72,6 +68,7 @@ TEST(InfinibandCheck, SlowPortAmongFastOnesIsReported) {
 TEST(InfinibandCheck, HiddenRateIsUnknown) {
   auto hidden = hca("m0");
   hidden.rate_gbps.reset();
+  hidden.rate_text = "fast";
   EXPECT_EQ(complaints_of_hcas({hidden, hca("m1")}), "infiniband.rate m0:1=UNKNOWN");
 }
 

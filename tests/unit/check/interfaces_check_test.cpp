@@ -6,6 +6,8 @@
 
 #include <string>
 
+#include "tests/unit/check/complaints.h"
+
 namespace ddp::check {
 namespace {
 
@@ -28,16 +30,9 @@ NetworkInterface of_kind(const std::string& name, InterfaceKind kind) {
   return interface;
 }
 
-// "check device=SEVERITY" for every finding that is not OK.
 std::string interface_complaints(const std::vector<NetworkInterface>& interfaces,
                                  const InterfaceExpectations& expected = {}) {
-  std::string text;
-  for (const auto& finding : evaluate_interfaces(interfaces, expected)) {
-    if (finding.severity == Severity::ok) continue;
-    text += (text.empty() ? "" : ", ") + finding.check + " " + finding.device + "=" +
-            std::string(name_of(finding.severity));
-  }
-  return text;
+  return complaints(evaluate_interfaces(interfaces, expected));
 }
 
 TEST(InterfacesCheck, HealthyNodesHaveNoComplaints) {
@@ -52,8 +47,8 @@ TEST(InterfacesCheck, HealthyNodesHaveNoComplaints) {
 
 TEST(InterfacesCheck, AnInterfaceBesidesLoopbackMustRun) {
   EXPECT_EQ(interface_complaints({of_kind("lo", InterfaceKind::loopback)}),
-            "interface.any =CRITICAL");
-  EXPECT_EQ(interface_complaints({}), "interface.any =CRITICAL");
+            "interface.any=CRITICAL");
+  EXPECT_EQ(interface_complaints({}), "interface.any=CRITICAL");
 }
 
 TEST(InterfacesCheck, EnabledInterfaceWithoutALinkIsReported) {

@@ -8,19 +8,11 @@
 #include <string>
 
 #include "base/errors.h"
+#include "tests/unit/check/environment_of.h"
 #include "tests/unit/error_of.h"
 
 namespace ddp::check {
 namespace {
-
-using Variables = std::map<std::string, std::string>;
-
-Environment environment_of(const Variables& variables) {
-  return [variables](const std::string& name) -> std::optional<std::string> {
-    const auto found = variables.find(name);
-    return found == variables.end() ? std::nullopt : std::optional(found->second);
-  };
-}
 
 Variables slurm_task() {
   return {{"SLURM_JOB_ID", "12"},

@@ -145,73 +145,54 @@ struct ExplainCase {
   std::vector<bool> suspected = {};
 };
 
-class Explain : public testing::TestWithParam<ExplainCase> {};
-
-TEST_P(Explain, FindsTheSmallestExplanation) {
-  const auto& test = GetParam();
-  const Explanation explanation = explain(test.nodes, test.bad, test.good, test.suspected);
-  EXPECT_EQ(explanation.everything, test.everything);
-  EXPECT_EQ(explanation.nodes, test.named);
-  EXPECT_EQ(explanation.links, test.links);
+TEST(Explain, FindsTheSmallestExplanation) {
+  const std::vector<ExplainCase> cases{
+      {"nothing", 4, {}, {{0, 1}, {2, 3}}, false, {}, {}},
+      {"two nodes, one pair", 2, {{0, 1}}, {}, false, {}, {{0, 1}}},
+      {"one of three", 3, {{0, 1}, {1, 2}}, {{0, 2}}, false, {1}, {}},
+      {"all of three", 3, {{0, 1}, {0, 2}, {1, 2}}, {}, true, {}, {}},
+      {"only its own pairs", 4, {{0, 1}, {0, 2}, {0, 3}}, {}, false, {0}, {}},
+      {"two of four", 4, {{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}}, {{2, 3}}, false, {0, 1}, {}},
+      {"one link of four",
+       4,
+       {{1, 3}},
+       {{0, 1}, {0, 2}, {0, 3}, {1, 2}, {2, 3}},
+       false,
+       {},
+       {{1, 3}}},
+      {"now and then", 4, {{0, 1}, {0, 2}}, {{0, 3}, {1, 2}, {1, 3}, {2, 3}}, false, {0}, {}},
+      {"one partner only", 4, {{0, 1}}, {{1, 2}, {1, 3}, {2, 3}}, false, {}, {{0, 1}}},
+      {"the same pair twice", 3, {{0, 1}, {0, 1}}, {{0, 2}, {1, 2}}, false, {}, {{0, 1}}},
+      {"suspected already",
+       4,
+       {{0, 1}},
+       {{0, 2}, {1, 2}, {1, 3}},
+       false,
+       {1},
+       {},
+       {false, true, false, false}},
+      {"both suspected",
+       4,
+       {{0, 1}},
+       {{0, 2}, {1, 2}, {1, 3}},
+       false,
+       {},
+       {{0, 1}},
+       {true, true, false, false}},
+      {"two against two",
+       5,
+       {{0, 2}, {0, 3}, {1, 2}, {1, 3}},
+       {{0, 4}, {1, 4}, {2, 4}, {3, 4}},
+       false,
+       {},
+       {{0, 2}, {0, 3}, {1, 2}, {1, 3}}}};
+  for (const auto& test : cases) {
+    const Explanation explanation = explain(test.nodes, test.bad, test.good, test.suspected);
+    EXPECT_EQ(explanation.everything, test.everything) << test.name;
+    EXPECT_EQ(explanation.nodes, test.named) << test.name;
+    EXPECT_EQ(explanation.links, test.links) << test.name;
+  }
 }
-
-INSTANTIATE_TEST_SUITE_P(
-    Table, Explain,
-    testing::Values(
-        ExplainCase{"nothing", 4, {}, {{0, 1}, {2, 3}}, false, {}, {}},
-        ExplainCase{"two nodes, one pair", 2, {{0, 1}}, {}, false, {}, {{0, 1}}},
-        ExplainCase{"one of three", 3, {{0, 1}, {1, 2}}, {{0, 2}}, false, {1}, {}},
-        ExplainCase{"all of three", 3, {{0, 1}, {0, 2}, {1, 2}}, {}, true, {}, {}},
-        ExplainCase{"only its own pairs", 4, {{0, 1}, {0, 2}, {0, 3}}, {}, false, {0}, {}},
-        ExplainCase{"two of four",
-                    4,
-                    {{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}},
-                    {{2, 3}},
-                    false,
-                    {0, 1},
-                    {}},
-        ExplainCase{"one link of four",
-                    4,
-                    {{1, 3}},
-                    {{0, 1}, {0, 2}, {0, 3}, {1, 2}, {2, 3}},
-                    false,
-                    {},
-                    {{1, 3}}},
-        ExplainCase{
-            "now and then", 4, {{0, 1}, {0, 2}}, {{0, 3}, {1, 2}, {1, 3}, {2, 3}}, false, {0}, {}},
-        ExplainCase{"one partner only", 4, {{0, 1}}, {{1, 2}, {1, 3}, {2, 3}}, false, {}, {{0, 1}}},
-        ExplainCase{
-            "the same pair twice", 3, {{0, 1}, {0, 1}}, {{0, 2}, {1, 2}}, false, {}, {{0, 1}}},
-        ExplainCase{"suspected already",
-                    4,
-                    {{0, 1}},
-                    {{0, 2}, {1, 2}, {1, 3}},
-                    false,
-                    {1},
-                    {},
-                    {false, true, false, false}},
-        ExplainCase{"both suspected",
-                    4,
-                    {{0, 1}},
-                    {{0, 2}, {1, 2}, {1, 3}},
-                    false,
-                    {},
-                    {{0, 1}},
-                    {true, true, false, false}},
-        ExplainCase{"two against two",
-                    5,
-                    {{0, 2}, {0, 3}, {1, 2}, {1, 3}},
-                    {{0, 4}, {1, 4}, {2, 4}, {3, 4}},
-                    false,
-                    {},
-                    {{0, 2}, {0, 3}, {1, 2}, {1, 3}}}),
-    [](const auto& test) {
-      std::string name;
-      for (const char c : std::string(test.param.name)) {
-        if (std::isalnum(static_cast<unsigned char>(c)) != 0) name.push_back(c);
-      }
-      return name;
-    });
 
 }  // namespace
 }  // namespace ddp::check

@@ -5,7 +5,7 @@
 #include <sys/resource.h>
 
 #include <chrono>
-#include <fstream>
+#include <filesystem>
 #include <map>
 #include <string>
 
@@ -18,7 +18,9 @@
 #include "ddp_runtime/check/node/run_node_checks.h"
 #include "ddp_runtime/check/node/storage_check.h"
 #include "ddp_runtime/check/resolve.h"
+#include "tests/unit/check/environment_of.h"
 #include "tests/unit/fabric/fake_sysfs.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::check {
 namespace {
@@ -36,76 +38,55 @@ Severity severity_of(const std::vector<Finding>& findings, const std::string& ch
 
 // ---- huge pages
 
-struct HugepageCase {
-  const char* meminfo;
-  const char* said;  // the severity, or "nothing" if there is no finding
-};
-
-void PrintTo(const HugepageCase& c, std::ostream* out) {
-  *out << testing::PrintToString(c.meminfo);
+TEST(Hugepages, ManyIdlePagesAndPagesAllInUseAreReported) {
+  const auto said = [](const std::string& meminfo) {
+    const auto findings = evaluate_hugepages(parse_hugepages(meminfo));
+    return findings.empty() ? "nothing" : name_of(findings.front().severity);
+  };
+  const auto of_a_gigabyte = [&said](int total, int free) {
+    return said("MemTotal: 1000000 kB\nHugePages_Total: " + std::to_string(total) +
+                "\nHugePages_Free: " + std::to_string(free) + "\nHugepagesize: 2048 kB\n");
+  };
+  EXPECT_EQ(said(""), "UNKNOWN");
+  EXPECT_EQ(said("MemTotal: 1000000 kB\n"), "nothing");
+  EXPECT_EQ(said("MemTotal: 1000000 kB\nHugePages_Total: 9\n"), "UNKNOWN");
+  EXPECT_EQ(of_a_gigabyte(0, 0), "OK");
+  EXPECT_EQ(of_a_gigabyte(40, 40), "OK");
+  EXPECT_EQ(of_a_gigabyte(40, 0), "WARNING");
+  EXPECT_EQ(of_a_gigabyte(60, 60), "WARNING");
 }
-
-class HugepageTable : public testing::TestWithParam<HugepageCase> {};
-
-TEST_P(HugepageTable, GivesTheExpectedSeverity) {
-  const auto findings = evaluate_hugepages(parse_hugepages(GetParam().meminfo));
-  EXPECT_EQ(findings.empty() ? "nothing" : name_of(findings.front().severity), GetParam().said);
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Table, HugepageTable,
-    testing::Values(HugepageCase{"", "UNKNOWN"}, HugepageCase{"MemTotal: 1000000 kB\n", "nothing"},
-                    HugepageCase{"MemTotal: 1000000 kB\nHugePages_Total: 9\n", "UNKNOWN"},
-                    HugepageCase{"MemTotal: 1000000 kB\nHugePages_Total: 0\nHugePages_Free: 0\n"
-                                 "Hugepagesize: 2048 kB\n",
-                                 "OK"},
-                    HugepageCase{"MemTotal: 1000000 kB\nHugePages_Total: 40\nHugePages_Free: 40\n"
-                                 "Hugepagesize: 2048 kB\n",
-                                 "OK"},
-                    HugepageCase{"MemTotal: 1000000 kB\nHugePages_Total: 40\nHugePages_Free: 0\n"
-                                 "Hugepagesize: 2048 kB\n",
-                                 "WARNING"},
-                    HugepageCase{"MemTotal: 1000000 kB\nHugePages_Total: 60\nHugePages_Free: 60\n"
-                                 "Hugepagesize: 2048 kB\n",
-                                 "WARNING"}));
 
 // ---- limits
 
 struct LimitCase {
   const char* check;
   std::uint64_t value;
-  bool rdma;
   Severity severity;
+  bool rdma = false;
 };
 
-void PrintTo(const LimitCase& c, std::ostream* out) {
-  *out << c.check << " " << c.value << (c.rdma ? " with RDMA" : "");
+constexpr LimitCase kLimitCases[] = {{"limits.memlock", kUnlimited, Severity::ok, true},
+                                     {"limits.memlock", 1024 * kMiB, Severity::warning, true},
+                                     {"limits.memlock", 8 * kMiB, Severity::critical, true},
+                                     {"limits.memlock", 8 * kMiB, Severity::ok},
+                                     {"limits.nofile", 4096, Severity::ok},
+                                     {"limits.nofile", 4095, Severity::warning},
+                                     {"limits.nofile", 1023, Severity::critical},
+                                     {"limits.nproc", 4096, Severity::ok},
+                                     {"limits.nproc", 4095, Severity::warning},
+                                     {"limits.nproc", 511, Severity::critical},
+                                     {"limits.stack", kUnlimited, Severity::ok},
+                                     {"limits.stack", 8 * kMiB, Severity::ok},
+                                     {"limits.stack", 4 * kMiB, Severity::warning},
+                                     {"limits.stack", kMiB / 2, Severity::critical}};
+
+TEST(LimitsCheck, LowLimitsAreReported) {
+  for (const auto& [check, value, severity, rdma] : kLimitCases) {
+    const Limit limit{value, kUnlimited};
+    EXPECT_EQ(severity_of(evaluate_limits({limit, limit, limit, limit}, rdma), check), severity)
+        << check << " " << value;
+  }
 }
-
-class LimitTable : public testing::TestWithParam<LimitCase> {};
-
-TEST_P(LimitTable, GivesTheExpectedSeverity) {
-  const auto& [check, value, rdma, severity] = GetParam();
-  const Limit limit{value, kUnlimited};
-  EXPECT_EQ(severity_of(evaluate_limits({limit, limit, limit, limit}, rdma), check), severity);
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Table, LimitTable,
-    testing::Values(LimitCase{"limits.memlock", kUnlimited, true, Severity::ok},
-                    LimitCase{"limits.memlock", 1024 * kMiB, true, Severity::warning},
-                    LimitCase{"limits.memlock", 8 * kMiB, true, Severity::critical},
-                    LimitCase{"limits.memlock", 8 * kMiB, false, Severity::ok},
-                    LimitCase{"limits.nofile", 4096, false, Severity::ok},
-                    LimitCase{"limits.nofile", 4095, false, Severity::warning},
-                    LimitCase{"limits.nofile", 1023, false, Severity::critical},
-                    LimitCase{"limits.nproc", 4096, false, Severity::ok},
-                    LimitCase{"limits.nproc", 4095, false, Severity::warning},
-                    LimitCase{"limits.nproc", 511, false, Severity::critical},
-                    LimitCase{"limits.stack", kUnlimited, false, Severity::ok},
-                    LimitCase{"limits.stack", 8 * kMiB, false, Severity::ok},
-                    LimitCase{"limits.stack", 4 * kMiB, false, Severity::warning},
-                    LimitCase{"limits.stack", kMiB / 2, false, Severity::critical}));
 
 TEST(LimitsCheck, UnreadableLimitIsUnknown) {
   for (const auto& finding : evaluate_limits({}, false)) {
@@ -128,16 +109,14 @@ StorageFacts facts_with_free(std::uint64_t free_bytes) {
   return {4096 * kMiB, free_bytes, true, "", false};
 }
 
-TEST(StorageCheck, FreeSpaceDecidesTheSeverity) {
+TEST(StorageCheck, FreeSpaceAndWritesDecideTheSeverity) {
   EXPECT_EQ(evaluate_storage(facts_with_free(1024 * kMiB), kRule).severity, Severity::ok);
   EXPECT_EQ(evaluate_storage(facts_with_free(1023 * kMiB), kRule).severity, Severity::warning);
   EXPECT_EQ(evaluate_storage(facts_with_free(63 * kMiB), kRule).severity, Severity::critical);
-}
-
-TEST(StorageCheck, FailedWriteIsCriticalDespiteFreeSpace) {
-  StorageFacts facts = facts_with_free(4096 * kMiB);
-  facts.error = "flushing failed";
-  EXPECT_EQ(evaluate_storage(facts, kRule).severity, Severity::critical);
+  StorageFacts unwritable = facts_with_free(4096 * kMiB);
+  unwritable.error = "flushing failed";
+  EXPECT_EQ(evaluate_storage(unwritable, kRule).severity, Severity::critical);
+  EXPECT_EQ(evaluate_storage({}, kRule).severity, Severity::unknown) << "writable, of unknown size";
 }
 
 // A file server that is down must not look like five hundred bad nodes.
@@ -169,45 +148,35 @@ TEST(StorageCheck, ServerOfADirectoryIsReadFromTheMounts) {
   EXPECT_EQ(server_of("", "/x"), "");
 }
 
-TEST(StorageCheck, WritableWithUnknownSizeIsUnknown) {
-  EXPECT_EQ(evaluate_storage(StorageFacts{}, kRule).severity, Severity::unknown);
-}
-
-class TemporaryDirectory : public testing::Test {
- protected:
-  const test::FakeSysfs directory_{"directory/"};
-  std::string path() const { return (directory_.root() / "directory").string(); }
-};
-
-using StorageProbe = TemporaryDirectory;
-
-TEST_F(StorageProbe, WritesAndReadsBackAndLeavesNoFile) {
-  const StorageFacts facts = probe_storage(path(), kNodeTimeout);
+TEST(StorageProbe, WritesAndReadsBackAndLeavesNoFile) {
+  const test::TemporaryDirectory directory;
+  const StorageFacts facts = probe_storage(directory.path(), kNodeTimeout);
   EXPECT_EQ(facts.error, "");
   EXPECT_TRUE(facts.sizes_known);
   EXPECT_GT(facts.free_bytes, 0U);
   EXPECT_GE(facts.total_bytes, facts.free_bytes);
-  EXPECT_TRUE(std::filesystem::is_empty(path()));
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 }
 
-TEST_F(StorageProbe, ReportsWhyItCannotWrite) {
-  EXPECT_EQ(probe_storage(path() + "/nothing", kNodeTimeout).error,
+TEST(StorageProbe, ReportsWhyItCannotWrite) {
+  const test::TemporaryDirectory directory;
+  EXPECT_EQ(probe_storage(directory.path() / "nothing", kNodeTimeout).error,
             "creating a file failed: No such file or directory");
-  std::ofstream(path() + "/file") << "x";
-  EXPECT_EQ(probe_storage(path() + "/file", kNodeTimeout).error,
+  test::write(directory.path() / "file", "x");
+  EXPECT_EQ(probe_storage(directory.path() / "file", kNodeTimeout).error,
             "creating a file failed: Not a directory");
 }
 
 // ---- names
 
 TEST(HostNameCheck, AddressDecidesTheSeverity) {
-  EXPECT_EQ(evaluate_host_name({{"10.0.0.1"}, "", false}).severity, Severity::ok);
-  EXPECT_EQ(evaluate_host_name({{"10.0.0.1", "127.0.1.1"}, "", false}).severity, Severity::ok);
-  EXPECT_EQ(evaluate_host_name({{"127.0.1.1"}, "", false}).severity, Severity::warning);
-  EXPECT_EQ(evaluate_host_name({{"::1", "127.0.0.1"}, "", false}).severity, Severity::warning);
-  EXPECT_EQ(evaluate_host_name({{}, "Name or service not known", false}).severity,
-            Severity::critical);
-  EXPECT_EQ(evaluate_host_name({{}, "no answer", true}).severity, Severity::critical);
+  const auto severity = [](const Resolution& name) { return evaluate_host_name(name).severity; };
+  EXPECT_EQ(severity({{"10.0.0.1"}, "", false}), Severity::ok);
+  EXPECT_EQ(severity({{"10.0.0.1", "127.0.1.1"}, "", false}), Severity::ok);
+  EXPECT_EQ(severity({{"127.0.1.1"}, "", false}), Severity::warning);
+  EXPECT_EQ(severity({{"::1", "127.0.0.1"}, "", false}), Severity::warning);
+  EXPECT_EQ(severity({{}, "Name or service not known", false}), Severity::critical);
+  EXPECT_EQ(severity({{}, "no answer", true}), Severity::critical);
 }
 
 // ---- CPUs, memory, clock
@@ -220,9 +189,7 @@ TEST(ProcessorCheck, MissingCpusAreReported) {
 }
 
 TEST(ProcessorCheck, ReadsCpuMaskAndPromisedCpus) {
-  const ProcessorFacts facts = read_processors([](const std::string& name) {
-    return name == "SLURM_CPUS_PER_TASK" ? std::optional<std::string>("6") : std::nullopt;
-  });
+  const ProcessorFacts facts = read_processors(environment_of({{"SLURM_CPUS_PER_TASK", "6"}}));
   ASSERT_TRUE(facts.usable);
   EXPECT_GE(*facts.usable, 1);
   EXPECT_EQ(facts.promised, 6);
@@ -271,8 +238,7 @@ TEST(RunNodeChecks, FindsTheFaultsOfAFakeNode) {
   options.node = "n7";
   options.sys = fake.root();
   options.directories = {"/nonexistent-directory"};
-  const NodeOutcome outcome =
-      run_node_checks(options, [](const std::string&) { return std::nullopt; });
+  const NodeOutcome outcome = run_node_checks(options, environment_of({}));
   EXPECT_FALSE(outcome.left_behind);
   std::map<std::string, Severity> by_check;
   for (const auto& finding : outcome.verdict.findings.all()) {
@@ -299,8 +265,7 @@ TEST(RunNodeChecks, UnreadableFactsAreUnknown) {
   NodeOptions options;
   options.root = fake.root();  // without /proc/meminfo
   options.sys = fake.root() / "sys";
-  const NodeOutcome outcome =
-      run_node_checks(options, [](const std::string&) { return std::nullopt; });
+  const NodeOutcome outcome = run_node_checks(options, environment_of({}));
   for (const char* check : {"interface", "infiniband", "memory.available", "memory.hugepages"}) {
     EXPECT_EQ(severity_of(outcome.verdict.findings.all(), check), Severity::unknown) << check;
   }

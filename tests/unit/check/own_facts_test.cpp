@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <optional>
 #include <string>
 
+#include "tests/unit/check/environment_of.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace ddp::check {
@@ -83,21 +83,17 @@ TEST_F(OwnFacts, BoundsExternalTexts) {
 }
 
 TEST(FactSources, UserDirectoriesComeFirst) {
-  const auto directories = [](const char* path) {
-    return fact_sources([path](const std::string& name) -> std::optional<std::string> {
-             return name == "LD_LIBRARY_PATH" && path != nullptr ? std::optional<std::string>(path)
-                                                                 : std::nullopt;
-           })
-        .library_directories;
+  const auto directories = [](const Variables& variables) {
+    return fact_sources(environment_of(variables)).library_directories;
   };
-  const auto usual = directories(nullptr);
+  const auto usual = directories({});
   EXPECT_THAT(usual, Contains("/usr/lib64"));
   auto expected = usual;
   expected.insert(expected.begin(), {"/opt/nccl/lib", "/b"});
-  EXPECT_EQ(directories("/opt/nccl/lib::/b:"), expected);
+  EXPECT_EQ(directories({{"LD_LIBRARY_PATH", "/opt/nccl/lib::/b:"}}), expected);
   std::string many;
   for (int i = 0; i < 10000; ++i) many += "/x:";
-  EXPECT_EQ(directories(many.c_str()).size(), usual.size() + 64);
+  EXPECT_EQ(directories({{"LD_LIBRARY_PATH", many}}).size(), usual.size() + 64);
 }
 
 }  // namespace

@@ -35,69 +35,56 @@ struct OutcomeCase {
   Severity severity;
 };
 
-class Outcomes : public testing::TestWithParam<OutcomeCase> {};
-
-TEST_P(Outcomes, AreDecidedByTheMedianAndItsError) {
-  const auto& test = GetParam();
-  const Retest retest = tried(test.ratios, test.noise);
-  EXPECT_EQ(outcome(retest, {}), test.expected);
-  EXPECT_EQ(severity_of(retest, Direction::send, {}), test.severity);
+TEST(Retest, OutcomesAreDecidedByTheMedianAndItsError) {
+  const std::vector<OutcomeCase> cases{
+      {"nothing", {}, 0.02, Outcome::untested, Severity::ok},
+      {"as fast as others", equal_tries(9, 1), 0.02, Outcome::cleared, Severity::ok},
+      {"slower than wanted", equal_tries(9, 0.85), 0.02, Outcome::slow, Severity::warning},
+      {"bad", equal_tries(9, 0.7), 0.02, Outcome::slow, Severity::critical},
+      {"bad in noise", equal_tries(9, 0.7), 0.07, Outcome::slow, Severity::critical},
+      // Nine measurements of such a network cannot distinguish 0.8 from 0.9.
+      {"too much noise", equal_tries(9, 0.8), 0.2, Outcome::undecided, Severity::ok},
+      // With more noise, any good node may have this result.
+      {"like all nodes in noise", equal_tries(9, 0.8), 0.3, Outcome::noisy, Severity::ok},
+      {"far below in noise", equal_tries(9, 0.3), 0.4, Outcome::slow, Severity::critical},
+      // A node with occasional double speed is still certain to be fast.
+      {"fast and uneven",
+       {1.1, 5, 1.3, 2.4, 0.9, 2.5, 7, 3, 4},
+       0.3,
+       Outcome::cleared,
+       Severity::ok},
+      // A few tries that agree by chance confirm a slow node only if it is stalled.
+      {"few and slow", equal_tries(5, 0.5), 0.2, Outcome::undecided, Severity::ok},
+      {"few and stalled", equal_tries(5, 0.3), 0.2, Outcome::slow, Severity::critical},
+      {"slow and uneven",
+       {0.2, 0.5, 0.13, 0.3, 0.6, 0.25, 0.35, 0.4, 0.3},
+       0.3,
+       Outcome::slow,
+       Severity::critical},
+      {"slightly slow in noise", equal_tries(9, 0.89), 0.02, Outcome::cleared, Severity::ok},
+      // Taking the best of several tries would clear this node.
+      {"one lucky try",
+       {0.7, 0.71, 1.0, 0.69, 0.7, 0.72, 0.7, 0.68, 0.7},
+       0.02,
+       Outcome::slow,
+       Severity::critical},
+      // One disturbed try does not blame a node.
+      {"one unlucky try",
+       {1, 1.01, 0.3, 0.99, 1, 1, 1.02, 1, 1},
+       0.02,
+       Outcome::cleared,
+       Severity::ok},
+      {"sometimes far below",
+       {1, 1.01, 0.3, 0.99, 0.3, 1, 1.02, 0.3, 1},
+       0.02,
+       Outcome::unsteady,
+       Severity::ok}};
+  for (const auto& test : cases) {
+    const Retest retest = tried(test.ratios, test.noise);
+    EXPECT_EQ(outcome(retest, {}), test.expected) << test.name;
+    EXPECT_EQ(severity_of(retest, Direction::send, {}), test.severity) << test.name;
+  }
 }
-
-INSTANTIATE_TEST_SUITE_P(
-    Table, Outcomes,
-    testing::Values(
-        OutcomeCase{"nothing", {}, 0.02, Outcome::untested, Severity::ok},
-        OutcomeCase{"as fast as others", equal_tries(9, 1), 0.02, Outcome::cleared, Severity::ok},
-        OutcomeCase{"slower than wanted", equal_tries(9, 0.85), 0.02, Outcome::slow,
-                    Severity::warning},
-        OutcomeCase{"bad", equal_tries(9, 0.7), 0.02, Outcome::slow, Severity::critical},
-        OutcomeCase{"bad in noise", equal_tries(9, 0.7), 0.07, Outcome::slow, Severity::critical},
-        // Nine measurements of such a network cannot distinguish 0.8 from 0.9.
-        OutcomeCase{"too much noise", equal_tries(9, 0.8), 0.2, Outcome::undecided, Severity::ok},
-        // With more noise, any good node may have this result.
-        OutcomeCase{"like all nodes in noise", equal_tries(9, 0.8), 0.3, Outcome::noisy,
-                    Severity::ok},
-        OutcomeCase{"far below in noise", equal_tries(9, 0.3), 0.4, Outcome::slow,
-                    Severity::critical},
-        // A node with occasional double speed is still certain to be fast.
-        OutcomeCase{"fast and uneven",
-                    {1.1, 5, 1.3, 2.4, 0.9, 2.5, 7, 3, 4},
-                    0.3,
-                    Outcome::cleared,
-                    Severity::ok},
-        // A few tries that agree by chance confirm a slow node only if it is stalled.
-        OutcomeCase{"few and slow", equal_tries(5, 0.5), 0.2, Outcome::undecided, Severity::ok},
-        OutcomeCase{"few and stalled", equal_tries(5, 0.3), 0.2, Outcome::slow, Severity::critical},
-        OutcomeCase{"slow and uneven",
-                    {0.2, 0.5, 0.13, 0.3, 0.6, 0.25, 0.35, 0.4, 0.3},
-                    0.3,
-                    Outcome::slow,
-                    Severity::critical},
-        OutcomeCase{"slightly slow in noise", equal_tries(9, 0.89), 0.02, Outcome::cleared,
-                    Severity::ok},
-        // Taking the best of several tries would clear this node.
-        OutcomeCase{"one lucky try",
-                    {0.7, 0.71, 1.0, 0.69, 0.7, 0.72, 0.7, 0.68, 0.7},
-                    0.02,
-                    Outcome::slow,
-                    Severity::critical},
-        // One disturbed try does not blame a node.
-        OutcomeCase{"one unlucky try",
-                    {1, 1.01, 0.3, 0.99, 1, 1, 1.02, 1, 1},
-                    0.02,
-                    Outcome::cleared,
-                    Severity::ok},
-        OutcomeCase{"sometimes far below",
-                    {1, 1.01, 0.3, 0.99, 0.3, 1, 1.02, 0.3, 1},
-                    0.02,
-                    Outcome::unsteady,
-                    Severity::ok}),
-    [](const auto& test) {
-      std::string name;
-      for (const char c : std::string(test.param.name)) name += c == ' ' ? '_' : c;
-      return name;
-    });
 
 // A slowdown that affects all nodes at one moment also affects the references of that moment.
 TEST(Retest, OnlyReferencesFromTheSameMomentCount) {

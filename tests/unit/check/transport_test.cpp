@@ -12,23 +12,12 @@
 #include "ddp_runtime/check/net/measure/traffic.h"
 #include "ddp_runtime/check/net/rails.h"
 #include "ddp_runtime/check/net/step/job_step.h"
+#include "tests/unit/check/complaints.h"
+#include "tests/unit/check/environment_of.h"
 #include "tests/unit/fabric/fake_sysfs.h"
 
 namespace ddp::check {
 namespace {
-
-std::string not_ok(const std::vector<Finding>& findings) {
-  std::string text;
-  for (const auto& finding : findings) {
-    if (finding.severity == Severity::ok) continue;
-    text += (text.empty() ? "" : ", ") + finding.check;
-    for (const auto* part : {&finding.node, &finding.peer, &finding.device}) {
-      if (!part->empty()) text += " " + *part;
-    }
-    text += "=" + std::string(name_of(finding.severity));
-  }
-  return text;
-}
 
 constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
 
@@ -75,20 +64,22 @@ TEST(Transport, CommonTransportIsReportedOnce) {
 TEST(Transport, NodeThatFellBackToSocketsIsNamed) {
   const Transports mixed{
       {"n1", {{"mlx5_0:1"}, ""}}, {"n2", {{"mlx5_0:1", "eth0"}, ""}}, {"n3", {{"eth0"}, ""}}};
-  EXPECT_EQ(not_ok(evaluate_transport("mpi", mixed)), "mpi.transport n3=WARNING");
-  EXPECT_EQ(not_ok(evaluate_transport("tcp", mixed)), "");  // some nodes use IP over InfiniBand
+  EXPECT_EQ(complaints(evaluate_transport("mpi", mixed)), "mpi.transport n3=WARNING");
+  EXPECT_EQ(complaints(evaluate_transport("tcp", mixed)), "");  // some nodes use IP over InfiniBand
   // With two nodes, either device may be intended.
-  EXPECT_EQ(not_ok(evaluate_transport("mpi", {{"n1", {{"mlx5_0:1"}, ""}}, {"n2", {{"eth0"}, ""}}})),
-            "");
+  EXPECT_EQ(
+      complaints(evaluate_transport("mpi", {{"n1", {{"mlx5_0:1"}, ""}}, {"n2", {{"eth0"}, ""}}})),
+      "");
 }
 
 TEST(Transport, RailServedByAnotherInterfaceIsNamed) {
   const Transports strayed{{"n1", {{"eth1"}, ""}}, {"n2", {{"eth0"}, ""}}};
-  EXPECT_EQ(not_ok(evaluate_transport("tcp", strayed, "eth1")), "tcp.transport n2 eth1=WARNING");
+  EXPECT_EQ(complaints(evaluate_transport("tcp", strayed, "eth1")),
+            "tcp.transport n2/eth1=WARNING");
 }
 
 TEST(Transport, NoAnswerIsUnknown) {
-  EXPECT_EQ(not_ok(evaluate_transport("tcp", {})), "tcp.transport=UNKNOWN");
+  EXPECT_EQ(complaints(evaluate_transport("tcp", {})), "tcp.transport=UNKNOWN");
 }
 
 // ---- rails and RDMA ports
@@ -116,9 +107,9 @@ TEST(Rails, AutoSelectsPortsWithTheSameNameAndSpeedOnAllNodes) {
 TEST(Rails, NodesWithoutTheRailAreNamed) {
   const std::map<std::string, Rail> all{{"eth1", {"10.0.0.1", {}, true}}};
   std::map<int, Hello> present{{0, task_with("n1", all)}, {1, task_with("n2", {})}};
-  EXPECT_EQ(not_ok(evaluate_rail("eth1", present)), "rail.address n2 eth1=CRITICAL");
+  EXPECT_EQ(complaints(evaluate_rail("eth1", present)), "rail.address n2/eth1=CRITICAL");
   present.erase(1);
-  EXPECT_EQ(not_ok(evaluate_rail("eth1", present)), "");
+  EXPECT_EQ(complaints(evaluate_rail("eth1", present)), "");
 }
 
 Hello task_with_rdma(const std::string& node, const std::string& port, bool measurable) {
@@ -140,8 +131,8 @@ TEST(Rdma, IsMeasuredWherePresentAndReportedWhereMissing) {
              {3, task_with_rdma("n3", "", false)},
              {4, task_with_rdma("n4", "m0:1", false)}};
   EXPECT_EQ(plan_rdma(present).nodes, 2U);
-  EXPECT_EQ(not_ok(plan_rdma(present).findings),
-            "verbs.port n3=CRITICAL, verbs.tool n4 m0:1=UNKNOWN");
+  EXPECT_EQ(complaints(plan_rdma(present).findings),
+            "verbs.port n3=CRITICAL, verbs.tool n4/m0:1=UNKNOWN");
 }
 
 // ---- switches
@@ -167,35 +158,27 @@ struct LeafCase {
   const char* said;
 };
 
-void PrintTo(const LeafCase& c, std::ostream* out) {
-  *out << c.said;
+TEST(Leaves, NameTheSwitch) {
+  const std::vector<LeafCase> cases{
+      {{}, ""},
+      {{slow("n4"), slow("n5")}, "net.leaf switch s2=CRITICAL"},
+      {{slow("n4"), slow("n1")}, ""},  // no switch has a majority of bad nodes
+      // The uplink of s2: every link across it is bad; every other switch has one affected node.
+      {{slow("n1", "n4"), slow("n5", "n7"), slow("n1", "n6")}, "net.leaf switch s2=WARNING"},
+      {{slow("n4", "n5"), slow("n5", "n6")},
+       ""},  // both ends below one switch, so the uplink is not used
+      {{slow("n1"), slow("n2"), slow("n4"), slow("n5")}, ""},  // almost all nodes
+      {{{.check = "drift.kernel", .severity = Severity::warning, .node = "n4"},
+        {.check = "drift.kernel", .severity = Severity::warning, .node = "n5"}},
+       ""}};
+  for (const auto& [findings, said] : cases) {
+    EXPECT_EQ(complaints(evaluate_leaves(findings_about(findings), kThreeSwitches)), said);
+  }
 }
-
-class LeafTable : public testing::TestWithParam<LeafCase> {};
-
-TEST_P(LeafTable, NamesTheSwitch) {
-  EXPECT_EQ(not_ok(evaluate_leaves(findings_about(GetParam().findings), kThreeSwitches)),
-            GetParam().said);
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Table, LeafTable,
-    testing::Values(
-        LeafCase{{}, ""}, LeafCase{{slow("n4"), slow("n5")}, "net.leaf switch s2=CRITICAL"},
-        LeafCase{{slow("n4"), slow("n1")}, ""},  // no switch has a majority of bad nodes
-        // The uplink of s2: every link across it is bad; every other switch has one affected node.
-        LeafCase{{slow("n1", "n4"), slow("n5", "n7"), slow("n1", "n6")},
-                 "net.leaf switch s2=WARNING"},
-        LeafCase{{slow("n4", "n5"), slow("n5", "n6")},
-                 ""},  // both ends below one switch, so the uplink is not used
-        LeafCase{{slow("n1"), slow("n2"), slow("n4"), slow("n5")}, ""},  // almost all nodes
-        LeafCase{{{.check = "drift.kernel", .severity = Severity::warning, .node = "n4"},
-                  {.check = "drift.kernel", .severity = Severity::warning, .node = "n5"}},
-                 ""}));
 
 TEST(Leaves, LinksBetweenTwoSwitchesNameBoth) {
   const Leaves two{{"n1", "s1"}, {"n2", "s1"}, {"n3", "s2"}, {"n4", "s2"}};
-  EXPECT_EQ(not_ok(evaluate_leaves(findings_about({slow("n1", "n3"), slow("n2", "n4")}), two)),
+  EXPECT_EQ(complaints(evaluate_leaves(findings_about({slow("n1", "n3"), slow("n2", "n4")}), two)),
             "net.leaf switch s1 or s2=WARNING");
   EXPECT_TRUE(evaluate_leaves(findings_about({slow("n1"), slow("n2")}), {}).empty());
   const Leaves one{{"n1", "s1"}, {"n2", "s1"}};  // no other switch for comparison
@@ -205,26 +188,22 @@ TEST(Leaves, LinksBetweenTwoSwitchesNameBoth) {
 TEST(Leaves, TwoBadNodesOfFiveDoNotBlameTheSwitch) {
   const Leaves uneven{{"n1", "s1"}, {"n2", "s1"}, {"n3", "s1"}, {"n4", "s1"},
                       {"n5", "s1"}, {"n6", "s2"}, {"n7", "s3"}};
-  EXPECT_EQ(not_ok(evaluate_leaves(findings_about({slow("n1"), slow("n2")}), uneven)), "");
-  EXPECT_EQ(not_ok(evaluate_leaves(findings_about({slow("n1"), slow("n2"), slow("n3")}), uneven)),
-            "net.leaf switch s1=CRITICAL");
+  EXPECT_EQ(complaints(evaluate_leaves(findings_about({slow("n1"), slow("n2")}), uneven)), "");
+  EXPECT_EQ(
+      complaints(evaluate_leaves(findings_about({slow("n1"), slow("n2"), slow("n3")}), uneven)),
+      "net.leaf switch s1=CRITICAL");
 }
 
 TEST(Leaves, AreReadFromSlurm) {
-  std::map<std::string, std::string> values;
-  const Environment environment = [&values](const std::string& name) -> std::optional<std::string> {
-    const auto found = values.find(name);
-    return found == values.end() ? std::nullopt : std::optional(found->second);
+  const auto leaf = [](const char* address, const char* pattern) {
+    return leaf_of(environment_of(
+        {{"SLURM_TOPOLOGY_ADDR", address}, {"SLURM_TOPOLOGY_ADDR_PATTERN", pattern}}));
   };
-  EXPECT_EQ(leaf_of(environment), "");
-  values["SLURM_TOPOLOGY_ADDR"] = "s0.s3.node7";
-  EXPECT_EQ(leaf_of(environment), "");
-  values["SLURM_TOPOLOGY_ADDR_PATTERN"] = "switch.switch.node";
-  EXPECT_EQ(leaf_of(environment), "s3");
-  values["SLURM_TOPOLOGY_ADDR"] = "node7";
-  EXPECT_EQ(leaf_of(environment), "");
-  values["SLURM_TOPOLOGY_ADDR_PATTERN"] = "node";
-  EXPECT_EQ(leaf_of(environment), "");
+  EXPECT_EQ(leaf("s0.s3.node7", "switch.switch.node"), "s3");
+  EXPECT_EQ(leaf("node7", "switch.switch.node"), "");
+  EXPECT_EQ(leaf("node7", "node"), "");
+  EXPECT_EQ(leaf_of(environment_of({})), "");
+  EXPECT_EQ(leaf_of(environment_of({{"SLURM_TOPOLOGY_ADDR", "s0.s3.node7"}})), "");
 }
 
 }  // namespace
