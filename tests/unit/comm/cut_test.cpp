@@ -15,6 +15,7 @@
 #include "ddp_runtime/comm/call_record.h"
 #include "ddp_runtime/comm/half_precision.h"
 #include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "tests/unit/error_of.h"
 
 namespace ddp::comm {
 namespace {
@@ -195,8 +196,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, InPlaceParts,
                          [](const auto& shape) { return shape.param.name; });
 
 TEST(InPlacePartsErrors, DifferentCutsAreReported) {
-  std::string text;
-  try {
+  const auto text = error_of([] {
     run_ranks(3,
               [](Group& group) {
                 std::vector<float> data(9000, 1);
@@ -204,10 +204,8 @@ TEST(InPlacePartsErrors, DifferentCutsAreReported) {
                 group.reduce_scatter(buffer_of(std::span(data)), cut, ReduceOp::sum).wait();
               },
               {.limits = {.timeout = std::chrono::milliseconds(300)}});
-  } catch (const std::exception& e) {
-    text = e.what();
-  }
-  EXPECT_FALSE(text.empty());
+  });
+  EXPECT_NE(text, "");
 }
 
 }  // namespace

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fake itself: it must notice what real GPUs punish.
+// The fake itself: it must notice what real GPUs punish. GpuGroup.MissingWaitIsDetected and
+// GpuGroup.WrongStreamIsDetected prove the same of missing waits.
 #include "tests/unit/comm/fake_gpu/fake_gpu.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
-#include <functional>
+#include <memory>
+#include <string>
 #include <thread>
 
 #include "base/errors.h"
@@ -40,10 +42,6 @@ class FakeGpuTest : public GpuTest {
   std::unique_ptr<Communicator> connect(const NcclId& id, int rank) const {
     device_calls().set_device(rank);
     return std::make_unique<Communicator>(libraries_, id, Communicator::Rank{rank, 2, 0});
-  }
-  static void settle(Communicator& c) {
-    while (!c.settled()) {
-    }
   }
   static void settle_both(Communicator& a, Communicator& b) {
     while (!a.settled() || !b.settled()) {
@@ -199,36 +197,6 @@ TEST_F(FakeGpuTest, NoticesAnAbortDuringACall) {
   EXPECT_THAT(expected_problems(), Contains("ncclCommAbort while another thread is in a call"));
 }
 
-// Rank 1 comes when the memory of rank 0 is freed.
-TEST_F(FakeGpuTest, RanksMeetNoneThatHasAborted) {
-  const auto sum = [](Communicator& c, const Place& p, int /*rank*/) {
-    c.all_reduce(p.data, ReduceOp::sum, p.stream.get());
-  };
-  const auto message = [](Communicator& c, const Place& p, int rank) {
-    c.exchange(std::array{Communicator::Message{rank == 0, p.data, 1 - rank}}, p.stream.get());
-  };
-  for (const auto& launch : {std::function(sum), std::function(message)}) {
-    const NcclId one = id();
-    const auto a = connect(one, 0);
-    const auto b = connect(one, 1);
-    settle_both(*a, *b);
-    {
-      const Place p0(0);
-      launch(*a, p0, 0);
-      settle(*a);
-      a->abort();
-      p0.stream.finish();
-    }
-    const Place p1(1);
-    launch(*b, p1, 1);
-    settle(*b);
-    EXPECT_EQ(device_calls().stream_query(p1.stream.get()), cuda::kNotReady);
-    device_calls().take_last_error();
-    b->abort();
-    p1.stream.finish();
-  }
-}
-
 TEST_F(FakeGpuTest, HostMustWaitToo) {
   device_calls().set_device(0);
   const TestStream stream;
@@ -254,31 +222,6 @@ struct HostMemory {
 
 int copy_on(const TestStream& stream, void* to, const void* from) {
   return device_calls().copy(to, from, 16, cuda::kCopyDefault, stream.get());
-}
-
-TEST_F(FakeGpuTest, CopyMustWaitForTheKernelThatWrites) {
-  const Place p(0);
-  const HostMemory host(16);
-  write(p.data, std::vector<float>(4, 7), p.other.get());
-  EXPECT_EQ(copy_on(p.stream, host.memory.get(), p.memory.get()), cuda::kSuccess);
-  p.other.finish();
-  p.stream.finish();
-  EXPECT_THAT(expected_problems(), ElementsAre("a copy reads memory without waiting for a kernel "
-                                               "that writes, which writes it"));
-}
-
-TEST_F(FakeGpuTest, HostMustWaitForACopy) {
-  fake::reset({.polls_per_copy = 3});
-  const Place p(0);
-  const HostMemory host(16);
-  write(p.data, std::vector<float>(4, 7));
-  EXPECT_EQ(copy_on(p.stream, host.memory.get(), p.memory.get()), cuda::kSuccess);
-  EXPECT_NE(*reinterpret_cast<const float*>(host.memory.get()), 7);
-  fake::touch("the host", {host.memory.get(), 16}, false);
-  EXPECT_THAT(expected_problems(), ElementsAre("the host reads memory without waiting for a copy, "
-                                               "which writes it"));
-  p.stream.finish();
-  EXPECT_EQ(*reinterpret_cast<const float*>(host.memory.get()), 7);
 }
 
 TEST_F(FakeGpuTest, RefusesCopiesOfPageableAndOfFreedMemory) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -60,10 +61,14 @@ inline fake::Range range_of(const Buffer& buffer) {
 }
 
 // Kernels on the stream of the buffer: writing values, and reading them, which waits for the
-// stream.
+// stream. Memory of the host is written and read at once.
 template <class T>
 void write(const Buffer& buffer, std::vector<T> values, DeviceStream stream) {
   ASSERT_EQ(values.size() * sizeof(T), buffer.bytes());
+  if (buffer.memory == Memory::host) {
+    std::copy(values.begin(), values.end(), reinterpret_cast<T*>(buffer.data));
+    return;
+  }
   fake::launch(stream, "a kernel that writes", {}, {range_of(buffer)},
                [to = buffer.data, values = std::move(values)] {
                  if (!values.empty()) std::memcpy(to, values.data(), values.size() * sizeof(T));
@@ -77,6 +82,10 @@ void write(const Buffer& buffer, std::vector<T> values) {
 template <class T>
 std::vector<T> read(const Buffer& buffer, const TestStream& stream) {
   std::vector<T> values(buffer.bytes() / sizeof(T));
+  if (buffer.memory == Memory::host) {
+    std::copy_n(reinterpret_cast<const T*>(buffer.data), values.size(), values.begin());
+    return values;
+  }
   fake::launch(stream.get(), "a kernel that reads", {range_of(buffer)}, {},
                [from = buffer.data, &values] {
                  if (!values.empty()) std::memcpy(values.data(), from, values.size() * sizeof(T));

@@ -24,6 +24,35 @@ struct GpuRank {
   Group& host;   // on which it is built
   FailureState& failures;
   const TestStream& stream;
+  Memory memory = Memory::device;  // that the group communicates
+};
+
+// Numbers of a rank in memory that its group communicates. `T` has the size of the type.
+template <class T = float>
+class Numbers {
+ public:
+  Numbers(const GpuRank& r, std::size_t count, ElementType type = element_type_of<T>())
+      : Numbers(r, own_memory(r, count * sizeof(T)), count, type) {}
+  Numbers(const GpuRank& r, std::shared_ptr<std::byte> where, std::size_t count,
+          ElementType type = element_type_of<T>())
+      : memory(std::move(where)),
+        buffer{memory.get(), count, type, r.memory, r.stream.get()},
+        stream_(&r.stream) {}
+
+  void put(std::vector<T> values) const { write(buffer, std::move(values)); }
+  void fill(T value) const { put(std::vector<T>(buffer.count, value)); }
+  std::vector<T> get() const { return read<T>(buffer, *stream_); }
+
+  std::shared_ptr<std::byte> memory;
+  Buffer buffer;
+
+ private:
+  static std::shared_ptr<std::byte> own_memory(const GpuRank& r, std::size_t bytes) {
+    if (r.memory == Memory::device) return device_memory(bytes);
+    return {new std::byte[bytes](), std::default_delete<std::byte[]>()};
+  }
+
+  const TestStream* stream_;
 };
 
 inline NcclOptions quick_options() {
@@ -36,7 +65,7 @@ inline NcclOptions quick_options() {
   return options;
 }
 
-// Opens the group of a rank on its group of hosts.
+// Opens the group of a rank on its group of hosts; nullptr: the ranks use that one.
 using OpenGroup = std::function<std::unique_ptr<Group>(int rank, Group& host, FailureState&)>;
 
 // Returns each rank's error; empty if it had none. As in a real job, the first error ends all
@@ -59,7 +88,8 @@ inline std::vector<std::string> run_ranks_on_gpus(
         const auto group = open(rank, host, failures);
         try {
           const TestStream stream;
-          body({rank, *group, host, failures, stream});
+          body({rank, group ? *group : host, host, failures, stream,
+                group ? Memory::device : Memory::host});
           stream.finish();
         } catch (const std::exception& e) {
           fail(e);  // before the group is destroyed, because peers may be waiting for this rank
@@ -90,6 +120,13 @@ inline std::vector<std::string> run_gpu_ranks(
     return std::make_unique<NcclGroup>(host, failures, options);
   };
   return run_ranks_on_gpus(ranks, open, body, host_options, node_of);
+}
+
+// The same, and no rank may fail.
+inline void run_on_gpus(int ranks, const std::function<void(GpuRank)>& body,
+                        const std::function<void(int rank, NcclOptions&)>& change = {}) {
+  EXPECT_EQ(run_gpu_ranks(ranks, body, change),
+            std::vector<std::string>(static_cast<std::size_t>(ranks)));
 }
 
 }  // namespace ddp::comm::test

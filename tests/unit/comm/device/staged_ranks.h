@@ -45,6 +45,13 @@ inline std::vector<std::string> run_staged_ranks(int ranks,
   return run_ranks_on_gpus(ranks, open, body, host_options);
 }
 
+// The same, and no rank may fail.
+inline void run_staged(int ranks, const std::function<void(GpuRank)>& body,
+                       const StagedSettings& settings = {}) {
+  EXPECT_EQ(run_staged_ranks(ranks, body, settings),
+            std::vector<std::string>(static_cast<std::size_t>(ranks)));
+}
+
 // Numbers whose sums depend on the order of the additions.
 inline std::vector<float> noise(std::size_t count, int seed) {
   std::mt19937 random(static_cast<unsigned>(seed));
@@ -52,20 +59,6 @@ inline std::vector<float> noise(std::size_t count, int seed) {
   std::vector<float> values(count);
   for (auto& v : values) v = value(random) * (random() % 2 == 0 ? 1.0F : 1e4F);
   return values;
-}
-
-// Device memory of a rank with `count` numbers.
-struct OnGpu {
-  OnGpu(const GpuRank& r, std::size_t count)
-      : memory(device_memory(count * sizeof(float))),
-        buffer(on_stream(memory.get(), count, ElementType::f32, r.stream)) {}
-
-  std::shared_ptr<std::byte> memory;
-  Buffer buffer;
-};
-
-inline void fill(const OnGpu& data, float value) {
-  write(data.buffer, std::vector<float>(data.buffer.count, value));
 }
 
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
