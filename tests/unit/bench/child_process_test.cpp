@@ -7,23 +7,12 @@
 
 #include <string>
 
-#include "base/errors.h"
+#include "tests/unit/error_of.h"
 
 namespace ddp::bench {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Returns the message of the exception that the function throws.
-template <class Function>
-std::string error_of(const Function& function) {
-  try {
-    function();
-  } catch (const RuntimeError& error) {
-    return error.what();
-  }
-  return "nothing";
-}
 
 TEST(ChildProcess, ReadsWholeLines) {
   ChildProcess child({"/bin/cat"});

@@ -25,6 +25,7 @@
 #include "ddp_runtime/comm/failure/error_channel.h"
 #include "ddp_runtime/comm/failure/greeting.h"
 #include "ddp_runtime/comm/failure/hub.h"
+#include "ddp_runtime/comm/failure/spoke.h"
 #include "ddp_runtime/comm/in_process/in_process_transport.h"
 #include "ddp_runtime/comm/p2p_group.h"
 
@@ -177,7 +178,7 @@ class PlayedRanks {
   pid_t child_ = -1;
 };
 
-// The other end of a spoke, simulated by the test.
+// A port to which a rank connects as if rank 0 listened there.
 struct ListeningLeader {
   Connection accept() const {
     int fd = -1;
@@ -201,6 +202,31 @@ inline bool welcome(Connection& connection, HubGreeting& greeting, const Key& ke
   connection.seal(keys.of_hub, keys.of_rank);
   return connection.send({MessageKind::welcome, 0, {}});
 }
+
+// Rank 1's end, which start() makes, and rank 0's end of its connection, which the test plays.
+struct SpokeAndLeader {
+  SpokeAndLeader() : outgoing(*Connection::open({"127.0.0.1"}, leader.listener.port, kLong)) {}
+  void start(ChannelOptions options = quick(), std::vector<Connection::Endpoint> addresses = {}) {
+    spoke.emplace(failures, recorder, std::move(outgoing),
+                  Spoke::Who{1, channel_key(), "node1, process 9", std::move(addresses)},
+                  std::move(options));
+  }
+  // The rank's next connection, greeted like its first one.
+  Connection accept_again() const {
+    Connection fresh = leader.accept();
+    HubGreeting greeting;
+    EXPECT_TRUE(welcome(fresh, greeting));
+    EXPECT_EQ(greeting.rank(), 1);
+    return fresh;
+  }
+
+  ListeningLeader leader;
+  Connection outgoing;
+  Connection connection = leader.accept();
+  FailureState failures;
+  FlightRecorder recorder;
+  std::optional<Spoke> spoke;
+};
 
 // A rank with its own channel.
 struct ChannelRank {

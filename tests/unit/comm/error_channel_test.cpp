@@ -19,7 +19,6 @@
 
 #include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/failure/hub.h"
-#include "ddp_runtime/comm/failure/spoke.h"
 #include "ddp_runtime/comm/in_process/in_process_transport.h"
 #include "ddp_runtime/comm/p2p_group.h"
 #include "ddp_runtime/comm/peer_failure.h"
@@ -192,21 +191,6 @@ TEST(ErrorChannel, KilledProcessIsNamed) {
   EXPECT_THAT(verdict->text, HasSubstr("nodeX, process 1"));
   close(ready[0]);
   close(ready[1]);
-}
-
-TEST(ErrorChannel, OtherRanksDetectTheLossOfRankZero) {
-  Listener listener = listen_anywhere();
-  auto outgoing = Connection::open({"127.0.0.1"}, listener.port, 3s);
-  ASSERT_TRUE(outgoing);
-  FailureState failures;
-  FlightRecorder recorder;
-  Spoke spoke(failures, recorder, std::move(*outgoing), {1, channel_key(), "node1, process 9"});
-  listener.socket.close();  // also closes its backlog, which resets the connection
-  const auto deadline = Clock::now() + 5s;
-  while (!failures.failed() && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
-  ASSERT_TRUE(failures.failed());
-  EXPECT_EQ(failures.failure()->rank, 0);
-  EXPECT_THAT(failures.failure()->text, HasSubstr("node1, process 9"));
 }
 
 TEST(ErrorChannel, UnauthenticatedConnectionsAreDropped) {

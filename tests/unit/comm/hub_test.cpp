@@ -19,10 +19,9 @@
 #include <thread>
 #include <vector>
 
-#include "base/errors.h"
 #include "ddp_runtime/comm/descriptor_limit.h"
-#include "ddp_runtime/comm/failure/spoke.h"
 #include "tests/unit/comm/channel_peers.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::comm {
 namespace {
@@ -31,13 +30,24 @@ using namespace std::chrono_literals;
 using test::cut;
 using test::eventually;
 using test::Leader;
-using test::ListeningLeader;
 using test::next_of;
 using test::quick;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
+
+// The record of a failure.
+class HubRecord : public testing::Test {
+ protected:
+  HubRecord() { options.dump = (directory_.path() / "record.json").string(); }
+  nlohmann::json read_record() const { return nlohmann::json::parse(std::ifstream(options.dump)); }
+
+  ChannelOptions options = quick();
+
+ private:
+  ddp::test::TemporaryDirectory directory_;
+};
 
 TEST(Hub, StoppedRankIsNamedAndItsGoodbyeIsNotAwaited) {
   auto options = quick();
@@ -67,11 +77,7 @@ TEST(Hub, StoppedRankIsNamedAndItsGoodbyeIsNotAwaited) {
   EXPECT_FALSE(leader.hub->wait_for_peer_exit(1h)) << "rank 1 may still be running";
 }
 
-TEST(Hub, VanishedMachineIsNamedWithAllItsRanks) {
-  const auto dump = std::filesystem::path(testing::TempDir()) / "hub-dump.json";
-  std::filesystem::remove(dump);
-  auto options = quick();
-  options.dump = dump;
+TEST_F(HubRecord, VanishedMachineIsNamedWithAllItsRanks) {
   {
     Leader leader(3, options);
     std::vector<Connection> ranks;
@@ -85,10 +91,10 @@ TEST(Hub, VanishedMachineIsNamedWithAllItsRanks) {
     EXPECT_EQ(verdict->kind, FailureKind::unreachable);
     EXPECT_THAT(verdict->text, StartsWith("ranks 1 and 2 on node1 have been silent for 0.2 s, and "
                                           "the machine does not answer"));
-    EXPECT_TRUE(eventually([&] { return std::filesystem::exists(dump); }));
+    EXPECT_TRUE(eventually([&] { return std::filesystem::exists(options.dump); }));
     leader.hub.reset();
   }
-  const auto record = nlohmann::json::parse(std::ifstream(dump));
+  const auto record = read_record();
   EXPECT_EQ(record.at("kind"), "unreachable");
   EXPECT_EQ(record.at("node"), "node1");
   ASSERT_EQ(record.at("lost").size(), 2U);
@@ -161,11 +167,7 @@ TEST(Hub, SilentConnectionsDoNotBlockRanks) {
   EXPECT_FALSE(leader.failures.failed());
 }
 
-TEST(Hub, InvalidUtf8ReachesAllRanksAndTheRecord) {
-  const auto dump = std::filesystem::path(testing::TempDir()) / "hub-utf8.json";
-  std::filesystem::remove(dump);
-  auto options = quick();
-  options.dump = dump;
+TEST_F(HubRecord, InvalidUtf8ReachesAllRanksAndTheRecord) {
   {
     Leader leader(2, options);
     Connection one = leader.join(1);
@@ -175,16 +177,11 @@ TEST(Hub, InvalidUtf8ReachesAllRanksAndTheRecord) {
     EXPECT_EQ(told->text, "cannot open /tmp/text\xff\xfe.txt");
     leader.hub.reset();
   }
-  EXPECT_THAT(nlohmann::json::parse(std::ifstream(dump)).at("text").get<std::string>(),
-              HasSubstr("cannot open /tmp/text"));
+  EXPECT_THAT(read_record().at("text").get<std::string>(), HasSubstr("cannot open /tmp/text"));
 }
 
 // The caller ends the job when no other rank is left, and the job's end may kill this process.
-TEST(Hub, RecordIsWrittenBeforeTheJobCanEnd) {
-  const auto dump = std::filesystem::path(testing::TempDir()) / "hub-at-once.json";
-  std::filesystem::remove(dump);
-  auto options = quick();
-  options.dump = dump;
+TEST_F(HubRecord, RecordIsWrittenBeforeTheJobCanEnd) {
   Leader leader(3, options);
   Connection lost = leader.join(1, "node1");
   Connection well = leader.join(2, "node2");
@@ -192,12 +189,11 @@ TEST(Hub, RecordIsWrittenBeforeTheJobCanEnd) {
   ASSERT_TRUE(leader.hub->verdict(120s));
   well.send({MessageKind::goodbye, 2, {}});
   leader.hub->wait_for_peer_exit(1h);
-  EXPECT_TRUE(std::filesystem::exists(dump));
+  EXPECT_TRUE(std::filesystem::exists(options.dump));
 }
 
-TEST(Hub, RecordThatCannotBeWrittenIsNotAwaited) {
-  auto options = quick();
-  options.dump = std::filesystem::path(testing::TempDir()) / "no-such-directory" / "record.json";
+TEST_F(HubRecord, RecordThatCannotBeWrittenIsNotAwaited) {
+  options.dump += "/no-such-directory/record.json";
   Leader leader(2, options);
   Connection lost = leader.join(1, "node1");
   lost = {};
@@ -215,86 +211,10 @@ TEST(Hub, ProcessThatDoesNotExitAfterAFailureIsTerminated) {
   EXPECT_TRUE(eventually([&] { return ended.load(); }));
 }
 
-TEST(Spoke, ReconnectsAndThenReportsItsFailure) {
-  ListeningLeader leader;
-  auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 60s);
-  ASSERT_TRUE(outgoing);
-  Connection old = leader.accept();
-  cut(old.fd());
-  FailureState failures;
-  FlightRecorder recorder;
-  auto options = quick();
-  options.liveness.silence = 1h;
-  Spoke spoke(failures, recorder, std::move(*outgoing),
-              {1, test::channel_key(), "node1, process 9"}, options);
-  failures.fail({.rank = 1, .text = "the disk is full"});  // sent on the silent connection
-
-  Connection fresh = leader.accept();
-  HubGreeting greeting;
-  ASSERT_TRUE(test::welcome(fresh, greeting));
-  EXPECT_EQ(greeting.rank(), 1);
-  const auto told = next_of(fresh);
-  ASSERT_TRUE(told);
-  EXPECT_EQ(told->kind, MessageKind::failure);
-  EXPECT_EQ(told->text, "the disk is full");
-}
-
-// Rank 0's old address no longer answers, as if its network were down.
-TEST(Spoke, FindsRankZeroAgainAtAnotherAddress) {
-  Listener elsewhere = listen_anywhere();
-  FailureState failures;
-  FlightRecorder recorder;
-  auto options = quick();
-  options.liveness.silence = 1h;
-  ListeningLeader leader;
-  auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 60s);
-  ASSERT_TRUE(outgoing);
-  Connection old = leader.accept();
-  cut(old.fd());
-  leader.listener.socket.close();
-  Spoke spoke(failures, recorder, std::move(*outgoing),
-              {1, test::channel_key(), "node1, process 9", {{"127.0.0.1", elsewhere.port}}},
-              options);
-  leader.listener = std::move(elsewhere);
-  Connection fresh = leader.accept();
-  HubGreeting greeting;
-  ASSERT_TRUE(test::welcome(fresh, greeting));
-  EXPECT_TRUE(fresh.await(120s)) << "a heartbeat";
-  EXPECT_FALSE(failures.failed());
-}
-
-TEST(Spoke, ReportsTheProgramOnRankZerosPort) {
-  ListeningLeader leader;
-  auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 60s);
-  ASSERT_TRUE(outgoing);
-  Connection old = leader.accept();
-  cut(old.fd());
-  FailureState failures;
-  FlightRecorder recorder;
-  auto options = quick();
-  options.liveness.silence = 2s;
-  Spoke spoke(failures, recorder, std::move(*outgoing),
-              {1, test::channel_key(), "node1, process 9"}, options);
-  Connection fresh = leader.accept();
-  fresh.await(120s);
-  const std::string page = "HTTP/1.1 400 Bad Request\r\n\r\n";
-  ASSERT_GT(::send(fresh.fd(), page.data(), page.size(), MSG_NOSIGNAL), 0);
-  failures.begin_stall();
-  ASSERT_TRUE(eventually([&] { return failures.failed(); }));
-  EXPECT_EQ(failures.failure()->rank, 0);
-  EXPECT_THAT(failures.failure()->text, AllOf(HasSubstr("node1, process 9) has been silent"),
-                                              HasSubstr("; the program at 127.0.0.1, port "),
-                                              HasSubstr(" is not rank 0 of this job")));
-}
-
 // The other ranks exit because rank 0 was stopped. When rank 0 runs again, it must not blame them
 // or a rank that the launcher terminated with them.
-TEST(Hub, LeaderThatWasStoppedDoesNotBlameTheOthers) {
-  const auto dump = std::filesystem::path(testing::TempDir()) / "stopped-hub-dump.json";
-  std::filesystem::remove(dump);
-  auto options = quick();
+TEST_F(HubRecord, LeaderThatWasStoppedDoesNotBlameTheOthers) {
   options.liveness.silence = 1h;
-  options.dump = dump;
   {
     Leader leader(3, options);
     Connection one = leader.join(1, "node1");
@@ -310,51 +230,11 @@ TEST(Hub, LeaderThatWasStoppedDoesNotBlameTheOthers) {
     EXPECT_EQ(verdict->text, "rank 0 (node0, process 7) has been silent for 8 s");
     leader.hub.reset();
   }
-  const auto record = nlohmann::json::parse(std::ifstream(dump));
+  const auto record = read_record();
   EXPECT_EQ(record.at("kind"), "stopped");
   EXPECT_EQ(record.at("rank"), 0);
   ASSERT_EQ(record.at("lost").size(), 1U) << record.at("lost");
   EXPECT_EQ(record.at("lost")[0].at("rank"), 0);
-}
-
-TEST(Spoke, SendsHubLostToASilentHub) {
-  ListeningLeader leader;
-  auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 60s);
-  ASSERT_TRUE(outgoing);
-  Connection silent = leader.accept();
-  FailureState failures;
-  FlightRecorder recorder;
-  Spoke spoke(failures, recorder, std::move(*outgoing),
-              {1, test::channel_key(), "node1, process 9"}, quick());
-  failures.begin_stall();
-  ASSERT_TRUE(eventually([&] { return failures.failed(); }));
-  const auto told = next_of(silent);
-  ASSERT_TRUE(told);
-  EXPECT_EQ(told->kind, MessageKind::hub_lost);
-  EXPECT_EQ(told->rank, 1) << "its machine answers";
-  EXPECT_EQ(told->text, failures.failure()->text);
-}
-
-// If the rank sent a goodbye instead of the failure, the others would wait for a rank that is gone.
-// The test is repeated to reach the moment between the thread's last check and its exit.
-TEST(Spoke, RankThatFailsAndExitsImmediatelyReportsWhy) {
-  ListeningLeader leader;
-  for (int i = 0; i < 300; ++i) {
-    auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 60s);
-    ASSERT_TRUE(outgoing);
-    Connection connection = leader.accept();
-    {
-      FailureState failures;
-      FlightRecorder recorder;
-      Spoke spoke(failures, recorder, std::move(*outgoing),
-                  {1, test::channel_key(), "node1, process 9"});
-      std::this_thread::sleep_for(std::chrono::microseconds(i));
-      failures.fail({.rank = 1, .text = "the disk is full"});
-    }
-    const auto told = next_of(connection);
-    ASSERT_TRUE(told);
-    ASSERT_EQ(told->kind, MessageKind::failure) << "round " << i;
-  }
 }
 
 // Without the failure, the other ranks would report an unexpected exit of rank 0.
@@ -369,30 +249,6 @@ TEST(Hub, LeaderThatFailsAndExitsImmediatelyReportsWhy) {
     const auto told = next_of(*one);
     ASSERT_TRUE(told) << "round " << i;
     ASSERT_EQ(told->text, "the test is over");
-  }
-}
-
-TEST(Spoke, NamesRankZeroWhenItIsSilentAndTheDataPathStalls) {
-  ListeningLeader leader;
-  auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 60s);
-  ASSERT_TRUE(outgoing);
-  Connection mute = leader.accept();
-  FailureState failures;
-  FlightRecorder recorder;
-  Spoke spoke(failures, recorder, std::move(*outgoing),
-              {1, test::channel_key(), "node1, process 9"}, quick());
-  std::this_thread::sleep_for(600ms);
-  EXPECT_FALSE(failures.failed()) << "no rank waits";
-  failures.begin_stall();
-  ASSERT_TRUE(eventually([&] { return failures.failed(); }));
-  EXPECT_EQ(failures.failure()->rank, 0);
-  EXPECT_THAT(failures.failure()->text, HasSubstr("node1, process 9) has been silent"));
-}
-
-TEST(Connection, OnlyFinOrResetProvesThatTheProcessExited) {
-  for (const int error : {ECONNRESET, EPIPE}) EXPECT_EQ(state_after(error), StreamState::ended);
-  for (const int error : {ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, ENETDOWN, EHOSTDOWN}) {
-    EXPECT_EQ(state_after(error), StreamState::broken) << error;
   }
 }
 
@@ -465,19 +321,6 @@ TEST(Hub, MissingDescriptorsAreReported) {
   EXPECT_THAT(leader.failures.failure()->text,
               AllOf(HasSubstr("rank 0 has no file descriptor left"),
                     HasSubstr("(2 of 3 are missing, the limit is 128)")));
-}
-
-// Rank 0 reports a failure to one rank after the other. A rank that does not read must not delay
-// the report to the next one.
-TEST(Connection, SendDoesNotWaitForAPeerThatDoesNotRead) {
-  ListeningLeader peer;
-  auto connection = Connection::open({"127.0.0.1"}, peer.listener.port, 60s);
-  ASSERT_TRUE(connection);
-  const Connection deaf = peer.accept();
-  const Message message{MessageKind::failure, 1, std::string(kMaxText, 'x')};
-  for (int i = 0; i < 10'000 && !connection->unsent(); ++i) connection->send(message);
-  ASSERT_TRUE(connection->unsent());
-  for (int i = 0; i < 10; ++i) EXPECT_TRUE(connection->send(message));  // returns immediately
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how both ends of the error channel treat an error of NCCL that says that another process
-// ended: a symptom, which must not hide the cause.
+// Tests how rank 0 treats an error of NCCL that says that another process ended: a symptom, which
+// must not hide the cause.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,19 +13,15 @@
 #include <nlohmann/json.hpp>
 
 #include "ddp_runtime/comm/failure/hub.h"
-#include "ddp_runtime/comm/failure/spoke.h"
 #include "tests/unit/comm/channel_peers.h"
 
 namespace ddp::comm {
 namespace {
 
 using namespace std::chrono_literals;
-using test::cut;
 using test::Leader;
-using test::ListeningLeader;
 using test::next_of;
 using test::quick;
-using testing::HasSubstr;
 using testing::StartsWith;
 
 // NCCL's error on a neighbor of the rank that failed may come before the news of the failure.
@@ -125,44 +121,6 @@ TEST_F(RemoteError, HubThatLeavesStillReportsIt) {
   ASSERT_TRUE(told);
   EXPECT_EQ(told->kind, MessageKind::failure);
   EXPECT_THAT(told->text, StartsWith("NCCL: remote; no rank exited"));
-}
-
-// Its machine is gone, so that no connection closes.
-TEST(Spoke, FindsALostRankZeroAfterAnEcho) {
-  ListeningLeader leader;
-  auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
-  ASSERT_TRUE(outgoing);
-  Connection connection = leader.accept();
-  cut(connection.fd());
-  FailureState failures;
-  FlightRecorder recorder;
-  Spoke spoke(failures, recorder, std::move(*outgoing),
-              {1, test::channel_key(), "node1, process 9"}, quick());
-  failures.fail({.rank = 1, .text = "NCCL: remote", .symptom = Symptom::remote_error});
-  const auto verdict = spoke.verdict(30s);
-  ASSERT_TRUE(verdict);
-  EXPECT_EQ(verdict->rank, 0);
-  EXPECT_EQ(verdict->kind, FailureKind::unreachable);
-}
-
-TEST(Spoke, ReportsRemoteErrorsAsSymptoms) {
-  ListeningLeader leader;
-  auto outgoing = Connection::open({"127.0.0.1"}, leader.listener.port, 10s);
-  ASSERT_TRUE(outgoing);
-  Connection connection = leader.accept();
-  FailureState failures;
-  FlightRecorder recorder;
-  Spoke spoke(failures, recorder, std::move(*outgoing),
-              {1, test::channel_key(), "node1, process 9"});
-  failures.fail({.rank = 1, .text = "NCCL: remote", .symptom = Symptom::remote_error});
-  const auto told = next_of(connection);
-  ASSERT_TRUE(told);
-  EXPECT_EQ(told->kind, MessageKind::remote_error);
-  connection.close();  // rank 0 is the one that exited
-  const auto verdict = spoke.verdict(30s);
-  ASSERT_TRUE(verdict);
-  EXPECT_EQ(verdict->rank, 0);
-  EXPECT_THAT(verdict->text, HasSubstr("exited unexpectedly"));
 }
 
 }  // namespace

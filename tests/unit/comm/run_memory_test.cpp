@@ -12,7 +12,8 @@
 #include <fstream>
 #include <string>
 
-#include "base/errors.h"
+#include "tests/unit/error_of.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::comm {
 namespace {
@@ -25,34 +26,23 @@ const std::string kOther(32, 'b');
 
 class RunMemoryTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = fs::temp_directory_path() / "run_memory_test_XXXXXX";
-    base_ = mkdtemp(name.data());
-    setenv(kRunMemoryVariable, base_.c_str(), 1);
-    all_ = base_ / ("slurm-ddp-memory-" + std::to_string(geteuid()));
-  }
+  void SetUp() override { setenv(kRunMemoryVariable, base_.c_str(), 1); }
   void TearDown() override {
     unsetenv(kRunMemoryVariable);
     unsetenv(kRunIdVariable);
-    fs::remove_all(base_);
   }
 
   // As if it had not been used for a long time.
   void age(const std::string& run) const {
     fs::last_write_time(all_ / run / "in-use", fs::file_time_type::clock::now() - 2 * kStaleAfter);
   }
-  // Returns the text of the error.
   static std::string refusal(const std::string& run) {
-    try {
-      const RunMemory memory(run);
-    } catch (const RuntimeError& error) {
-      return error.what();
-    }
-    return "";
+    return error_of([&] { const RunMemory memory(run); });
   }
 
-  fs::path base_;
-  fs::path all_;
+  const ddp::test::TemporaryDirectory directory_;
+  const fs::path base_ = directory_.path();
+  const fs::path all_ = base_ / ("slurm-ddp-memory-" + std::to_string(geteuid()));
 };
 
 TEST_F(RunMemoryTest, IsOfThisUserAlone) {

@@ -109,6 +109,7 @@ TEST_P(GpuGroup, CallDoesNotWaitForTheGpu) {
     std::this_thread::sleep_for(20ms);
     EXPECT_FALSE(work.done());
     EXPECT_FALSE(watched.expired());
+    r.host.barrier().wait();  // ranks may share a GPU
     fake::release(r.rank);
     work.wait();
     EXPECT_THAT(data.get(), Each(3));
