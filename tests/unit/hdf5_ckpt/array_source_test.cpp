@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::ArraySet;
+using test::save_arrays;
 using test::TempDirectory;
 using testing::HasSubstr;
 
@@ -25,11 +26,6 @@ ArraySet weights(const std::string& prefix = "") {
   set.add(prefix + "b", DType::bfloat16, {});
   set.add(prefix + "empty", DType::int64, {0, 2});
   return set;
-}
-
-void save(const fs::path& root, std::uint64_t step, const ArraySet& arrays) {
-  CheckpointDirectory(root, test::small_options())
-      .save(step, test::test_owner(), arrays.views(), test::test_info());
 }
 
 template <class Write>
@@ -79,7 +75,7 @@ TEST(ArraySource, ReadsTheModelOfACheckpoint) {
   auto set = weights("model/");
   auto all = weights("model/");
   all.add("optim/a.weight/exp_avg", DType::float32, {3, 5});
-  save(directory / "root", 10, all);
+  save_arrays(directory / "root", 10, all);
   const auto expected = renamed(set, 6);
   EXPECT_TRUE(contents(ArraySource::open(directory / "root" / "step-00000010")) == expected);
   const auto optim = ArraySource::open(directory / "root", "optim/");
@@ -90,7 +86,7 @@ TEST(ArraySource, ReadsTheModelOfACheckpoint) {
 TEST(ArraySource, TakesTheNewestWholeCheckpointOfADirectory) {
   const TempDirectory directory(test::On::memory);
   const auto root = directory / "root";
-  for (const std::uint64_t step : {1, 2, 3}) save(root, step, weights("model/"));
+  for (const std::uint64_t step : {1, 2, 3}) save_arrays(root, step, weights("model/"));
   EXPECT_EQ(ArraySource::open(root).path().filename(), "step-00000003");
   fs::remove(root / "step-00000003" / "manifest.json");
   EXPECT_EQ(ArraySource::open(root).path().filename(), "step-00000002");
@@ -107,7 +103,7 @@ TEST(ArraySource, ReadsTheSameFromBothFormatsOfARealLibrary) {
 TEST(ArraySource, RefusesWhatIsNotASource) {
   const TempDirectory directory(test::On::memory);
   const auto open = [&](const char* name, std::optional<std::string> prefix = std::nullopt) {
-    return ddp::error_of([&] { ArraySource::open(directory / name, prefix); });
+    return error_of([&] { ArraySource::open(directory / name, prefix); });
   };
   EXPECT_THAT(open("none.pt"), HasSubstr("there is no file or checkpoint '"));
   fs::create_directory(directory / "empty");
@@ -122,16 +118,16 @@ TEST(ArraySource, RefusesWhatIsNotASource) {
   EXPECT_THAT(
       open("w.safetensors", "net."),
       HasSubstr("has no array whose name starts with 'net.'; one of its names is 'a.weight'"));
-  save(directory / "root", 1, weights("other/"));
+  save_arrays(directory / "root", 1, weights("other/"));
   EXPECT_THAT(open("root"),
               HasSubstr("starts with 'model/'; one of its names is 'other/a.weight'"));
 }
 
 TEST(ArraySource, NoticesDamageOfACheckpoint) {
   const TempDirectory directory(test::On::memory);
-  save(directory / "root", 1, weights("model/"));
+  save_arrays(directory / "root", 1, weights("model/"));
   const auto step = directory / "root" / "step-00000001";
-  test::damage(Checkpoint::open(step), "model/a.weight");
+  test::damage(step, "model/a.weight");
   const auto source = ArraySource::open(step);
   EXPECT_THROW(contents(source), DamagedError);
 }

@@ -25,7 +25,7 @@ using testing::HasSubstr;
 
 TEST(Async, ExcludesLaterChanges) {
   const TempDirectory root(test::On::memory);
-  CheckpointDirectory directory(root.path(), test::small_options());
+  CheckpointDirectory directory(root, test::small_options());
   AsyncSaver saver;
   for (const std::uint64_t step : {1, 2, 3}) {
     test::ArraySet state = small_model(step);
@@ -68,13 +68,12 @@ TEST(Async, ErrorIsReportedOnceAndTheNextSaveWorks) {
   const test::ArraySet state = small_model(1);
   const auto fails = [](std::span<const ArrayView>) { throw Error("the disk is gone"); };
   saver.start(state.views(), fails);
-  EXPECT_THAT(test::error_of([&] { saver.wait(); }), HasSubstr("the disk is gone"));
+  EXPECT_THAT(error_of([&] { saver.wait(); }), HasSubstr("the disk is gone"));
   EXPECT_NO_THROW(saver.wait());
   saver.start(state.views(), fails);
   bool saved = false;
   const auto works = [&](std::span<const ArrayView>) { saved = true; };
-  EXPECT_THAT(test::error_of([&] { saver.start(state.views(), works); }),
-              HasSubstr("the disk is gone"));
+  EXPECT_THAT(error_of([&] { saver.start(state.views(), works); }), HasSubstr("the disk is gone"));
   EXPECT_FALSE(saved);
   saver.start(state.views(), works);
   saver.wait();

@@ -28,6 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::small_model;
 using test::TempDirectory;
+using testing::AllOf;
 using testing::HasSubstr;
 
 // Saves `first`, `first` + 1, ... forever, and reports each acknowledged save.
@@ -53,11 +54,9 @@ class Saver {
   explicit Saver(const fs::path& root) : child_(::fork()) {
     if (child_ != 0) return;
     try {
-      CheckpointDirectory directory(root, test::small_options());
-      const OwnerTag owner = OwnerTag::of_this_process("saver", 0);
-      Retention retention(root, owner);
+      Retention retention(root, test::test_owner());
       for (std::uint64_t step = 1;; ++step) {
-        directory.save(step, owner, small_model(step).views(), test::test_info());
+        test::save_step(root, step);
         retention.apply({.keep_last = 1});
       }
     } catch (...) {
@@ -111,8 +110,8 @@ std::uint64_t run_and_kill(const fs::path& root, const fs::path& scratch, std::u
 
 TEST(Crash, LoadsWholeCheckpointsWhileAnotherProcessSavesAndDeletes) {
   const TempDirectory root(test::On::memory);
-  const Saver saver(root.path());
-  CheckpointDirectory directory(root.path());
+  const Saver saver(root);
+  CheckpointDirectory directory(root);
   while (directory.candidates().empty()) std::this_thread::yield();
   constexpr std::size_t kLoads = 300;
   std::size_t loaded_whole = 0;
@@ -144,8 +143,7 @@ TEST(Crash, LoadsWholeCheckpointsWhileAnotherProcessSavesAndDeletes) {
 std::chrono::nanoseconds time_of_a_save() {
   const TempDirectory root;
   const auto start = std::chrono::steady_clock::now();
-  CheckpointDirectory(root.path(), test::small_options())
-      .save(1, test::test_owner(), small_model(1).views(), test::test_info());
+  test::save_step(root, 1);
   return std::chrono::steady_clock::now() - start;
 }
 
@@ -159,8 +157,8 @@ TEST(Crash, KillAtAnyMomentLosesNothingAcknowledged) {
   const int rounds = test::long_tests() ? 1000 : 40;
   for (int round = 0; round < rounds; ++round) {
     const auto delay = one_save * (random() % 300) / 100;
-    acknowledged = run_and_kill(root.path(), scratch.path(), acknowledged, round % 4 != 0, delay);
-    const auto loaded = CheckpointDirectory(root.path()).newest_verified();
+    acknowledged = run_and_kill(root, scratch, acknowledged, round % 4 != 0, delay);
+    const auto loaded = CheckpointDirectory(root).newest_verified();
     if (!loaded) {
       ASSERT_EQ(acknowledged, 0U);
       continue;
@@ -172,9 +170,9 @@ TEST(Crash, KillAtAnyMomentLosesNothingAcknowledged) {
     ASSERT_TRUE(test::holds(loaded->checkpoint, small_model(step)));
     // The next process cleans up after the dead one, and removes no checkpoint.
     const auto removed =
-        remove_leftovers(root.path(), dead_relatives_of(OwnerTag::of_this_process("crash", 0)));
+        remove_leftovers(root, dead_relatives_of(OwnerTag::of_this_process("crash", 0)));
     if (!removed.empty()) ++with_leftovers;
-    for (const std::string& name : test::names_in(root.path()))
+    for (const std::string& name : test::names_in(root))
       ASSERT_TRUE(name == "latest" || name.starts_with("step-")) << name;
     // A checkpoint that was published but not acknowledged counts from now on.
     acknowledged = step;
@@ -197,37 +195,29 @@ class FullDisk : public testing::Test {
     if (is_mounted_) ::umount(mounted_.c_str());
   }
 
-  static test::ArraySet model_of(std::uint64_t bytes) {
-    test::ArraySet set;
-    set.add("w", DType::uint8, {bytes}, 1);
-    return set;
-  }
-
   const TempDirectory top_;
   const fs::path mounted_ = top_ / "disk";
   bool is_mounted_ = false;
 };
 
 TEST_F(FullDisk, IsReportedAndKeepsTheLastCheckpoint) {
-  CheckpointDirectory directory(mounted_);
-  const test::ArraySet model = model_of(3 << 20);
-  directory.save(1, test::test_owner(), model.views(), test::test_info());
-  directory.save(2, test::test_owner(), model.views(), test::test_info());
+  test::ArraySet model;
+  model.add("w", DType::uint8, {3 << 20});
+  for (const std::uint64_t step : {1, 2}) test::save_arrays(mounted_, step, model);
   for (int attempt = 0; attempt < 3; ++attempt) {
-    const std::string error = test::error_of(
-        [&] { directory.save(3, test::test_owner(), model.views(), test::test_info()); });
-    EXPECT_THAT(error, HasSubstr("cannot reserve"));
-    EXPECT_THAT(error, HasSubstr("No space left on device; free space there"));
+    EXPECT_THAT(
+        error_of([&] { test::save_arrays(mounted_, 3, model); }),
+        AllOf(HasSubstr("cannot reserve"), HasSubstr("No space left on device; free space there")));
     EXPECT_THAT(test::names_in(mounted_),
                 testing::ElementsAre("latest", "step-00000001", "step-00000002"));
   }
-  const auto loaded = directory.newest_verified();
+  const auto loaded = CheckpointDirectory(mounted_).newest_verified();
   ASSERT_TRUE(loaded);
   EXPECT_EQ(loaded->checkpoint.manifest().step, 2U);
   EXPECT_TRUE(test::holds(loaded->checkpoint, model));
   // After space has been freed, the same save works.
   Retention(mounted_, test::test_owner()).apply({.keep_last = 1});
-  EXPECT_NO_THROW(directory.save(3, test::test_owner(), model.views(), test::test_info()));
+  EXPECT_NO_THROW(test::save_arrays(mounted_, 3, model));
 }
 
 TEST(Crash, FileSizeLimitIsReportedAndDoesNotKill) {
@@ -242,7 +232,7 @@ TEST(Crash, FileSizeLimitIsReportedAndDoesNotKill) {
     try {
       test::ArraySet set;
       set.add("w", DType::uint8, {2 << 20});
-      CheckpointDirectory(root.path()).save(1, test::test_owner(), set.views(), test::test_info());
+      test::save_arrays(root, 1, set);
     } catch (const Error& error) {
       text = error.what();
     }
@@ -257,9 +247,8 @@ TEST(Crash, FileSizeLimitIsReportedAndDoesNotKill) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "signal " << WTERMSIG(status);
   ASSERT_GT(size, 0);
   text.resize(static_cast<std::size_t>(size));
-  EXPECT_THAT(text, HasSubstr("with a file size limit of 1048576"));
-  EXPECT_THAT(text, HasSubstr("ulimit -f"));
-  EXPECT_TRUE(test::names_in(root.path()).empty());
+  EXPECT_THAT(text, AllOf(HasSubstr("with a file size limit of 1048576"), HasSubstr("ulimit -f")));
+  EXPECT_TRUE(test::names_in(root).empty());
 }
 
 }  // namespace

@@ -29,16 +29,14 @@ using testing::HasSubstr;
 // Steps 1 and 2. The tests damage the file of step 2 and restore it afterwards.
 class Damage : public testing::Test {
  protected:
-  void SetUp() override {
-    CheckpointDirectory directory(root_.path(), test::small_options());
-    for (const std::uint64_t step : {1, 2})
-      directory.save(step, test::test_owner(), small_model(step).views(), test::test_info());
+  Damage() {
+    for (const std::uint64_t step : {1, 2}) test::save_step(root_, step);
     original_ = test::file_bytes(file_);
   }
 
   // Checks that both ways of loading reject step 2 and return step 1. Returns the reason.
   std::string reason_for_fallback() {
-    const CheckpointDirectory directory(root_.path());
+    const CheckpointDirectory directory(root_);
     test::ArraySet loaded = small_model(0).zeros();
     const auto by_reading = directory.load_newest(loaded.targets());
     const auto by_verifying = directory.newest_verified();
@@ -58,18 +56,16 @@ class Damage : public testing::Test {
       reason = reason_for_fallback();
     } else {
       const Checkpoint checkpoint = Checkpoint::open(step_);
-      reason = test::error_of([&] { checkpoint.verify({.threads = 1}); });
+      reason = error_of([&] { checkpoint.verify({.threads = 1}); });
     }
     put(at, original_[at]);
     return reason;
   }
 
-  // Returns a function that gives the reason for rejecting step 2 with these bytes as its file.
-  std::function<std::string(const std::vector<std::byte>&)> with_bytes() {
-    return [this](const std::vector<std::byte>& bytes) {
-      test::put_file_bytes(file_, bytes);
-      return reason_for_fallback();
-    };
+  // Returns the reason for rejecting step 2 with these bytes as its file.
+  std::string reason_with(const std::vector<std::byte>& bytes) {
+    test::put_file_bytes(file_, bytes);
+    return reason_for_fallback();
   }
 
   // Returns the offsets in the file that belong to no array, in order.
@@ -83,8 +79,6 @@ class Damage : public testing::Test {
       if (!claimed[at]) places.push_back(at);
     return places;
   }
-
-  void put_back() { test::put_file_bytes(file_, original_); }
 
   void put(std::size_t at, std::byte value) {
     std::fstream file(file_, std::ios::binary | std::ios::in | std::ios::out);
@@ -105,7 +99,7 @@ TEST_F(Damage, EveryTruncationIsFound) {
     fs::resize_file(file_, size);
     ASSERT_THAT(reason_for_fallback(), HasSubstr("'model.h5' has")) << size;
   }
-  put_back();
+  test::put_file_bytes(file_, original_);
   for (const int change : {-1, 1}) {
     fs::resize_file(file_, original_.size() + static_cast<std::size_t>(change));
     EXPECT_THAT(reason_for_fallback(), HasSubstr("and should have"));
@@ -146,73 +140,52 @@ TEST_F(Damage, FlippedDataBitsAreFound) {
 
 TEST_F(Damage, ReadOfOneArrayNamesItsDamagedBytes) {
   const Checkpoint checkpoint = Checkpoint::open(step_);
-  const ArrayInfo* info = &checkpoint.find("model/conv1.weight")->parts.front();
-  std::vector<std::byte> bytes = original_;
-  bytes[info->offset + 40000] ^= std::byte{4};
-  test::put_file_bytes(file_, bytes);
+  test::flip_bit(file_, checkpoint.find("model/conv1.weight")->parts.front().offset + 40000);
   const auto read = [&](const char* name) { static_cast<void>(checkpoint.read(name)); };
   // Blocks have 32768 bytes.
-  EXPECT_THAT(test::error_of([&] { read("model/conv1.weight"); }),
+  EXPECT_THAT(error_of([&] { read("model/conv1.weight"); }),
               HasSubstr("array 'model/conv1.weight': bytes 32768 to 65535 (in 'model.h5' at"));
   EXPECT_NO_THROW(read("model/fc.weight"));
 }
 
-// Calls `change` with each page of the file and expects every change to be found. Returns the
-// number of changes.
-template <typename Change>
-std::size_t count_found(const std::vector<std::byte>& original, const Change& change,
-                        const std::function<std::string(const std::vector<std::byte>&)>& reason) {
-  std::size_t found = 0;
-  for (std::size_t page = 0; page < original.size(); page += 4096) {
-    std::vector<std::byte> bytes = original;
-    change(bytes, page, std::min<std::size_t>(4096, bytes.size() - page));
-    if (bytes == original) continue;  // unused metadata space
-    EXPECT_THAT(reason(bytes), HasSubstr("damaged")) << page;
-    ++found;
-  }
-  return found;
-}
+struct PageFault {
+  const char* name;
+  std::function<void(std::vector<std::byte>& bytes, std::size_t page, std::size_t size)> change;
+};
 
-TEST_F(Damage, ZeroedPagesAreFound) {
-  const auto zero = [](std::vector<std::byte>& bytes, std::size_t page, std::size_t size) {
-    std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(page), size, std::byte{0});
-  };
-  test::expect_in_fault_matrix("page of 4 KiB zeroed", count_found(original_, zero, with_bytes()));
-}
-
-TEST_F(Damage, SwappedPagesAreFound) {
-  const auto swap_with_next = [](std::vector<std::byte>& bytes, std::size_t page,
-                                 std::size_t size) {
-    if (page + 2 * size > bytes.size()) return;
-    const auto first = bytes.begin() + static_cast<std::ptrdiff_t>(page);
-    const auto second = first + static_cast<std::ptrdiff_t>(size);
-    std::swap_ranges(first, second, second);
-  };
-  test::expect_in_fault_matrix("page of 4 KiB swapped with the next",
-                               count_found(original_, swap_with_next, with_bytes()));
-}
-
-TEST_F(Damage, PagesOfAnOlderCheckpointAreFound) {
+TEST_F(Damage, ChangedPagesAreFound) {
   const std::vector<std::byte> old = test::file_bytes(root_ / "step-00000001/model.h5");
-  const auto stale = [&](std::vector<std::byte>& bytes, std::size_t page, std::size_t size) {
-    std::copy_n(old.begin() + static_cast<std::ptrdiff_t>(page), size,
-                bytes.begin() + static_cast<std::ptrdiff_t>(page));
-  };
-  test::expect_in_fault_matrix("page of 4 KiB from the checkpoint before",
-                               count_found(original_, stale, with_bytes()));
-}
-
-TEST_F(Damage, SwappedBlocksAreFound) {
-  const ArrayInfo info = Checkpoint::open(step_).find("model/conv1.weight")->parts.front();
-  std::vector<std::byte> bytes = original_;
-  const auto first = bytes.begin() + static_cast<std::ptrdiff_t>(info.offset);
-  std::swap_ranges(first, first + 32768, first + 32768);
-  EXPECT_THAT(with_bytes()(bytes), HasSubstr("model/conv1.weight"));
+  const std::vector<PageFault> faults = {{"page of 4 KiB zeroed",
+                                          [](auto& bytes, std::size_t page, std::size_t size) {
+                                            std::fill_n(bytes.data() + page, size, std::byte{0});
+                                          }},
+                                         {"page of 4 KiB swapped with the next",
+                                          [](auto& bytes, std::size_t page, std::size_t size) {
+                                            std::byte* const first = bytes.data() + page;
+                                            if (page + 2 * size <= bytes.size())
+                                              std::swap_ranges(first, first + size, first + size);
+                                          }},
+                                         {"page of 4 KiB from the checkpoint before",
+                                          [&old](auto& bytes, std::size_t page, std::size_t size) {
+                                            std::copy_n(old.data() + page, size,
+                                                        bytes.data() + page);
+                                          }}};
+  for (const auto& [name, change] : faults) {
+    std::size_t found = 0;
+    for (std::size_t page = 0; page < original_.size(); page += 4096) {
+      std::vector<std::byte> bytes = original_;
+      change(bytes, page, std::min<std::size_t>(4096, bytes.size() - page));
+      if (bytes == original_) continue;  // unused metadata space
+      EXPECT_THAT(reason_with(bytes), HasSubstr("damaged")) << name << ": " << page;
+      ++found;
+    }
+    test::expect_in_fault_matrix(name, found);
+  }
 }
 
 TEST_F(Damage, OldFileUnderANewManifestIsFound) {
-  fs::copy_file(root_ / "step-00000001/model.h5", file_, fs::copy_options::overwrite_existing);
-  EXPECT_THAT(reason_for_fallback(), HasSubstr("damaged"));
+  EXPECT_THAT(reason_with(test::file_bytes(root_ / "step-00000001/model.h5")),
+              HasSubstr("damaged"));
 }
 
 TEST_F(Damage, EveryChangedManifestByteIsFound) {
@@ -236,30 +209,38 @@ TEST_F(Damage, EveryChangedManifestByteIsFound) {
 }
 
 TEST_F(Damage, OnlyRegularFilesAreRead) {
-  const fs::path elsewhere = root_ / "elsewhere.h5";
-  fs::rename(file_, elsewhere);
-  fs::create_symlink(elsewhere, file_);
-  EXPECT_THAT(reason_for_fallback(), HasSubstr("'model.h5' is a symbolic link"));
-  fs::remove(file_);
-  EXPECT_THAT(reason_for_fallback(), HasSubstr("'model.h5' cannot be opened: No such file"));
-  // Opening a pipe for reading would wait forever for a writer.
-  ASSERT_EQ(::mkfifo(file_.c_str(), 0600), 0);
-  EXPECT_THAT(reason_for_fallback(), HasSubstr("'model.h5' is not a regular file"));
-  fs::remove(file_);
-  fs::create_directory(file_);
-  EXPECT_THAT(reason_for_fallback(), HasSubstr("'model.h5' is not a regular file"));
-  fs::remove(file_);
-  fs::rename(elsewhere, file_);
-  fs::rename(step_ / "manifest.json", root_ / "m.json");
-  fs::create_symlink(root_ / "m.json", step_ / "manifest.json");
-  EXPECT_THAT(reason_for_fallback(), HasSubstr("'manifest.json' is a symbolic link"));
+  const fs::path elsewhere = root_ / "elsewhere";
+  const struct {
+    const char* file;
+    std::function<void(const fs::path&)> replace;
+    const char* expected;
+  } cases[] = {
+      {"model.h5", [](const fs::path&) {}, "'model.h5' cannot be opened: No such file"},
+      {"model.h5", [&](const fs::path& file) { fs::create_symlink(elsewhere, file); },
+       "'model.h5' is a symbolic link"},
+      // Opening a pipe for reading would wait forever for a writer.
+      {"model.h5", [](const fs::path& file) { ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0); },
+       "'model.h5' is not a regular file"},
+      {"model.h5", [](const fs::path& file) { fs::create_directory(file); },
+       "'model.h5' is not a regular file"},
+      {"manifest.json", [&](const fs::path& file) { fs::create_symlink(elsewhere, file); },
+       "'manifest.json' is a symbolic link"},
+  };
+  for (const auto& [name, replace, expected] : cases) {
+    const fs::path file = step_ / name;
+    fs::rename(file, elsewhere);
+    replace(file);
+    EXPECT_THAT(reason_for_fallback(), HasSubstr(expected));
+    fs::remove(file);
+    fs::rename(elsewhere, file);
+  }
 }
 
 TEST_F(Damage, FileThatShrinksDuringAReadIsFound) {
   const Checkpoint checkpoint = Checkpoint::open(step_);
   const ReadOptions cutting{1,
                             [&](std::uint64_t, std::uint64_t) { fs::resize_file(file_, 70000); }};
-  EXPECT_THAT(test::error_of([&] { checkpoint.verify(cutting); }),
+  EXPECT_THAT(error_of([&] { checkpoint.verify(cutting); }),
               HasSubstr("are missing: the file is truncated"));
 }
 

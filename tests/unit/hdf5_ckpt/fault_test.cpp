@@ -89,7 +89,7 @@ class FaultySave {
 
   // Checks the checkpoints that a new process finds.
   void expect_loadable(const Scenario& scenario) {
-    const auto loaded = CheckpointDirectory(root_.path()).newest_verified();
+    const auto loaded = CheckpointDirectory(root_).newest_verified();
     ASSERT_TRUE(loaded);
     const std::uint64_t step = loaded->checkpoint.manifest().step;
     const bool is_new = test::holds(loaded->checkpoint, small_model(kNew));
@@ -109,7 +109,7 @@ class FaultySave {
   // A file that starts with the HDF5 signature must be complete: equal to the file of a save
   // without faults.
   void expect_no_torn_hdf5() {
-    for (const auto& entry : fs::recursive_directory_iterator(root_.path())) {
+    for (const auto& entry : fs::recursive_directory_iterator(root_)) {
       if (entry.path().filename() != "model.h5" ||
           !entry.path().parent_path().filename().string().starts_with(".tmp"))
         continue;
@@ -128,7 +128,7 @@ class FaultySave {
 
   std::vector<std::string> leftovers() const {
     std::vector<std::string> names;
-    for (const std::string& name : test::names_in(root_.path()))
+    for (const std::string& name : test::names_in(root_))
       if (name.starts_with(".") && !name.starts_with(".broken")) names.push_back(name);
     return names;
   }
@@ -154,7 +154,7 @@ class FaultySave {
   void save(FileOps& ops, std::uint64_t step, std::uint64_t contents) {
     SaveOptions options = test::small_options();
     options.if_exists = IfExists::replace;
-    CheckpointDirectory(root_.path(), options, ops)
+    CheckpointDirectory(root_, options, ops)
         .save(step, kOwner, small_model(contents).views(), test::test_info());
   }
 
@@ -282,9 +282,9 @@ TEST(FaultsInThreads, ErrorInWriterThreadsIsReportedOnce) {
   for (std::size_t k = 0; k < 24; ++k) {
     const TempDirectory root;
     FaultyOps ops(Fault::error_from_here_on, k, ENOSPC);
-    CheckpointDirectory directory(root.path(), {.write = {.threads = 4, .block_bytes = 8192}}, ops);
-    const std::string error = test::error_of(
-        [&] { directory.save(1, kOwner, small_model(1).views(), test::test_info()); });
+    CheckpointDirectory directory(root, {.write = {.threads = 4, .block_bytes = 8192}}, ops);
+    const std::string error =
+        error_of([&] { directory.save(1, kOwner, small_model(1).views(), test::test_info()); });
     EXPECT_NE(error.find("No space left"), std::string::npos) << k;
   }
 }

@@ -19,7 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
-using test::error_of;
 using test::names_in;
 using test::TempDirectory;
 using testing::ElementsAre;
@@ -95,17 +94,17 @@ TEST(LeaseText, RoundTripsWithConstantLength) {
 TEST(Lease, IsRemovedWhenItEnds) {
   const TempDirectory root;
   {
-    const auto lease = hold(root.path(), tag("a"));
+    const auto lease = hold(root, tag("a"));
     lease->require();
-    EXPECT_THAT(names_in(root.path()), ElementsAre(".owner"));
+    EXPECT_THAT(names_in(root), ElementsAre(".owner"));
   }
-  EXPECT_THAT(names_in(root.path()), IsEmpty());
+  EXPECT_THAT(names_in(root), IsEmpty());
 }
 
 TEST(Lease, LiveOwnerIsRespected) {
   const TempDirectory root;
-  const auto lease = hold(root.path(), tag("a"));
-  const std::string error = error_of([&] { hold(root.path(), tag("b")); });
+  const auto lease = hold(root, tag("a"));
+  const std::string error = error_of([&] { hold(root, tag("b")); });
   EXPECT_THAT(error, HasSubstr("is in use: job a (restart 0) on"));
   EXPECT_THAT(error, HasSubstr("choose another checkpoint directory"));
   lease->require();
@@ -115,28 +114,28 @@ TEST(Lease, KilledOwnerIsReplacedImmediately) {
   const TempDirectory root;
   const pid_t child = ::fork();
   if (child == 0) {
-    auto lease = hold(root.path(), tag("a"));
+    auto lease = hold(root, tag("a"));
     static_cast<void>(lease.release());
     ::_exit(0);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
-  ASSERT_THAT(names_in(root.path()), ElementsAre(".owner"));
-  LeaseClaim claim(root.path(), tag("b"), kNeverSilent);
+  ASSERT_THAT(names_in(root), ElementsAre(".owner"));
+  LeaseClaim claim(root, tag("b"), kNeverSilent);
   const auto lease = claim.advance(milliseconds(0));
   ASSERT_NE(lease, nullptr);
   EXPECT_EQ(claim.other()->owner.job, "a");
-  EXPECT_THAT(names_in(root.path()), ElementsAre(".owner"));
+  EXPECT_THAT(names_in(root), ElementsAre(".owner"));
 }
 
 TEST(Lease, EarlierRestartIsReplacedAndFenced) {
   const TempDirectory root;
-  const auto before = hold(root.path(), tag("17", 0));
-  const auto now = hold(root.path(), tag("17", 1));
+  const auto before = hold(root, tag("17", 0));
+  const auto now = hold(root, tag("17", 1));
   EXPECT_THAT(error_of([&] { before->require(); }),
               HasSubstr("was taken over by job 17 (restart 1) on"));
   now->require();
-  EXPECT_THAT(error_of([&] { hold(root.path(), tag("17", 0)); }), HasSubstr("is in use"));
+  EXPECT_THAT(error_of([&] { hold(root, tag("17", 0)); }), HasSubstr("is in use"));
 }
 
 TEST(Lease, DeletedDirectoryOrFileIsNotATakeover) {
@@ -154,25 +153,25 @@ TEST(Lease, DeletedDirectoryOrFileIsNotATakeover) {
 
 TEST(Lease, FencedOwnerRemovesNothingWhenItEnds) {
   const TempDirectory root;
-  auto before = hold(root.path(), tag("17", 0));
-  const auto now = hold(root.path(), tag("17", 1));
+  auto before = hold(root, tag("17", 0));
+  const auto now = hold(root, tag("17", 1));
   before.reset();
   now->require();
 }
 
 TEST(Lease, SilentRemoteOwnerIsReplacedAfterTheTimeout) {
   const TempDirectory root;
-  leave_lease(root.path(), tag("a"), "another machine");
-  LeaseClaim patient(root.path(), tag("b"), kNeverSilent);
+  leave_lease(root, tag("a"), "another machine");
+  LeaseClaim patient(root, tag("b"), kNeverSilent);
   EXPECT_EQ(patient.advance(milliseconds(0)), nullptr);
   EXPECT_EQ(patient.other()->owner.job, "a");
-  EXPECT_NE(hold(root.path(), tag("b")), nullptr);
+  EXPECT_NE(hold(root, tag("b")), nullptr);
 }
 
 TEST(Lease, RemoteOwnerWhoseCountIncreasesIsRespected) {
   const TempDirectory root;
-  LeaseHolder holder = leave_lease(root.path(), tag("a"), "another machine");
-  LeaseClaim claim(root.path(), tag("b"), kNeverSilent);
+  LeaseHolder holder = leave_lease(root, tag("a"), "another machine");
+  LeaseClaim claim(root, tag("b"), kNeverSilent);
   EXPECT_EQ(claim.advance(milliseconds(0)), nullptr);
   ++holder.beat;
   std::ofstream(root / ".owner") << holder.text();
@@ -181,7 +180,7 @@ TEST(Lease, RemoteOwnerWhoseCountIncreasesIsRespected) {
 
 TEST(Lease, CountsWhileItIsHeld) {
   const TempDirectory root;
-  const auto lease = hold(root.path(), tag("a"));
+  const auto lease = hold(root, tag("a"));
   const auto beat = [&] {
     std::string text;
     std::getline(std::ifstream(root / ".owner"), text);
@@ -196,9 +195,9 @@ TEST(Lease, UnreadableTextIsWatchedToo) {
   for (const char* text : {"who?", "", "\n"}) {
     const TempDirectory root;
     std::ofstream(root / ".owner") << text;
-    LeaseClaim patient(root.path(), tag("b"), kNeverSilent);
+    LeaseClaim patient(root, tag("b"), kNeverSilent);
     EXPECT_EQ(patient.advance(milliseconds(0)), nullptr);
-    LeaseClaim claim(root.path(), tag("b"), kQuick);
+    LeaseClaim claim(root, tag("b"), kQuick);
     EXPECT_NE(claim.advance(std::chrono::seconds(60)), nullptr) << "'" << text << "'";
   }
 }
@@ -211,18 +210,17 @@ TEST(Lease, FullDiskIsAnErrorAndLeavesNothing) {
   little.rlim_cur = 10;  // bytes in a file: only part of the text is written, as on a full disk
   auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
   ::setrlimit(RLIMIT_FSIZE, &little);
-  const std::string error =
-      error_of([&] { LeaseClaim(root.path(), tag("a")).advance(milliseconds(0)); });
+  const std::string error = error_of([&] { LeaseClaim(root, tag("a")).advance(milliseconds(0)); });
   ::setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   EXPECT_THAT(error, HasSubstr("cannot write the lease of the directory,"));
-  EXPECT_THAT(names_in(root.path()), IsEmpty());
-  EXPECT_NE(hold(root.path(), tag("a")), nullptr);
+  EXPECT_THAT(names_in(root), IsEmpty());
+  EXPECT_NE(hold(root, tag("a")), nullptr);
 }
 
 TEST(Lease, OneOfManyConcurrentClaimsSucceeds) {
   const TempDirectory root;
-  leave_lease(root.path(), tag("17", 0), "another machine");
+  leave_lease(root, tag("17", 0), "another machine");
   std::atomic<int> have = 0;
   std::atomic<int> refused = 0;
   std::vector<std::unique_ptr<Lease>> leases(8);
@@ -234,7 +232,7 @@ TEST(Lease, OneOfManyConcurrentClaimsSucceeds) {
         // Distinct process ids give distinct file names, like those of separate processes.
         owner.pid += static_cast<pid_t>(i);
         try {
-          leases[i] = hold(root.path(), owner);
+          leases[i] = hold(root, owner);
           ++have;
         } catch (const LeaseError&) {
           ++refused;

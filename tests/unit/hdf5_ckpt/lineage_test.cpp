@@ -18,7 +18,6 @@ namespace ddp::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
-using test::error_of;
 using test::names_in;
 using test::TempDirectory;
 using testing::ElementsAre;
@@ -177,11 +176,7 @@ class SavedRun {
     Retention(root_, kOwner).apply({keep_last, step});
   }
 
-  std::vector<std::uint64_t> steps() const {
-    std::vector<std::uint64_t> steps;
-    for (const Candidate& candidate : directory_.candidates()) steps.push_back(candidate.step);
-    return steps;
-  }
+  std::vector<std::uint64_t> steps() const { return test::steps_in(root_); }
   std::string path_of(std::uint64_t step) const { return root_ / step_directory_name(step); }
   std::vector<std::string> set_aside() const {
     std::vector<std::string> names;
@@ -276,7 +271,7 @@ TEST_F(Resuming, StartSavedAsItWasIsResumedFrom) {
   EXPECT_EQ(chain.start(), 130U);
   chain.save(135);
   EXPECT_EQ(chain.start(run_.path_of(130)), 135U);
-  test::damage(Checkpoint::open(chain.path_of(135)), "model/fc.weight");
+  test::damage(chain.path_of(135));
   EXPECT_EQ(chain.start(run_.path_of(130)), 130U);
 }
 
@@ -285,9 +280,9 @@ TEST_F(Resuming, DamagedCheckpointsAheadOfTheStartAreSkipped) {
   run_.start(command);
   run_.save(130);
   run_.save(140);
-  test::damage(Checkpoint::open(run_.path_of(140)), "model/fc.weight");
+  test::damage(run_.path_of(140));
   EXPECT_EQ(run_.start(command), 130U);
-  test::damage(Checkpoint::open(run_.path_of(130)), "model/fc.weight");
+  test::damage(run_.path_of(130));
   EXPECT_EQ(run_.start(command), 120U);
   EXPECT_EQ(run_.notes().size(), 2U);
 }

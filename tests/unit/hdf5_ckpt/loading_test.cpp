@@ -21,48 +21,46 @@ namespace {
 namespace fs = std::filesystem;
 using test::ArraySet;
 using test::damage;
-using test::error_of;
+using test::save_arrays;
 using test::save_step;
 using test::small_model;
 using test::TempDirectory;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(Directory, EmptyDirectoryIsNotAnError) {
   const TempDirectory top;
-  EXPECT_FALSE(CheckpointDirectory(top.path()).load_newest({}));
+  EXPECT_FALSE(CheckpointDirectory(top).load_newest({}));
   EXPECT_FALSE(CheckpointDirectory(top / "missing").newest_verified());
 }
 
 TEST(Directory, OnlyStepsAreCandidates) {
   const TempDirectory root;
-  for (const std::uint64_t step : {2, 100000000, 30}) save_step(root.path(), step);
+  for (const std::uint64_t step : {2, 100000000, 30}) save_step(root, step);
   fs::create_directory(root / ".tmp-step-00000040.test.r0.host.p1");
   fs::create_directory(root / "step-40");
   fs::create_directory_symlink("step-00000030", root / "step-00000050");
-  std::vector<std::uint64_t> steps;
-  for (const Candidate& candidate : CheckpointDirectory(root.path()).candidates())
-    steps.push_back(candidate.step);
-  EXPECT_THAT(steps, ElementsAre(100000000, 30, 2));
+  EXPECT_THAT(test::steps_in(root), ElementsAre(100000000, 30, 2));
 }
 
 TEST(Directory, LoadsTheNewestWholeCheckpointAndNamesSkippedOnes) {
   const TempDirectory root;
-  for (const std::uint64_t step : {1, 2, 3, 4}) save_step(root.path(), step);
-  damage(Checkpoint::open(root / "step-00000004"), "model/conv1.weight");
+  for (const std::uint64_t step : {1, 2, 3, 4}) save_step(root, step);
+  damage(root / "step-00000004", "model/conv1.weight");
   fs::remove(root / "step-00000003/manifest.json");
-  const CheckpointDirectory directory(root.path());
+  const CheckpointDirectory directory(root);
   // Loading must overwrite data from the damaged checkpoint.
   ArraySet loaded = small_model(0).zeros();
   const auto result = directory.load_newest(loaded.targets());
   ASSERT_TRUE(result);
   EXPECT_EQ(result->checkpoint.manifest().step, 2U);
   EXPECT_EQ(loaded, small_model(2));
-  ASSERT_EQ(result->skipped.size(), 2U);
-  EXPECT_THAT(result->skipped[0], HasSubstr("step-00000004"));
-  EXPECT_THAT(result->skipped[0], HasSubstr("array 'model/conv1.weight': bytes"));
-  EXPECT_THAT(result->skipped[0], HasSubstr("are damaged: crc32c is"));
-  EXPECT_THAT(result->skipped[1], HasSubstr("'manifest.json' cannot be opened: No such file"));
+  EXPECT_THAT(
+      result->skipped,
+      ElementsAre(AllOf(HasSubstr("step-00000004"), HasSubstr("array 'model/conv1.weight': bytes"),
+                        HasSubstr("are damaged: crc32c is")),
+                  HasSubstr("'manifest.json' cannot be opened: No such file")));
   const auto verified = directory.newest_verified();
   ASSERT_TRUE(verified);
   EXPECT_EQ(verified->checkpoint.manifest().step, 2U);
@@ -71,20 +69,17 @@ TEST(Directory, LoadsTheNewestWholeCheckpointAndNamesSkippedOnes) {
 
 TEST(Directory, NoWholeCheckpointIsAnErrorAndNotAFreshStart) {
   const TempDirectory root;
-  for (const std::uint64_t step : {1, 2})
-    damage(Checkpoint::open(save_step(root.path(), step).path), "optim/step");
-  const std::string error =
-      error_of([&] { static_cast<void>(CheckpointDirectory(root.path()).newest_verified()); });
-  EXPECT_THAT(error, HasSubstr("none of the 2 checkpoints"));
-  EXPECT_THAT(error, HasSubstr("step-00000002"));
-  EXPECT_THAT(error, HasSubstr("to start from scratch anyway"));
+  for (const std::uint64_t step : {1, 2}) damage(save_step(root, step).path, "optim/step");
+  EXPECT_THAT(error_of([&] { CheckpointDirectory(root).newest_verified(); }),
+              AllOf(HasSubstr("none of the 2 checkpoints"), HasSubstr("step-00000002"),
+                    HasSubstr("to start from scratch anyway")));
 }
 
 TEST(Directory, ManifestUnderAnotherStepIsNotLoaded) {
   const TempDirectory root;
-  save_step(root.path(), 1);
+  save_step(root, 1);
   fs::copy(root / "step-00000001", root / "step-00000009", fs::copy_options::recursive);
-  const auto result = CheckpointDirectory(root.path()).newest_verified();
+  const auto result = CheckpointDirectory(root).newest_verified();
   ASSERT_TRUE(result);
   EXPECT_EQ(result->checkpoint.manifest().step, 1U);
   EXPECT_THAT(result->skipped.at(0), HasSubstr("its manifest says step 1"));
@@ -95,28 +90,28 @@ TEST(Directory, ManifestUnderAnotherStepIsNotLoaded) {
 
 TEST(Directory, ErrorOtherThanDamageIsNotSkipped) {
   const TempDirectory root;
-  for (const std::uint64_t step : {1, 2}) save_step(root.path(), step);
+  for (const std::uint64_t step : {1, 2}) save_step(root, step);
   ArraySet other;
   other.add("model/conv1.weight", DType::float32, {40, 1000});
-  EXPECT_THROW(static_cast<void>(CheckpointDirectory(root.path()).load_newest(other.targets())),
+  EXPECT_THROW(static_cast<void>(CheckpointDirectory(root).load_newest(other.targets())),
                MismatchError);
 }
 
 TEST(Checkpoint, MismatchesAreListedOnceAndInFull) {
   const TempDirectory root;
-  const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
+  const Checkpoint checkpoint = Checkpoint::open(save_step(root, 1).path);
   ArraySet wrong;
   wrong.add("model/conv1.weight", DType::float32, {40, 999});
   wrong.add("model/conv1.bias", DType::float16, {40});
   wrong.add("model/conv2.weight", DType::float32, {1});
-  const std::string error = error_of([&] { checkpoint.read_into(wrong.targets()); });
-  EXPECT_THAT(error, HasSubstr("missing in the checkpoint: 'model/conv2.weight';"));
-  EXPECT_THAT(error, HasSubstr("not expected here: 'model/empty', 'model/fc.weight', 'optim/step', "
-                               "'rng/rank-0/cpu';"));
-  EXPECT_THAT(error, HasSubstr("'model/conv1.weight' is float32 [40, 1000] there and float32 "
-                               "[40, 999] here, 'model/conv1.bias' is float32 [40] there and "
-                               "float16 [40] here;"));
-  EXPECT_THAT(error, HasSubstr("build the same model"));
+  EXPECT_THAT(error_of([&] { checkpoint.read_into(wrong.targets()); }),
+              AllOf(HasSubstr("missing in the checkpoint: 'model/conv2.weight';"),
+                    HasSubstr("not expected here: 'model/empty', 'model/fc.weight', 'optim/step', "
+                              "'rng/rank-0/cpu';"),
+                    HasSubstr("'model/conv1.weight' is float32 [40, 1000] there and float32 "
+                              "[40, 999] here, 'model/conv1.bias' is float32 [40] there and "
+                              "float16 [40] here;"),
+                    HasSubstr("build the same model")));
   ArraySet many;
   for (int i = 0; i < 13; ++i) many.add(fmt::format("x{}", i), DType::int8, {1});
   EXPECT_THAT(error_of([&] { checkpoint.read_into(many.targets(), Match::subset); }),
@@ -125,7 +120,7 @@ TEST(Checkpoint, MismatchesAreListedOnceAndInFull) {
 
 TEST(Checkpoint, DoesNotWriteToTargetsOfTheWrongSize) {
   const TempDirectory root;
-  const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
+  const Checkpoint checkpoint = Checkpoint::open(save_step(root, 1).path);
   std::vector<std::byte> memory(8);
   const MutableArrayView small{"model/conv1.bias", DType::float32, {40}, memory};
   EXPECT_THAT(error_of([&] {
@@ -145,7 +140,7 @@ TEST(Checkpoint, LargeArraysReachAnyAddress) {
   ArraySet large;
   large.add("pages", DType::uint8, {1 << 20});
   large.add("odd", DType::uint8, {(1 << 20) + 123});
-  CheckpointDirectory(root.path()).save(1, test::test_owner(), large.views(), {});
+  save_arrays(root, 1, large);
   const Checkpoint checkpoint = Checkpoint::open(root / "step-00000001");
   for (const ArrayView& array : large.views())
     for (const std::size_t misplaced : {0, 8, 64}) {
@@ -163,7 +158,7 @@ TEST(Checkpoint, LargeArraysReachAnyAddress) {
 
 TEST(Checkpoint, PartsCanBeRead) {
   const TempDirectory root;
-  const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
+  const Checkpoint checkpoint = Checkpoint::open(save_step(root, 1).path);
   ArraySet expected;
   expected.add("model/fc.weight", DType::bfloat16, {33, 1001}, 1);
   ArraySet loaded = expected.zeros();
@@ -176,11 +171,10 @@ TEST(Checkpoint, PartsCanBeRead) {
 
 TEST(Checkpoint, ProgressCountsEveryByteOnce) {
   const TempDirectory root;
-  const Checkpoint checkpoint = Checkpoint::open(save_step(root.path(), 1).path);
-  std::uint64_t last = 0;
-  std::uint64_t total = 0;
+  const Checkpoint checkpoint = Checkpoint::open(save_step(root, 1).path);
   for (const unsigned threads : {1U, 4U}) {
-    last = 0;
+    std::uint64_t last = 0;
+    std::uint64_t total = 0;
     checkpoint.verify({threads, [&](std::uint64_t done, std::uint64_t all) {
                          EXPECT_GT(done, last);
                          last = done;
@@ -195,26 +189,25 @@ TEST(Checkpoint, ErrorNamesAPathThatIsNotACheckpoint) {
   const TempDirectory top;
   EXPECT_THAT(error_of([&] { Checkpoint::open(top / "missing"); }),
               HasSubstr("missing' is not a checkpoint: No such file"));
-  EXPECT_THAT(error_of([&] { Checkpoint::open(top.path()); }), HasSubstr("'manifest.json' cannot"));
+  EXPECT_THAT(error_of([&] { Checkpoint::open(top); }), HasSubstr("'manifest.json' cannot"));
   std::ofstream(top / "file") << "x";
   EXPECT_THAT(error_of([&] { Checkpoint::open(top / "file"); }), HasSubstr("Not a directory"));
 }
 
 TEST(Load, ListsAgainIfTheListedCheckpointsAreGone) {
   const TempDirectory root(test::On::memory);
-  CheckpointDirectory directory(root.path(), test::small_options());
-  directory.save(1, test::test_owner(), small_model(1).views(), test::test_info());
+  save_step(root, 1);
   // While step 1 is being read, another process saves step 2 and removes step 1.
   bool first = true;
   const ReadOptions options{1, [&](std::uint64_t, std::uint64_t) {
                               if (!std::exchange(first, false)) return;
-                              directory.save(2, test::test_owner(), small_model(2).views(),
-                                             test::test_info());
-                              std::filesystem::resize_file(root / "step-00000001/model.h5", 9000);
-                              std::filesystem::remove_all(root / "step-00000001");
+                              save_step(root, 2);
+                              fs::resize_file(root / "step-00000001/model.h5", 9000);
+                              fs::remove_all(root / "step-00000001");
                             }};
   test::ArraySet memory = small_model(1).zeros();
-  const auto loaded = directory.load_newest(memory.targets(), Match::exact, options);
+  const auto loaded =
+      CheckpointDirectory(root).load_newest(memory.targets(), Match::exact, options);
   ASSERT_TRUE(loaded.has_value());
   EXPECT_EQ(loaded->checkpoint.manifest().step, 2U);
   EXPECT_EQ(memory, small_model(2));

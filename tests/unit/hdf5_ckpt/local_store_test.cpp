@@ -57,7 +57,7 @@ class LocalStoreTest : public testing::Test {
   test::TempDirectory temporary_;
   fs::path root_ = temporary_ / "ckpt";
   fs::path local_ = temporary_ / "local";
-  OwnerTag owner_ = test::test_owner();
+  const OwnerTag owner_ = test::test_owner();
   test::ArraySet model_ = test::small_model(7);
   std::vector<std::string> notes_;
 };
@@ -192,13 +192,13 @@ TEST_F(LocalStoreTest, RefusesADirectoryThatOthersCanChange) {
   require_local_directory(local_);
   EXPECT_EQ(fs::status(mine()).permissions(), fs::perms::owner_all);
   fs::permissions(mine(), fs::perms::owner_all | fs::perms::group_write);
-  EXPECT_THAT(test::error_of([&] { require_local_directory(local_); }),
+  EXPECT_THAT(error_of([&] { require_local_directory(local_); }),
               HasSubstr("only this user can access"));
   fs::remove(mine());
   fs::create_directory(temporary_ / "elsewhere");
   fs::permissions(temporary_ / "elsewhere", fs::perms::owner_all);
   fs::create_directory_symlink(temporary_ / "elsewhere", mine());
-  EXPECT_THAT(test::error_of([&] { store(); }), HasSubstr("only this user can access"));
+  EXPECT_THAT(error_of([&] { store(); }), HasSubstr("only this user can access"));
 }
 
 TEST_F(LocalStoreTest, RemovesAllButTheSavesToKeep) {

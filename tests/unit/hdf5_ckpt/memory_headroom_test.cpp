@@ -100,7 +100,7 @@ TEST(MemoryHeadroom, FollowsTheControlGroupFiles) {
       fs::create_directories((root / name).parent_path());
       std::ofstream(root / name) << text;
     }
-    EXPECT_EQ(memory_headroom(root.path()), c.expected) << c.what;
+    EXPECT_EQ(memory_headroom(root), c.expected) << c.what;
   }
 }
 

@@ -62,9 +62,8 @@ TEST(NamePattern, ListsAreSeparatedByCommas) {
   ASSERT_EQ(patterns.size(), 2U);
   EXPECT_TRUE(any_matches(patterns, "conv1.weight"));
   EXPECT_FALSE(any_matches(patterns, "bn1.weight"));
-  EXPECT_THAT(ddp::error_of([] { parse_patterns("fc.*,"); }), HasSubstr("is empty"));
-  EXPECT_THAT(ddp::error_of([] { NamePattern(std::string(1025, 'a')); }),
-              HasSubstr("longer than 1024"));
+  EXPECT_THAT(error_of([] { parse_patterns("fc.*,"); }), HasSubstr("is empty"));
+  EXPECT_THAT(error_of([] { NamePattern(std::string(1025, 'a')); }), HasSubstr("longer than 1024"));
 }
 
 // "name", "name transpose", "-" for a tensor that is not needed, and "= name" if no line matched.
@@ -109,11 +108,11 @@ TEST(NameMap, NamesTheLineThatIsWrong) {
                                "a => b", "prefix", "prefix a b", "-> b"};
   for (const auto* line : wrong) {
     const auto error =
-        ddp::error_of([&] { NameMap::parse(std::string("a -> b\n") + line + "\n", "my.map"); });
+        error_of([&] { NameMap::parse(std::string("a -> b\n") + line + "\n", "my.map"); });
     EXPECT_THAT(error, HasSubstr("line 2 of the map 'my.map'")) << line;
     EXPECT_THAT(error, HasSubstr("'THEIRS -> OURS'")) << line;
   }
-  EXPECT_THAT(ddp::error_of([] { NameMap::parse("a.* -> b", "m"); }),
+  EXPECT_THAT(error_of([] { NameMap::parse("a.* -> b", "m"); }),
               HasSubstr("line 1 of the map 'm': both sides must have the same number of '*'"));
 }
 
@@ -123,12 +122,11 @@ TEST(NameMap, OpensShippedMapsAndFiles) {
   ddp::test::write(file, "a -> b\n");
   EXPECT_EQ(mapped(NameMap::open(file.string()), "a"), "b");
   EXPECT_EQ(NameMap::open("gpt2").origin(), "gpt2");
-  EXPECT_THAT(ddp::error_of([] { NameMap::open("gpt3"); }),
+  EXPECT_THAT(error_of([] { NameMap::open("gpt3"); }),
               HasSubstr("no map or file 'gpt3'; the maps are gpt2 and torchvision-resnet"));
-  EXPECT_THAT(ddp::error_of([&] { NameMap::open(directory.path().string()); }),
-              HasSubstr("no map"));
+  EXPECT_THAT(error_of([&] { NameMap::open(directory.path().string()); }), HasSubstr("no map"));
   ddp::test::write(file, std::string((1U << 20) + 1, '\n'));
-  EXPECT_THAT(ddp::error_of([&] { NameMap::open(file.string()); }), HasSubstr("larger than 1 MiB"));
+  EXPECT_THAT(error_of([&] { NameMap::open(file.string()); }), HasSubstr("larger than 1 MiB"));
 }
 
 TEST(ShippedMaps, Gpt2) {

@@ -26,7 +26,6 @@ namespace {
 namespace fs = std::filesystem;
 using test::ArraySet;
 using test::damage;
-using test::error_of;
 using test::FaultyOps;
 using test::names_in;
 using test::save_step;
@@ -34,11 +33,17 @@ using test::small_model;
 using test::TempDirectory;
 using test::test_info;
 using test::test_owner;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
 OwnerTag owner_number(int n) {
   return {"test", 0, "host", n};
+}
+
+// The name under which a damaged step 5 is kept.
+std::string broken_step_5() {
+  return ".broken-step-00000005." + test_owner().text();
 }
 
 TEST(Directory, SaveReportsItsFiles) {
@@ -51,15 +56,15 @@ TEST(Directory, SaveReportsItsFiles) {
   EXPECT_THAT(names_in(saved.path), ElementsAre("manifest.json", "model.h5"));
   const Checkpoint checkpoint = Checkpoint::open(saved.path);
   EXPECT_EQ(checkpoint.manifest().step, 12345U);
-  EXPECT_EQ(checkpoint.manifest().epoch, 3U);
-  EXPECT_EQ(checkpoint.manifest().run_id, "run-a");
+  EXPECT_EQ(checkpoint.manifest().epoch, test_info().epoch);
+  EXPECT_EQ(checkpoint.manifest().run_id, test_info().run_id);
   EXPECT_EQ(checkpoint.manifest().state, test_info().state);
   EXPECT_TRUE(test::holds(checkpoint, small_model(12345)));
 }
 
 TEST(Directory, HintNamesTheLastCheckpoint) {
   const TempDirectory root;
-  for (const std::uint64_t step : {1, 2}) save_step(root.path(), step);
+  for (const std::uint64_t step : {1, 2}) save_step(root, step);
   std::ifstream hint(root / "latest");
   std::string line;
   std::getline(hint, line);
@@ -69,16 +74,14 @@ TEST(Directory, HintNamesTheLastCheckpoint) {
 TEST(Directory, UnwritableHintIsOnlyNoted) {
   const TempDirectory root;
   fs::create_directory(root / "latest");
-  const Saved saved = save_step(root.path(), 1);
-  ASSERT_EQ(saved.notes.size(), 1U);
-  EXPECT_THAT(saved.notes[0], HasSubstr("cannot replace"));
-  EXPECT_THAT(names_in(root.path()), ElementsAre("latest", "step-00000001"));
+  EXPECT_THAT(save_step(root, 1).notes, ElementsAre(HasSubstr("cannot replace")));
+  EXPECT_THAT(names_in(root), ElementsAre("latest", "step-00000001"));
 }
 
 TEST(Directory, ManyRanksWriteOneCheckpoint) {
   const TempDirectory root;
   constexpr int kRanks = 4;
-  CheckpointDirectory directory(root.path(), {.write = {.threads = 2, .block_bytes = 8192}});
+  CheckpointDirectory directory(root, {.write = {.threads = 2, .block_bytes = 8192}});
   const nlohmann::json broadcast = directory.begin(7, test_owner()).to_json();
   std::vector<nlohmann::json> gathered(kRanks);
   {
@@ -88,10 +91,9 @@ TEST(Directory, ManyRanksWriteOneCheckpoint) {
       ranks.emplace_back([&, rank] {
         ArraySet shard;
         shard.add(fmt::format("shard/{}", rank), DType::float32, {50000}, 7);
-        gathered[rank] = record_to_json(CheckpointDirectory(root.path())
-                                            .write_shard(SaveId::from_json(broadcast),
-                                                         fmt::format("rank-{}.h5", rank),
-                                                         shard.views(), {{"rank", rank}}));
+        gathered[rank] = record_to_json(CheckpointDirectory(root).write_shard(
+            SaveId::from_json(broadcast), fmt::format("rank-{}.h5", rank), shard.views(),
+            {{"rank", rank}}));
       });
   }
   std::vector<FileRecord> records;
@@ -106,63 +108,60 @@ TEST(Directory, ManyRanksWriteOneCheckpoint) {
 }
 
 TEST(Directory, InconsistentRecordsAreNotCommitted) {
+  using Records = std::vector<FileRecord>;
+  const std::pair<void (*)(Records&), const char*> cases[] = {
+      {[](Records& r) { r[1].arrays[0].name = r[0].arrays[0].name; }, "'a' appears twice"},
+      {[](Records& r) { r[1].file.name = r[0].file.name; }, "appears twice"},
+      {[](Records& r) { r[1].file.name = r[1].arrays[0].file = "r2.h5"; },
+       "'r2.h5' cannot be opened: No such file"},
+      {[](Records& r) { r[1].file.size += 1; }, "and should have"},
+      {[](Records& r) { r[1].arrays[0].offset = 1ULL << 40; }, "outside"}};
   const TempDirectory root;
-  CheckpointDirectory directory(root.path());
-  const auto commit = [&](const std::function<void(std::vector<FileRecord>&)>& change) {
+  CheckpointDirectory directory(root);
+  for (const auto& [change, expected] : cases) {
     const SaveId id = directory.begin(7, test_owner());
-    std::vector<FileRecord> records;
-    for (int rank = 0; rank < 2; ++rank) {
+    Records records;
+    for (const std::string name : {"a", "b"}) {
       ArraySet shard;
-      shard.add(rank == 0 ? "a" : "b", DType::float32, {100});
-      records.push_back(directory.write_shard(id, rank == 0 ? "r0.h5" : "r1.h5", shard.views()));
+      shard.add(name, DType::float32, {100});
+      records.push_back(directory.write_shard(id, name + ".h5", shard.views()));
     }
     change(records);
-    std::string error = error_of([&] { directory.commit(id, records, test_info()); });
-    EXPECT_TRUE(names_in(root.path()).empty());
-    return error;
-  };
-  using Records = std::vector<FileRecord>;
-  EXPECT_THAT(commit([](Records& r) { r[1].arrays[0].name = r[0].arrays[0].name; }),
-              HasSubstr("'a' appears twice"));
-  EXPECT_THAT(commit([](Records& r) { r[1].file.name = r[0].file.name; }),
-              HasSubstr("appears twice"));
-  EXPECT_THAT(commit([](Records& r) { r[1].file.name = r[1].arrays[0].file = "r2.h5"; }),
-              HasSubstr("'r2.h5' cannot be opened: No such file"));
-  EXPECT_THAT(commit([](Records& r) { r[1].file.size += 1; }), HasSubstr("and should have"));
-  EXPECT_THAT(commit([](Records& r) { r[1].arrays[0].offset = 1ULL << 40; }), HasSubstr("outside"));
+    EXPECT_THAT(error_of([&] { directory.commit(id, records, test_info()); }), HasSubstr(expected));
+    EXPECT_TRUE(names_in(root).empty());
+  }
 }
 
 TEST(Directory, TwoShardsWithOneNameDoNotMix) {
   const TempDirectory root;
-  CheckpointDirectory directory(root.path());
+  CheckpointDirectory directory(root);
   const SaveId id = directory.begin(7, test_owner());
   directory.write_shard(id, "r0.h5", {});
   EXPECT_THAT(error_of([&] { directory.write_shard(id, "r0.h5", {}); }), HasSubstr("File exists"));
   EXPECT_THAT(error_of([&] { directory.write_shard(id, "../r0.h5", {}); }), HasSubstr("file name"));
   directory.abandon(id);
-  EXPECT_TRUE(names_in(root.path()).empty());
+  EXPECT_TRUE(names_in(root).empty());
 }
 
 TEST(Directory, FailedSaveOfTheSameOwnerIsRemoved) {
   const TempDirectory root;
-  CheckpointDirectory directory(root.path());
+  CheckpointDirectory directory(root);
   directory.write_shard(directory.begin(7, test_owner()), "model.h5", {});
   EXPECT_NO_THROW(directory.save(7, test_owner(), small_model(7).views(), test_info()));
-  EXPECT_THAT(names_in(root.path()), ElementsAre("latest", "step-00000007"));
+  EXPECT_THAT(names_in(root), ElementsAre("latest", "step-00000007"));
 }
 
 TEST(Directory, LinkUnderTheNameOfADraftIsNotFollowed) {
   const TempDirectory root;
   const TempDirectory elsewhere;
   std::ofstream(elsewhere / "precious") << "x";
-  const std::string draft = ".tmp-step-00000001." + test::test_owner().text();
-  CheckpointDirectory directory(root.path(), test::small_options());
-  fs::create_directory_symlink(elsewhere.path(), root / draft);
-  EXPECT_EQ(test::save_step(root.path(), 1).path, root / "step-00000001");
-  fs::create_directory_symlink(elsewhere.path(), root / draft);
-  directory.abandon({1, test::test_owner()});
-  EXPECT_THAT(names_in(root.path()), testing::ElementsAre("latest", "step-00000001"));
-  EXPECT_THAT(names_in(elsewhere.path()), testing::ElementsAre("precious"));
+  const std::string draft = ".tmp-step-00000001." + test_owner().text();
+  fs::create_directory_symlink(elsewhere, root / draft);
+  EXPECT_EQ(save_step(root, 1).path, root / "step-00000001");
+  fs::create_directory_symlink(elsewhere, root / draft);
+  CheckpointDirectory(root).abandon({1, test_owner()});
+  EXPECT_THAT(names_in(root), ElementsAre("latest", "step-00000001"));
+  EXPECT_THAT(names_in(elsewhere), ElementsAre("precious"));
 }
 
 TEST(Directory, ReadBackFindsAFalselyReportedWrite) {
@@ -170,14 +169,14 @@ TEST(Directory, ReadBackFindsAFalselyReportedWrite) {
   SaveOptions options = test::small_options();
   options.read_back = true;
   FaultyOps probe;
-  save_step(root.path(), 1, options, probe);
+  save_step(root, 1, options, probe);
   int lies = 0;
   for (std::size_t k = 0; k < probe.calls().size(); ++k) {
     if (probe.calls()[k].what != "pwrite" || !probe.calls()[k].path.ends_with(".h5")) continue;
     FaultyOps ops(test::Fault::lie, k);
-    const std::string error = error_of([&] { save_step(root.path(), 2, options, ops); });
+    const std::string error = error_of([&] { save_step(root, 2, options, ops); });
     EXPECT_THAT(error, HasSubstr("damaged")) << k;
-    EXPECT_THAT(names_in(root.path()), ElementsAre("latest", "step-00000001"));
+    EXPECT_THAT(names_in(root), ElementsAre("latest", "step-00000001"));
     ++lies;
   }
   EXPECT_GE(lies, 10);
@@ -193,7 +192,7 @@ TEST(Directory, OneOfTwoWritersOfAStepWins) {
       writers.reserve(2);
       for (int n = 0; n < 2; ++n)
         writers.emplace_back([&, n] {
-          CheckpointDirectory directory(root.path(), test::small_options());
+          CheckpointDirectory directory(root, test::small_options());
           const SaveId id = directory.begin(5, owner_number(n + 1));
           const FileRecord record =
               directory.write_shard(id, "model.h5", small_model(100 + n).views());
@@ -209,7 +208,7 @@ TEST(Directory, OneOfTwoWritersOfAStepWins) {
     const int winner = errors[0].empty() ? 0 : 1;
     EXPECT_THAT(errors[1 - winner],
                 HasSubstr("already exists and is whole, written by another save"));
-    EXPECT_THAT(names_in(root.path()), ElementsAre("latest", "step-00000005"));
+    EXPECT_THAT(names_in(root), ElementsAre("latest", "step-00000005"));
     EXPECT_TRUE(test::holds(Checkpoint::open(root / "step-00000005"), small_model(100 + winner)));
   }
 }
@@ -220,15 +219,13 @@ TEST(Directory, ExistingStepStaysByDefault) {
     FaultyOps ops;
     if (!flags) ops.without_rename_flags();
     SaveOptions options = test::small_options();
-    CheckpointDirectory(root.path(), options, ops)
-        .save(5, test_owner(), small_model(1).views(), test_info());
-    EXPECT_THAT(error_of([&] { save_step(root.path(), 5, options, ops); }),
-                HasSubstr("already exists"));
+    test::save_arrays(root, 5, small_model(1));
+    EXPECT_THAT(error_of([&] { save_step(root, 5, options, ops); }), HasSubstr("already exists"));
     EXPECT_TRUE(test::holds(Checkpoint::open(root / "step-00000005"), small_model(1)));
     options.if_exists = IfExists::replace;
-    EXPECT_TRUE(save_step(root.path(), 5, options, ops).notes.empty());
+    EXPECT_TRUE(save_step(root, 5, options, ops).notes.empty());
     EXPECT_TRUE(test::holds(Checkpoint::open(root / "step-00000005"), small_model(5)));
-    EXPECT_THAT(names_in(root.path()), ElementsAre("latest", "step-00000005"));
+    EXPECT_THAT(names_in(root), ElementsAre("latest", "step-00000005"));
   }
 }
 
@@ -237,33 +234,26 @@ TEST(Directory, DamagedStepIsReplacedAndKept) {
     const TempDirectory root;
     FaultyOps ops;
     if (!flags) ops.without_rename_flags();
-    damage(Checkpoint::open(save_step(root.path(), 5).path), "model/fc.weight");
-    const Saved saved = save_step(root.path(), 5, test::small_options(), ops);
-    ASSERT_EQ(saved.notes.size(), 1U);
-    EXPECT_THAT(saved.notes[0], HasSubstr("replaced a damaged checkpoint, kept as"));
-    EXPECT_THAT(saved.notes[0], HasSubstr("model/fc.weight"));
+    damage(save_step(root, 5).path);
+    const Saved saved = save_step(root, 5, test::small_options(), ops);
+    EXPECT_THAT(saved.notes, ElementsAre(AllOf(HasSubstr("replaced a damaged checkpoint, kept as"),
+                                               HasSubstr("model/fc.weight"))));
     EXPECT_TRUE(test::holds(Checkpoint::open(saved.path), small_model(5)));
-    EXPECT_THAT(names_in(root.path()),
-                ElementsAre(fmt::format(".broken-step-00000005.{}", test_owner().text()), "latest",
-                            "step-00000005"));
+    EXPECT_THAT(names_in(root), ElementsAre(broken_step_5(), "latest", "step-00000005"));
   }
-}
-
-TEST(Directory, EmptyDirectoryUnderTheNameIsKeptToo) {
-  const TempDirectory root;
-  fs::create_directory(root / "step-00000005");
-  EXPECT_EQ(save_step(root.path(), 5).notes.size(), 1U);
-  EXPECT_TRUE(fs::is_empty(root / fmt::format(".broken-step-00000005.{}", test_owner().text())));
 }
 
 TEST(Directory, OtherContentsUnderTheNameAreKept) {
   const TempDirectory root;
+  fs::create_directory(root / "step-00000005");
+  EXPECT_EQ(save_step(root, 5).notes.size(), 1U);
+  EXPECT_TRUE(fs::is_empty(root / broken_step_5()));
+  fs::remove_all(root / broken_step_5());
+  fs::remove_all(root / "step-00000005");
   std::ofstream(root / "step-00000005") << "notes";
-  EXPECT_EQ(save_step(root.path(), 5).notes.size(), 1U);
+  EXPECT_EQ(save_step(root, 5).notes.size(), 1U);
   EXPECT_TRUE(test::holds(Checkpoint::open(root / "step-00000005"), small_model(5)));
-  EXPECT_EQ(test::file_bytes(root / (fmt::format(".broken-step-00000005.{}", test_owner().text())))
-                .size(),
-            5U);
+  EXPECT_EQ(test::file_bytes(root / broken_step_5()).size(), 5U);
 }
 
 TEST(Directory, ErrorNamesAnUnwritableDirectory) {
@@ -276,8 +266,8 @@ TEST(Directory, ErrorNamesAnUnwritableDirectory) {
   if (!is_root) ::chmod(root.c_str(), 0500);
   const std::string error = error_of([&] { save_step(root, 1); });
   if (is_root) ::umount(root.c_str());
-  EXPECT_THAT(error, HasSubstr(fmt::format("cannot create the directory '{}", root.string())));
-  EXPECT_THAT(error, HasSubstr(is_root ? "mounted read-only" : "check the owner and mode"));
+  EXPECT_THAT(error, AllOf(HasSubstr("cannot create the directory '" + root.string()),
+                           HasSubstr(is_root ? "mounted read-only" : "check the owner and mode")));
   std::ofstream(top / "file") << "x";
   EXPECT_THAT(error_of([&] { save_step(top / "file", 1); }), HasSubstr("Not a directory"));
 }
@@ -285,7 +275,7 @@ TEST(Directory, ErrorNamesAnUnwritableDirectory) {
 TEST(Directory, RelativeNameRefersToTheInitialWorkingDirectory) {
   const TempDirectory top;
   const fs::path before = fs::current_path();
-  fs::current_path(top.path());
+  fs::current_path(top);
   CheckpointDirectory directory("ckpt", test::small_options());
   fs::current_path(before);
   directory.save(1, test_owner(), small_model(1).views(), test_info());
@@ -294,14 +284,13 @@ TEST(Directory, RelativeNameRefersToTheInitialWorkingDirectory) {
 
 TEST(Directory, WrongOwnersAndIdsAreRejected) {
   const TempDirectory root;
-  CheckpointDirectory directory(root.path());
+  CheckpointDirectory directory(root);
   EXPECT_THAT(error_of([&] { directory.begin(1, {"a/b", 0, "h", 1}); }), HasSubstr("cannot name"));
-  EXPECT_THAT(error_of([&] {
-                SaveId::from_json({{"step", 1}, {"owner", "../x"}});
-              }),
+  const auto read = [](const char* text) { SaveId::from_json(nlohmann::json::parse(text)); };
+  EXPECT_THAT(error_of([&] { read(R"({"step": 1, "owner": "../x"})"); }),
               HasSubstr("is not an owner tag"));
-  EXPECT_THAT(error_of([&] { SaveId::from_json({1, 2}); }), HasSubstr("not an object"));
-  EXPECT_TRUE(names_in(root.path()).empty());
+  EXPECT_THAT(error_of([&] { read("[1, 2]"); }), HasSubstr("not an object"));
+  EXPECT_TRUE(names_in(root).empty());
 }
 
 }  // namespace

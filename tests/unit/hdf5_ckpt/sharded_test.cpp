@@ -172,7 +172,7 @@ TEST_F(Sharded, ReaderReadsOnlyTheBlocksThatItNeeds) {
     if (!met)
       checkpoint.read_into({&one, 1}, Match::subset);
     else
-      EXPECT_THAT(test::error_of([&] {
+      EXPECT_THAT(error_of([&] {
                     checkpoint.read_into({&one, 1}, Match::subset);
                   }),
                   HasSubstr("array 'a/line': bytes 4096 to 8191 (in 'rank-1.h5'"));
@@ -191,7 +191,7 @@ TEST_F(Sharded, StreamIsTheWholeArrayInPieces) {
     EXPECT_EQ(all, whole.bytes) << name;
     EXPECT_LE(largest, 1000U);
   }
-  EXPECT_THAT(test::error_of([&] { checkpoint.stream("x", 1000, {}, [](auto) {}); }),
+  EXPECT_THAT(error_of([&] { checkpoint.stream("x", 1000, {}, [](auto) {}); }),
               HasSubstr("has no array 'x'"));
 }
 
@@ -213,13 +213,13 @@ TEST_F(Sharded, MismatchIsReportedBeforeAnyByteIsRead) {
   std::vector<std::byte> memory(8);
   const auto error = [&](const Shape& shape, const PartOf& part) {
     const MutableArrayView target{"a/line", DType::float32, shape, memory, part};
-    return test::error_of([&] { checkpoint.read_into({&target, 1}, Match::subset); });
+    return error_of([&] { checkpoint.read_into({&target, 1}, Match::subset); });
   };
   EXPECT_THAT(error({2}, {{5004}, {0}}), HasSubstr("is float32 [5003] there and float32 [5004]"));
   EXPECT_THAT(error({2}, {{5003}, {5002}}), HasSubstr("requested in a part that has [2] from"));
   EXPECT_THAT(error({3}, {{5003}, {0}}), HasSubstr("takes 12 bytes, not 8"));
   const MutableArrayView missing{"replicated", DType::uint8, {5000}, bias_, {}};
-  EXPECT_THAT(test::error_of([&] {
+  EXPECT_THAT(error_of([&] {
                 checkpoint.read_into({&missing, 1});
               }),
               HasSubstr("not expected here: 'a/cube', 'a/line'"));
@@ -237,9 +237,9 @@ TEST_F(Sharded, PartsThatDoNotFormAnArrayAreNotCommitted) {
                                   directory.write_shard(id, "rank-1.h5", {&parts[1], 1})};
     directory.commit(id, records, test::test_info());
   };
-  EXPECT_THAT(test::error_of([&] { commit({3}, "w"); }), HasSubstr("array 'w' has parts that"));
-  EXPECT_THAT(test::error_of([&] { commit({4}, "v"); }), HasSubstr("array 'v' has a hole"));
-  EXPECT_THAT(test::error_of([&] { commit({5}, "w"); }),
+  EXPECT_THAT(error_of([&] { commit({3}, "w"); }), HasSubstr("array 'w' has parts that"));
+  EXPECT_THAT(error_of([&] { commit({4}, "v"); }), HasSubstr("array 'v' has a hole"));
+  EXPECT_THAT(error_of([&] { commit({5}, "w"); }),
               HasSubstr("the part of array 'w' has [4] from [5], outside of [8]"));
   directory.abandon({9, test::test_owner()});
   EXPECT_TRUE(directory.candidates().empty());

@@ -4,32 +4,26 @@
 
 #include "support.h"
 
-#include <gtest/gtest.h>
-#include <stdlib.h>
-
 #include <algorithm>
 #include <fstream>
 #include <functional>
 #include <iterator>
-
-#include "hdf5_ckpt/error.h"
+#include <random>
 
 namespace ddp::ckpt::test {
 
 namespace fs = std::filesystem;
 
-TempDirectory::TempDirectory(On on) {
+namespace {
+
+fs::path parent_on(On on) {
   const fs::path memory = "/dev/shm";
-  const bool in_memory = on == On::memory && fs::is_directory(memory);
-  std::string name = (in_memory ? memory : fs::temp_directory_path()) / "ckpt-test-XXXXXX";
-  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a directory");
-  path_ = name;
+  return on == On::memory && fs::is_directory(memory) ? memory : fs::temp_directory_path();
 }
 
-TempDirectory::~TempDirectory() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
+}  // namespace
+
+TempDirectory::TempDirectory(On on) : TemporaryDirectory(parent_on(on)) {}
 
 void ArraySet::add(const std::string& name, DType dtype, const Shape& shape, std::uint64_t seed) {
   std::mt19937_64 random(seed * 1000003 + std::hash<std::string>{}(name));
@@ -104,11 +98,29 @@ Saved save_step(const fs::path& root, std::uint64_t step, const SaveOptions& opt
       .save(step, test_owner(), small_model(step).views(), test_info());
 }
 
-void damage(const Checkpoint& checkpoint, const std::string& array) {
+Saved save_arrays(const fs::path& root, std::uint64_t step, const ArraySet& arrays,
+                  const CheckpointInfo& info) {
+  SaveOptions options = small_options();
+  options.if_exists = IfExists::replace;
+  return CheckpointDirectory(root, options).save(step, test_owner(), arrays.views(), info);
+}
+
+std::vector<std::uint64_t> steps_in(const fs::path& root) {
+  std::vector<std::uint64_t> steps;
+  for (const Candidate& candidate : CheckpointDirectory(root).candidates())
+    steps.push_back(candidate.step);
+  return steps;
+}
+
+void damage(const fs::path& step, const std::string& array) {
+  const Checkpoint checkpoint = Checkpoint::open(step);
   const ArrayInfo& info = checkpoint.find(array)->parts.front();
-  const fs::path file = checkpoint.path() / info.file;
+  flip_bit(step / info.file, info.offset + info.length - 1);
+}
+
+void flip_bit(const fs::path& file, std::size_t byte) {
   std::vector<std::byte> bytes = file_bytes(file);
-  bytes.at(info.offset + info.length - 1) ^= std::byte{1};
+  bytes.at(byte) ^= std::byte{1};
   put_file_bytes(file, bytes);
 }
 
@@ -131,16 +143,6 @@ std::vector<std::string> names_in(const fs::path& directory) {
     names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
-}
-
-std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "expected an error";
-  return "";
 }
 
 }  // namespace ddp::ckpt::test

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared helpers of the checkpoint tests: a temporary directory, arrays with known contents, and
-// comparison of loaded data with saved data.
+// Shared helpers of the checkpoint tests: arrays with known contents, a temporary directory of
+// checkpoints, and comparison of loaded data with saved data.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
-#include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +13,8 @@
 #include "hdf5_ckpt/checkpoint.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/file_ops.h"
+#include "tests/unit/error_of.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::ckpt::test {
 
@@ -21,18 +22,12 @@ namespace ddp::ckpt::test {
 // on the disk.
 enum class On { disk, memory };
 
-// A new directory below the system's temporary directory, removed with its contents.
-class TempDirectory {
+// A new directory, removed with its contents.
+class TempDirectory : public ddp::test::TemporaryDirectory {
  public:
   explicit TempDirectory(On on = On::disk);
-  TempDirectory(const TempDirectory&) = delete;
-  TempDirectory& operator=(const TempDirectory&) = delete;
-  ~TempDirectory();
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
+  operator const std::filesystem::path&() const { return path(); }
+  std::filesystem::path operator/(const std::string& name) const { return path() / name; }
 };
 
 // Named arrays with their own memory.
@@ -82,15 +77,19 @@ SaveOptions small_options();
 // Saves small_model(step) as that step.
 Saved save_step(const std::filesystem::path& root, std::uint64_t step,
                 const SaveOptions& options = small_options(), FileOps& ops = system_file_ops());
+// Saves these arrays, in place of an earlier checkpoint of that step.
+Saved save_arrays(const std::filesystem::path& root, std::uint64_t step, const ArraySet& arrays,
+                  const CheckpointInfo& info = test_info());
+// Returns the steps of the checkpoints in a directory, newest first.
+std::vector<std::uint64_t> steps_in(const std::filesystem::path& root);
 // Flips a bit of the last byte of one array of a checkpoint.
-void damage(const Checkpoint& checkpoint, const std::string& array);
+void damage(const std::filesystem::path& step, const std::string& array = "model/fc.weight");
+// Flips a bit of a file.
+void flip_bit(const std::filesystem::path& file, std::size_t byte);
 
 std::vector<std::byte> file_bytes(const std::filesystem::path& path);
 void put_file_bytes(const std::filesystem::path& path, std::span<const std::byte> bytes);
 // Returns the names in a directory, sorted.
 std::vector<std::string> names_in(const std::filesystem::path& directory);
-
-// Returns the message of the Error that `work` throws; fails the test if it does not throw.
-std::string error_of(const std::function<void()>& work);
 
 }  // namespace ddp::ckpt::test
