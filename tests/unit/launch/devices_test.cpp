@@ -1,39 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A task's GPUs and LOCAL_RANK, and its CPU cores and OMP_NUM_THREADS. The GPU tables contain the
-// values that SLURM 22.05 sets for the named options.
-#include <gmock/gmock.h>
+// The number of a task's GPU on its node, and the number of its threads. The golden vectors have
+// the variables that follow from them.
 #include <gtest/gtest.h>
 
 #include <ostream>
+#include <string>
 
-#include "fake_environment.h"
 #include "spank_plugin/launch/cpu_threads.h"
 #include "spank_plugin/launch/gpu_view.h"
 
 namespace ddp::launch {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-
-// Rank 3, the second of two tasks on its node.
-Variables second_task() {
-  return merged(two_by_two(), {{"SLURM_PROCID", "3"}, {"SLURM_LOCALID", "1"}});
-}
-
-Plan gpu_plan(const Variables& more, const std::string& spec = "", const NodeFacts& node = {}) {
-  return slurm_plan(merged(second_task(), more), asked(spec), node);
-}
-
-NodeFacts node_with(const std::string& devices) {
-  NodeFacts node;
-  node.gpus = {{"CUDA_VISIBLE_DEVICES", devices}};
-  return node;
-}
-
-const Variables kShared = {{"CUDA_VISIBLE_DEVICES", "0,1"}, {"SLURM_GPUS_ON_NODE", "2"}};
-const Variables kMasked = {{"CUDA_VISIBLE_DEVICES", "1"}, {"SLURM_GPUS_ON_NODE", "2"}};
 
 TEST(CountDevices, CountsAnyList) {
   EXPECT_EQ(count_devices("0"), 1U);
@@ -48,93 +25,6 @@ TEST(CountDevices, CountsAnyList) {
   std::string many = "0";
   for (int i = 1; i < 10'000; ++i) many += "," + std::to_string(i);
   EXPECT_EQ(count_devices(many), 4096U) << "bounded";
-}
-
-TEST(Gpus, NoNotesIfAllAreVisible) {  // --gpus-per-node=2 -n2
-  const Plan plan = gpu_plan(kShared);
-  EXPECT_EQ(value_in(plan, "LOCAL_RANK"), "1");
-  EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "1");
-  EXPECT_EQ(plan.find("JAX_LOCAL_DEVICE_IDS"), nullptr);
-  EXPECT_EQ(plan.find("CUDA_VISIBLE_DEVICES"), nullptr);
-  EXPECT_THAT(plan.notes, IsEmpty());
-}
-
-TEST(Gpus, MaskedTaskGetsANote) {  // --gpus-per-task=1, --gpu-bind=single:1
-  const Plan plan = gpu_plan(kMasked);
-  EXPECT_EQ(value_in(plan, "LOCAL_RANK"), "1") << "LOCAL_RANK stays the number on the node";
-  EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "0");
-  EXPECT_EQ(value_in(plan, "JAX_LOCAL_DEVICE_IDS"), "0");
-  EXPECT_THAT(plan.notes, ElementsAre(HasSubstr("sees 1 of the 2 GPUs")));
-}
-
-TEST(Gpus, UnmaskedOnRequest) {
-  const Plan plan = gpu_plan(kMasked, "gpus=shared", node_with("0,1"));
-  EXPECT_EQ(value_in(plan, "CUDA_VISIBLE_DEVICES"), "0,1");
-  EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "1");
-  EXPECT_EQ(plan.find("JAX_LOCAL_DEVICE_IDS"), nullptr);
-  EXPECT_THAT(plan.notes, IsEmpty());
-  EXPECT_THAT(gpu_plan(kMasked, "gpus=shared").notes, ElementsAre(HasSubstr("unknown here")));
-  EXPECT_EQ(gpu_plan(kShared, "gpus=shared", node_with("0,1")).find("CUDA_VISIBLE_DEVICES"),
-            nullptr);
-}
-
-TEST(Gpus, StayMaskedIfDeviceFilesAreInaccessible) {
-  Facts facts = slurm_facts(merged(second_task(), kMasked), node_with("0,1"));
-  facts.task.hides_gpu_devices = true;
-  const Plan plan = make_plan(facts, asked("gpus=shared"), Inherited(lookup_in({}), facts.step.id));
-  EXPECT_EQ(plan.find("CUDA_VISIBLE_DEVICES"), nullptr);
-  EXPECT_THAT(plan.notes, ElementsAre(HasSubstr("may not open their device files")));
-}
-
-TEST(Gpus, LocalRankAsDeviceOnRequest) {
-  EXPECT_EQ(value_in(gpu_plan(kMasked, "local_rank=device"), "LOCAL_RANK"), "0");
-  EXPECT_EQ(value_in(gpu_plan(kShared, "local_rank=device"), "LOCAL_RANK"), "1");
-  EXPECT_EQ(value_in(gpu_plan({}, "local_rank=device"), "LOCAL_RANK"), "1") << "no GPUs";
-}
-
-TEST(Gpus, MissingListMeansAllGpusOfTheStep) {  // --gpus-per-task=1 --gpu-bind=none
-  const Plan plan = gpu_plan({{"SLURM_GPUS_ON_NODE", "2"}});
-  EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "1");
-  EXPECT_THAT(plan.notes, IsEmpty());
-}
-
-TEST(Gpus, NotesTooFewOrTooManyGpusForTheTasks) {
-  EXPECT_THAT(gpu_plan({{"CUDA_VISIBLE_DEVICES", "0"}, {"SLURM_GPUS_ON_NODE", "1"}}).notes,
-              ElementsAre(HasSubstr("Duplicate GPU")));
-  EXPECT_THAT(gpu_plan({{"CUDA_VISIBLE_DEVICES", "0,1,2,3"}, {"SLURM_GPUS_ON_NODE", "4"}}).notes,
-              ElementsAre(HasSubstr("leave 2 of its 4 GPUs idle")));
-}
-
-TEST(Gpus, NoNotesForTasksThatSeeNoGpus) {
-  for (const auto* none : {"", "-1", "NoDevFiles"}) {
-    EXPECT_THAT(gpu_plan({{"CUDA_VISIBLE_DEVICES", none}}).notes, IsEmpty()) << none;
-  }
-}
-
-TEST(Gpus, SupportsOtherVendors) {
-  EXPECT_EQ(value_in(gpu_plan({{"ROCR_VISIBLE_DEVICES", "0,1"}}), "DDP_LOCAL_DEVICE"), "1");
-  EXPECT_EQ(value_in(gpu_plan({{"ZE_AFFINITY_MASK", "0,1"}}), "DDP_LOCAL_DEVICE"), "1");
-  NodeFacts node;
-  node.gpus = {{"ROCR_VISIBLE_DEVICES", "0,1"}, {"GPU_DEVICE_ORDINAL", "0,1"}};
-  const Plan amd =
-      gpu_plan({{"ROCR_VISIBLE_DEVICES", "1"}, {"GPU_DEVICE_ORDINAL", "1"}}, "gpus=shared", node);
-  EXPECT_EQ(value_in(amd, "GPU_DEVICE_ORDINAL"), "0,1") << "HIP uses it too";
-}
-
-TEST(Gpus, TaskUsesOneMigDevice) {
-  const std::string all = "MIG-a,MIG-b";
-  const Variables shared = {{"CUDA_VISIBLE_DEVICES", all}, {"SLURM_GPUS_ON_NODE", "2"}};
-  const Plan plan = gpu_plan(shared, "local_rank=device", node_with(all));
-  EXPECT_EQ(value_in(plan, "DDP_LOCAL_DEVICE"), "0");
-  EXPECT_EQ(value_in(plan, "LOCAL_RANK"), "0");
-  EXPECT_THAT(plan.notes, ElementsAre(HasSubstr("gets 2 MIG devices")));
-  const Variables own = {{"CUDA_VISIBLE_DEVICES", "MIG-b"}, {"SLURM_GPUS_ON_NODE", "2"}};
-  for (const auto* const spec : {"", "gpus=shared"}) {
-    const Plan masked = gpu_plan(own, spec, node_with(all));
-    EXPECT_EQ(masked.find("CUDA_VISIBLE_DEVICES"), nullptr) << "all tasks would compute on MIG-a";
-    EXPECT_EQ(value_in(masked, "DDP_LOCAL_DEVICE"), "0");
-    EXPECT_THAT(masked.notes, IsEmpty()) << "no setting would be better";
-  }
 }
 
 struct OwnGpu {
@@ -221,47 +111,6 @@ TEST(Threads, AreTheCoresOfTheTask) {
   for (const auto& c : kCases) {
     EXPECT_EQ(count_threads(c.cpus, c.of_step, c.tasks, c.ranks).threads, c.threads) << c.why;
   }
-}
-
-Plan thread_plan(const std::string& spec, const Variables& more = {}) {
-  const Variables variables = merged(second_task(), more);
-  Facts facts = slurm_facts(variables);
-  facts.task.cpus = CpuFacts{4, 4, 8};
-  facts.task.cpus_on_node = 8;
-  return make_plan(facts, asked(spec), Inherited(lookup_in(variables), facts.step.id));
-}
-
-TEST(Threads, AreSetUnlessTheUserDid) {
-  EXPECT_EQ(value_in(thread_plan(""), "OMP_NUM_THREADS"), "4");
-  const Plan users = thread_plan("", {{"OMP_NUM_THREADS", "1"}});
-  EXPECT_TRUE(users.find("OMP_NUM_THREADS")->kept);
-  EXPECT_EQ(value_in(users, "OMP_NUM_THREADS"), "1");
-  EXPECT_EQ(thread_plan("threads=off").find("OMP_NUM_THREADS"), nullptr);
-  EXPECT_EQ(value_in(thread_plan("threads=3", {{"OMP_NUM_THREADS", "1"}}), "OMP_NUM_THREADS"), "3")
-      << "the command line wins";
-  EXPECT_EQ(slurm_plan(second_task()).find("OMP_NUM_THREADS"), nullptr) << "the mask is unknown";
-}
-
-TEST(Threads, NotesCpusThatSrunDidNotPassOn) {
-  EXPECT_THAT(thread_plan("", {{"SLURM_CPUS_PER_TASK", "6"}}).notes,
-              ElementsAre(HasSubstr("SLURM_CPUS_PER_TASK=6, but this task has 4 CPUs: add -c 6")));
-  EXPECT_THAT(thread_plan("", {{"SLURM_CPUS_PER_TASK", "4"}}).notes, IsEmpty());
-  EXPECT_THAT(thread_plan("", {{"SLURM_CPUS_PER_TASK", "many"}}).notes, IsEmpty());
-}
-
-TEST(Jax, UsesASecondPort) {
-  const Plan reserved = gpu_plan({{"SLURM_STEP_RESV_PORTS", "20086-20088"}});
-  EXPECT_EQ(value_in(reserved, "JAX_COORDINATOR_ADDRESS"), "p1:20087");
-  EXPECT_EQ(value_in(reserved, "JAX_NUM_PROCESSES"), "4");
-  EXPECT_EQ(value_in(reserved, "JAX_PROCESS_ID"), "3");
-  EXPECT_EQ(value_in(gpu_plan({}), "JAX_COORDINATOR_ADDRESS"), "p1:63368") << "61100 + 4536 / 2";
-  EXPECT_EQ(value_in(gpu_plan({{"SLURM_STEP_RESV_PORTS", "20086"}}), "JAX_COORDINATOR_ADDRESS"),
-            "p1:20086");
-  EXPECT_EQ(value_in(gpu_plan({{"MASTER_ADDR", "fd00::1"}, {"SLURM_STEP_RESV_PORTS", "1-2"}}),
-                     "JAX_COORDINATOR_ADDRESS"),
-            "[fd00::1]:2");
-  EXPECT_TRUE(
-      gpu_plan({{"JAX_COORDINATOR_ADDRESS", "mine:1"}}).find("JAX_COORDINATOR_ADDRESS")->kept);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <sstream>
 #include <string>
 
 #include "spank_plugin/launch/facts.h"
@@ -12,6 +13,17 @@
 namespace ddp::launch {
 
 using Variables = std::map<std::string, std::string>;
+
+// Returns the variables in "NAME=VALUE NAME=VALUE"; no value contains a space.
+inline Variables variables_in(const std::string& words) {
+  Variables variables;
+  std::istringstream stream(words);
+  for (std::string word; stream >> word;) {
+    const std::size_t equals = word.find('=');
+    variables[word.substr(0, equals)] = word.substr(equals + 1);
+  }
+  return variables;
+}
 
 inline EnvLookup lookup_in(Variables variables) {
   return [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
@@ -50,17 +62,18 @@ inline std::string value_in(const Plan& plan, const std::string& name) {
 
 // The variables of rank 2 in a step of two nodes with two tasks each.
 inline Variables two_by_two() {
-  return {{"SLURM_JOB_ID", "100"},
-          {"SLURM_STEP_ID", "0"},
-          {"SLURM_STEP_NUM_TASKS", "4"},
-          {"SLURM_STEP_NUM_NODES", "2"},
-          {"SLURM_STEP_NODELIST", "p[1-2]"},
-          {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
-          {"SLURM_PROCID", "2"},
-          {"SLURM_LOCALID", "0"},
-          {"SLURM_NODEID", "1"},
-          {"SLURM_GTIDS", "2,3"},
-          {"SLURMD_NODENAME", "p2"}};
+  return variables_in(
+      "SLURM_JOB_ID=100 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=2 "
+      "SLURM_STEP_NODELIST=p[1-2] SLURM_STEP_TASKS_PER_NODE=2(x2) SLURM_PROCID=2 SLURM_LOCALID=0 "
+      "SLURM_NODEID=1 SLURM_GTIDS=2,3 SLURMD_NODENAME=p2");
+}
+
+// The variables of the second task in a step of three nodes with one task each.
+inline Variables one_per_node() {
+  return variables_in(
+      "SLURM_JOB_ID=100 SLURM_STEP_ID=2 SLURM_STEP_NUM_TASKS=3 SLURM_STEP_NUM_NODES=3 "
+      "SLURM_STEP_NODELIST=p[1-3] SLURM_STEP_TASKS_PER_NODE=1(x3) SLURM_PROCID=1 SLURM_LOCALID=0 "
+      "SLURM_NODEID=1 SLURM_GTIDS=1 SLURMD_NODENAME=p2");
 }
 
 // The settings of srun --ddp=SPEC.

@@ -68,11 +68,9 @@ TEST(ComputedPort, StaysInTheSitesRange) {
   }
 }
 
-TEST(ReservedPorts, TakePrecedence) {
-  const auto variables = merged(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "20086-20088"}});
-  const Plan plan = slurm_plan(variables);
-  EXPECT_EQ(value_in(plan, "MASTER_PORT"), "20086");
-  EXPECT_EQ(plan.find("MASTER_PORT")->source, "SLURM_STEP_RESV_PORTS");
+TEST(ReservedPorts, AreTheSourceOfThePort) {
+  const Variables variables = merged(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "20086-20088"}});
+  EXPECT_EQ(slurm_plan(variables).find("MASTER_PORT")->source, "SLURM_STEP_RESV_PORTS");
   EXPECT_THROW(slurm_plan(merged(variables, {{"SLURM_STEP_RESV_PORTS", "20086-"}})), LaunchError);
 }
 
@@ -117,37 +115,6 @@ TEST(Plan, UsesThePortThatTheNodeFoundFree) {
   EXPECT_THAT(plan.find("MASTER_PORT")->rule, HasSubstr("first that is free"));
 }
 
-TEST(Plan, AlwaysOverwritesRankVariables) {
-  const Plan plan = slurm_plan(merged(two_by_two(), {{"RANK", "77"},
-                                                     {"WORLD_SIZE", "99"},
-                                                     {"LOCAL_RANK", "5"},
-                                                     {"LOCAL_WORLD_SIZE", "5"},
-                                                     {"NODE_RANK", "5"},
-                                                     {"GROUP_RANK", "5"}}));
-  for (const auto* name :
-       {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"}) {
-    EXPECT_FALSE(plan.find(name)->kept) << name;
-  }
-  EXPECT_EQ(value_in(plan, "RANK"), "2");
-  EXPECT_EQ(value_in(plan, "WORLD_SIZE"), "4");
-}
-
-TEST(Plan, NotesIfLightningExpectsRankZeroElsewhere) {
-  const Variables leader = {{"SLURM_PROCID", "0"},
-                            {"SLURM_NODEID", "0"},
-                            {"SLURM_GTIDS", "0,1"},
-                            {"SLURMD_NODENAME", "p1"}};
-  const auto notes = [&](const Variables& more) {
-    return slurm_plan(merged(merged(two_by_two(), leader), more)).notes;
-  };
-  EXPECT_THAT(notes({{"SLURM_NODELIST", "n[8-9],p[1-2]"}}),
-              Contains(AllOf(HasSubstr("rank 0 is on p1"), HasSubstr("first node, n8"))));
-  EXPECT_THAT(notes({{"SLURM_NODELIST", "p[1-4]"}}), IsEmpty());
-  EXPECT_THAT(notes({{"SLURM_NODELIST", "p[1-"}}), IsEmpty());
-  EXPECT_THAT(slurm_plan(merged(two_by_two(), {{"SLURM_NODELIST", "n8"}})).notes, IsEmpty())
-      << "rank 0 reports it";
-}
-
 TEST(Plan, InvalidRendezvousIsNotedInOneShortLine) {
   const Plan plan =
       slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", "a\nb\x1b[2J" + std::string(100'000, 'x')},
@@ -159,34 +126,6 @@ TEST(Plan, InvalidRendezvousIsNotedInOneShortLine) {
     EXPECT_LT(line.size(), 1'000U);
     EXPECT_EQ(line.find_first_of("\n\x1b"), std::string::npos);
   }
-}
-
-TEST(Plan, KeepsTheUsersRendezvous) {
-  const Plan plan =
-      slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", "my-host"}, {"MASTER_PORT", "1234"}}));
-  EXPECT_EQ(value_in(plan, "MASTER_ADDR"), "my-host");
-  EXPECT_EQ(value_in(plan, "MASTER_PORT"), "1234");
-  EXPECT_TRUE(plan.find("MASTER_ADDR")->kept);
-  EXPECT_THAT(render_exports(plan), Not(HasSubstr("MASTER_")));
-  EXPECT_EQ(value_in(slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", ""}})), "MASTER_ADDR"), "p1")
-      << "an empty value counts as unset";
-}
-
-TEST(Plan, CorrectsTheTasksPerNodeThatFrameworksRequire) {
-  const auto planned = [](const Variables& more) { return slurm_plan(merged(two_by_two(), more)); };
-  const Plan missing = planned({});
-  EXPECT_EQ(value_in(missing, "SLURM_NTASKS_PER_NODE"), "2");
-  EXPECT_THAT(value_in(missing, "SLURM_DDP_SET"), HasSubstr("SLURM_NTASKS_PER_NODE"));
-  EXPECT_EQ(value_in(planned({{"SLURM_NTASKS_PER_NODE", "8"}}), "SLURM_NTASKS_PER_NODE"), "2")
-      << "the job's, not the step's";
-  EXPECT_EQ(planned({{"SLURM_NTASKS_PER_NODE", "2"}}).find("SLURM_NTASKS_PER_NODE"), nullptr)
-      << "already correct";
-  EXPECT_EQ(
-      planned(
-          {{"SLURM_STEP_TASKS_PER_NODE", "1,3"}, {"SLURM_PROCID", "1"}, {"SLURM_GTIDS", "1,2,3"}})
-          .find("SLURM_NTASKS_PER_NODE"),
-      nullptr)
-      << "uneven nodes have no such number";
 }
 
 TEST(Plan, FollowsThePrecedenceOfSources) {
@@ -203,13 +142,6 @@ TEST(Plan, FollowsThePrecedenceOfSources) {
   EXPECT_EQ(
       value_in(slurm_plan(merged(two_by_two(), {{"MASTER_ADDR", "mine"}}), site), "MASTER_ADDR"),
       "mine");
-}
-
-TEST(Plan, NeedsNoHintIfTheAddressIsGiven) {
-  const auto variables = merged(two_by_two(), {{"SLURM_DISTRIBUTION", "arbitrary"}});
-  EXPECT_EQ(value_in(slurm_plan(variables, asked_from("master_addr=p2", Origin::command_line)),
-                     "MASTER_ADDR"),
-            "p2");
 }
 
 TEST(Plan, NestedStepIsPlannedFromScratch) {
@@ -249,35 +181,15 @@ TEST(Plan, SecondPlanForTheSameStepChangesNothing) {
 
 TEST(Plan, UsersVariableStaysTheUsersInsideTheStep) {
   const Plan outer = slurm_plan(merged(two_by_two(), {{"MASTER_PORT", "1234"}}));
+  EXPECT_THAT(render_exports(outer), Not(HasSubstr("MASTER_PORT=")));
   EXPECT_THAT(value_in(outer, "SLURM_DDP_SET"), Not(HasSubstr("MASTER_PORT")));
   EXPECT_THAT(value_in(outer, "SLURM_DDP_SET"), HasSubstr("MASTER_ADDR"));
 }
 
-TEST(Notes, WarnAboutCommonMistakes) {
-  const auto notes = [](const Variables& more) {
-    return slurm_plan(merged(two_by_two(), more)).notes;
-  };
-  EXPECT_THAT(notes({}), IsEmpty());
-  EXPECT_THAT(
-      notes(
-          {{"SLURM_STEP_TASKS_PER_NODE", "1,3"}, {"SLURM_PROCID", "1"}, {"SLURM_GTIDS", "1,2,3"}}),
-      testing::ElementsAre(HasSubstr("different numbers of tasks")));
-  EXPECT_THAT(
-      notes({{"SLURM_DISTRIBUTION", "cyclic"}, {"SLURM_PROCID", "1"}, {"SLURM_GTIDS", "1,3"}}),
-      testing::ElementsAre(AllOf(HasSubstr("not numbered node by node"), HasSubstr("cyclic"))));
-  // In a cyclic step, the first rank is on the same node as in block order, but the others are not.
-  EXPECT_THAT(notes({{"SLURM_DISTRIBUTION", "cyclic"},
-                     {"SLURM_PROCID", "0"},
-                     {"SLURM_NODEID", "0"},
-                     {"SLURM_GTIDS", "0,2"},
-                     {"SLURMD_NODENAME", "p1"}}),
-              testing::ElementsAre(HasSubstr("not numbered node by node")));
-  EXPECT_THAT(notes({{"MASTER_ADDR", "localhost"}}),
-              testing::ElementsAre(HasSubstr("points every node to itself")));
+TEST(Notes, LocalhostOfTheSiteIsNotAMistake) {
   EXPECT_THAT(slurm_plan(two_by_two(), asked_from("master_addr=127.0.0.1", Origin::site)).notes,
               IsEmpty())
       << "the site's nodes are all one host";
-  EXPECT_THAT(notes({{"MASTER_PORT", "auto"}}), testing::ElementsAre(HasSubstr("is not a port")));
 }
 
 TEST(Marker, RejectsOtherText) {

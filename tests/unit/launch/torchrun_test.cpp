@@ -15,21 +15,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The variables of the second task in a step of three nodes with one task each.
-Variables one_per_node() {
-  return {{"SLURM_JOB_ID", "100"},
-          {"SLURM_STEP_ID", "2"},
-          {"SLURM_STEP_NUM_TASKS", "3"},
-          {"SLURM_STEP_NUM_NODES", "3"},
-          {"SLURM_STEP_NODELIST", "p[1-3]"},
-          {"SLURM_STEP_TASKS_PER_NODE", "1(x3)"},
-          {"SLURM_PROCID", "1"},
-          {"SLURM_LOCALID", "0"},
-          {"SLURM_NODEID", "1"},
-          {"SLURM_GTIDS", "1"},
-          {"SLURMD_NODENAME", "p2"}};
-}
-
 Plan torchrun_plan(const Variables& more = {}, const std::string& spec = "torchrun") {
   return slurm_plan(merged(one_per_node(), more), asked(spec));
 }
@@ -164,137 +149,16 @@ TEST(ChooseMode, AutoSelectsTorchrunOnlyWithOneTaskPerNode) {
   EXPECT_EQ(mode(two_by_two(), true, "auto"), Mode::rank);
   EXPECT_EQ(mode(one_per_node(), true, "rank"), Mode::rank);
   EXPECT_EQ(mode(one_per_node(), false, "torchrun"), Mode::torchrun);
-  try {
-    mode(two_by_two(), true, "torchrun");
-    FAIL() << "two tasks on a node are not agents";
-  } catch (const LaunchError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("4 tasks run on 2 nodes; use srun --ntasks-per-node=1"));
-  }
+  EXPECT_THAT([&] { mode(two_by_two(), true, "torchrun"); },
+              testing::ThrowsMessage<LaunchError>(
+                  HasSubstr("4 tasks run on 2 nodes; use srun --ntasks-per-node=1")));
 }
 
-TEST(Torchrun, GetsItsOptionsFromVariables) {
-  const Plan plan = torchrun_plan({{"SLURM_STEP_RESV_PORTS", "20086-20088"}});
-  EXPECT_EQ(value_in(plan, "PET_NNODES"), "3");
-  EXPECT_EQ(value_in(plan, "PET_NODE_RANK"), "1");
-  EXPECT_EQ(value_in(plan, "PET_RDZV_BACKEND"), "static");
-  EXPECT_EQ(value_in(plan, "NNODES"), "3");
-  EXPECT_EQ(value_in(plan, "PET_MASTER_ADDR"), "p1");
-  EXPECT_EQ(value_in(plan, "PET_MASTER_PORT"), "20086");
-  EXPECT_EQ(value_in(plan, "PET_RDZV_ID"), "100.2");
-  for (const auto* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "PET_RDZV_ENDPOINT",
-                           "JAX_COORDINATOR_ADDRESS", "PET_NPROC_PER_NODE", "OMP_NUM_THREADS"}) {
-    EXPECT_EQ(plan.find(name), nullptr) << name;
-  }
-  EXPECT_EQ(plan.mode, Mode::torchrun);
-  EXPECT_THAT(plan.notes, testing::ElementsAre(HasSubstr("one worker per node")));
-}
-
-TEST(Torchrun, RemovesTheRanksOfAnOuterStep) {
-  const Plan plan = torchrun_plan({{"RANK", "7"}, {"WORLD_SIZE", "9"}});
-  ASSERT_NE(plan.find("RANK"), nullptr);
-  EXPECT_TRUE(plan.find("RANK")->removed);
-  EXPECT_TRUE(plan.find("WORLD_SIZE")->removed);
-  EXPECT_EQ(plan.find("LOCAL_RANK"), nullptr) << "it was not set";
+TEST(Torchrun, VariablesAreShownWithTheirSource) {
+  const Plan plan = torchrun_plan({{"RANK", "7"}}, "torchrun,nnodes=2:3");
+  EXPECT_EQ(plan.find("PET_NNODES")->source, "--ddp");
   EXPECT_THAT(render_exports(plan), HasSubstr("unset RANK\n"));
   EXPECT_THAT(render_table(plan), HasSubstr("(removed)"));
-}
-
-TEST(Torchrun, UsesC10dOnlyIfTheNumberOfAgentsMayChange) {
-  const auto backend = [](const Variables& more, const std::string& spec = "torchrun") {
-    return value_in(torchrun_plan(more, spec), "PET_RDZV_BACKEND");
-  };
-  EXPECT_EQ(backend({{"PET_NNODES", "1:3"}}), "c10d");
-  EXPECT_EQ(backend({{"PET_MAX_RESTARTS", "3"}}), "c10d");
-  EXPECT_EQ(backend({{"PET_MAX_RESTARTS", "0"}}), "static");
-  EXPECT_EQ(backend({}, "torchrun,rdzv=c10d"), "c10d");
-  EXPECT_EQ(backend({{"PET_NNODES", "1:3"}}, "torchrun,rdzv=static"), "static");
-  EXPECT_EQ(backend({{"PET_RDZV_BACKEND", "etcd"}}), "etcd") << "the user's own";
-}
-
-TEST(Torchrun, C10dNamesTheHostOfTheStore) {
-  const Plan second = torchrun_plan({{"SLURM_RESTART_COUNT", "4"}}, "torchrun,rdzv=c10d");
-  EXPECT_EQ(value_in(second, "PET_RDZV_ENDPOINT"), "p1:" + value_in(second, "MASTER_PORT"));
-  EXPECT_EQ(value_in(second, "PET_RDZV_CONF"), "is_host=0");
-  EXPECT_EQ(value_in(second, "PET_LOCAL_ADDR"), "p2");
-  EXPECT_EQ(value_in(second, "PET_RDZV_ID"), "100.2.4");
-  EXPECT_EQ(second.find("PET_MASTER_ADDR"), nullptr);
-  const Plan first = torchrun_plan({{"SLURM_PROCID", "0"},
-                                    {"SLURM_NODEID", "0"},
-                                    {"SLURM_GTIDS", "0"},
-                                    {"SLURMD_NODENAME", "p1"},
-                                    {"MASTER_ADDR", "fd00::1"},
-                                    {"MASTER_PORT", "5"}},
-                                   "torchrun,rdzv=c10d");
-  EXPECT_EQ(value_in(first, "PET_RDZV_CONF"), "is_host=1");
-  EXPECT_EQ(value_in(first, "PET_RDZV_ENDPOINT"), "[fd00::1]:5");
-}
-
-TEST(Torchrun, ARangeOfNodesLetsAgentsLeaveAndJoin) {
-  const Plan plan = torchrun_plan({}, "torchrun,nnodes=2:3,restarts=5");
-  EXPECT_EQ(value_in(plan, "PET_NNODES"), "2:3");
-  EXPECT_EQ(value_in(plan, "PET_MAX_RESTARTS"), "5");
-  EXPECT_EQ(value_in(plan, "PET_RDZV_BACKEND"), "c10d");
-  EXPECT_EQ(value_in(plan, "PET_RDZV_CONF"),
-            "is_host=0,last_call_timeout=5,keep_alive_interval=1,keep_alive_max_attempt=5");
-  EXPECT_EQ(value_in(plan, "PET_RDZV_ID"), "100.2");
-  EXPECT_EQ(plan.find("PET_NNODES")->source, "--ddp");
-  const Plan users = torchrun_plan({{"PET_NNODES", "1:3"}, {"PET_RDZV_CONF", "join_timeout=9"}});
-  EXPECT_EQ(value_in(users, "PET_NNODES"), "1:3");
-  EXPECT_EQ(value_in(users, "PET_RDZV_CONF"), "join_timeout=9") << "the user's own";
-}
-
-// Of rank 0, too: its agent may be lost like the others.
-TEST(Torchrun, AgentsOfSeveralStepsMeetAtAStore) {
-  const std::string spec = "torchrun,nnodes=2:3,restarts=5,store=p1:29400";
-  const Variables first = {{"SLURM_PROCID", "0"},
-                           {"SLURM_NODEID", "0"},
-                           {"SLURM_GTIDS", "0"},
-                           {"SLURMD_NODENAME", "p1"}};
-  const Variables later = {{"SLURM_STEP_ID", "7"},
-                           {"SLURM_STEP_NUM_TASKS", "1"},
-                           {"SLURM_STEP_NUM_NODES", "1"},
-                           {"SLURM_STEP_NODELIST", "p3"},
-                           {"SLURM_STEP_TASKS_PER_NODE", "1"},
-                           {"SLURM_PROCID", "0"},
-                           {"SLURM_NODEID", "0"},
-                           {"SLURM_GTIDS", "0"},
-                           {"SLURMD_NODENAME", "p3"}};
-  for (const auto& step : {Variables{}, first, later}) {
-    const Plan plan = torchrun_plan(step, spec);
-    EXPECT_EQ(value_in(plan, "PET_RDZV_ENDPOINT"), "p1:29400");
-    EXPECT_EQ(value_in(plan, "PET_RDZV_ID"), "100");
-    EXPECT_EQ(value_in(plan, "PET_NNODES"), "2:3");
-    EXPECT_THAT(value_in(plan, "PET_RDZV_CONF"), testing::StartsWith("is_host=0,"));
-  }
-  EXPECT_EQ(value_in(torchrun_plan(later, spec), "PET_LOCAL_ADDR"), "p3");
-  EXPECT_EQ(value_in(torchrun_plan({{"SLURM_RESTART_COUNT", "2"}}, spec), "PET_RDZV_ID"), "100.2");
-  EXPECT_EQ(value_in(torchrun_plan({}, "torchrun,store=p1:29400"), "PET_RDZV_BACKEND"), "c10d");
-}
-
-TEST(Torchrun, SetsOneWorkerPerGpuAndThreadsPerWorker) {
-  Facts facts = slurm_facts(merged(one_per_node(), {{"CUDA_VISIBLE_DEVICES", "0,1,2,3"},
-                                                    {"SLURM_GPUS_ON_NODE", "4"},
-                                                    {"SLURM_CPUS_ON_NODE", "16"}}));
-  facts.task.cpus = CpuFacts{16, 16, 64};
-  const Plan plan = make_plan(facts, asked("torchrun"), Inherited(lookup_in({}), facts.step.id));
-  EXPECT_EQ(value_in(plan, "PET_NPROC_PER_NODE"), "4");
-  EXPECT_EQ(value_in(plan, "OMP_NUM_THREADS"), "4");
-  const Plan users = make_plan(facts, asked("torchrun"),
-                               Inherited(lookup_in({{"PET_NPROC_PER_NODE", "2"}}), facts.step.id));
-  EXPECT_TRUE(users.find("PET_NPROC_PER_NODE")->kept);
-  EXPECT_EQ(value_in(users, "OMP_NUM_THREADS"), "8");
-}
-
-TEST(Torchrun, AgentsAreNumberedByRankWithTheFirstAtMasterAddr) {
-  // Arbitrary order: rank 0 is on p3, whose SLURM_NODEID is 2.
-  const Plan plan = torchrun_plan({{"SLURM_DISTRIBUTION", "arbitrary"},
-                                   {"SLURM_DDP_HEAD", "p3"},
-                                   {"SLURM_PROCID", "0"},
-                                   {"SLURM_NODEID", "2"},
-                                   {"SLURM_GTIDS", "0"},
-                                   {"SLURMD_NODENAME", "p3"}});
-  EXPECT_EQ(value_in(plan, "PET_NODE_RANK"), "0");
-  EXPECT_EQ(value_in(plan, "PET_MASTER_ADDR"), "p3");
 }
 
 TEST(Torchrun, SummaryCountsAgents) {
