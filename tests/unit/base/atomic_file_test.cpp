@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/atomic_file.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -81,13 +82,10 @@ TEST_F(AtomicFileTest, PlantedLinkIsReplacedNotFollowed) {
 }
 
 TEST_F(AtomicFileTest, FailureNamesThePathAndLeavesNoFile) {
-  try {
-    replace_file(directory_ / "none" / "run.json", "x");
-    FAIL();
-  } catch (const RuntimeError& error) {
-    EXPECT_EQ(error.what(), "cannot write " + (directory_ / "none" / "run.json").string() +
-                                ": creating a temporary file failed: No such file or directory");
-  }
+  EXPECT_THAT([&] { replace_file(directory_ / "none" / "run.json", "x"); },
+              testing::ThrowsMessage<RuntimeError>(
+                  "cannot write " + (directory_ / "none" / "run.json").string() +
+                  ": creating a temporary file failed: No such file or directory"));
   fs::create_directory(file_);
   EXPECT_THROW(replace_file(file_, "x"), RuntimeError);
   EXPECT_EQ(files(), 1U);

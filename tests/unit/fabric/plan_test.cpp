@@ -297,12 +297,9 @@ TEST(Plan, ImpossibleValuesOfAPresetAreLeftOut) {
 }
 
 TEST(Plan, UnknownPresetIsAnError) {
-  try {
-    with_preset(read("cloud_vm"), "10.0.0.4", "eva");
-    FAIL();
-  } catch (const FabricError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("unknown fabric preset 'eva': known presets are efa, "));
-  }
+  EXPECT_THAT([&] { with_preset(read("cloud_vm"), "10.0.0.4", "eva"); },
+              testing::ThrowsMessage<FabricError>(
+                  HasSubstr("unknown fabric preset 'eva': known presets are efa, ")));
 }
 
 TEST(Plan, SitesPresetAppliesUnlessAnotherIsRequested) {

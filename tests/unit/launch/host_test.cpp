@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "fake_environment.h"
 #include "spank_plugin/launch/ephemeral_ports.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/host/cpu_mask.h"
@@ -22,6 +23,7 @@
 #include "spank_plugin/launch/host/node_facts.h"
 #include "spank_plugin/launch/host/port_probe.h"
 #include "spank_plugin/launch/socket_table.h"
+#include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace ddp::launch {
@@ -166,12 +168,6 @@ StepFacts two_nodes() {
   return step;
 }
 
-Settings with(const std::string& spec) {
-  Settings settings;
-  apply(settings, parse_spec(spec, "test"), Origin::command_line);
-  return settings;
-}
-
 Inherited nothing() {
   return {[](const std::string&) { return std::nullopt; }, "1.0"};
 }
@@ -181,14 +177,14 @@ NodeFacts node_facts(const Settings& settings) {
 }
 
 TEST(NodeFactsTest, GivenAddressIsResolvedForTheFabricOnly) {
-  const NodeFacts given = node_facts(with("master_addr=192.0.2.7"));
+  const NodeFacts given = node_facts(asked("master_addr=192.0.2.7"));
   EXPECT_EQ(given.leader_lookup, NameLookup::not_done) << "it is used unchanged";
   EXPECT_EQ(given.leader_addresses, std::vector<std::string>{"192.0.2.7"});
-  EXPECT_TRUE(node_facts(with("master_addr=192.0.2.7,fabric=off")).leader_addresses.empty());
+  EXPECT_TRUE(node_facts(asked("master_addr=192.0.2.7,fabric=off")).leader_addresses.empty());
 }
 
 TEST(NodeFactsTest, LoopbackLeaderUsesTheAddressOfAnotherNode) {
-  const NodeFacts facts = node_facts(with("auto"));
+  const NodeFacts facts = node_facts(asked("auto"));
   EXPECT_EQ(facts.leader_lookup, NameLookup::only_loopback);
   EXPECT_EQ(facts.peer_addresses, std::vector<std::string>{"192.0.2.8"});
 }
@@ -213,7 +209,7 @@ TEST(NodeFactsTest, UnresolvableSiteSuffixIsLeftOut) {
 TEST(NodeFactsTest, SuffixSelectsTheOtherNetwork) {
   StepFacts step = two_nodes();
   step.nodes = {"192", "127"};
-  const NodeFacts facts = gather_node_facts(step, with("addr_suffix=.0.2.7"), nothing(), false);
+  const NodeFacts facts = gather_node_facts(step, asked("addr_suffix=.0.2.7"), nothing(), false);
   EXPECT_EQ(facts.leader_lookup, NameLookup::usable);
   EXPECT_EQ(facts.leader_addresses, std::vector<std::string>{"192.0.2.7"});
 }
@@ -251,7 +247,7 @@ struct Checked {
   Settings settings;
   Plan plan;
 
-  explicit Checked(const std::string& ports, const std::string& spec) : settings(with(spec)) {
+  explicit Checked(const std::string& ports, const std::string& spec) : settings(asked(spec)) {
     facts.step = two_nodes();
     facts.step.task_count = 4;
     facts.step.tasks_per_node = TasksPerNode::parse("2(x2)");
@@ -262,12 +258,7 @@ struct Checked {
   }
   void check() { check_planned_ports(plan, facts, settings, nothing()); }
   std::string error() {
-    try {
-      check();
-    } catch (const LaunchError& error) {
-      return error.what();
-    }
-    return "";
+    return error_of([&] { check(); });
   }
 };
 
@@ -296,9 +287,9 @@ TEST(FabricFacts, OffReadsNothingAndUnknownPresetIsAnError) {
   Facts facts;
   facts.step = two_nodes();
   facts.node.leader_addresses = {"127.0.0.1"};
-  EXPECT_TRUE(find_fabric_part(facts, with("fabric=off"), nothing, inherited).summary.empty());
-  EXPECT_FALSE(find_fabric_part(facts, with("auto"), nothing, inherited).summary.empty());
-  EXPECT_THROW(find_fabric_part(facts, with("fabric=no-such"), nothing, inherited), LaunchError);
+  EXPECT_TRUE(find_fabric_part(facts, asked("fabric=off"), nothing, inherited).summary.empty());
+  EXPECT_FALSE(find_fabric_part(facts, asked("auto"), nothing, inherited).summary.empty());
+  EXPECT_THROW(find_fabric_part(facts, asked("fabric=no-such"), nothing, inherited), LaunchError);
 }
 
 TEST(FabricRequest, NamesTheTasksGpuExceptForTorchrunWorkers) {
@@ -307,14 +298,14 @@ TEST(FabricRequest, NamesTheTasksGpuExceptForTorchrunWorkers) {
   facts.step.tasks_per_node = TasksPerNode::parse("1(x2)");
   facts.task.gpus = {{"CUDA_VISIBLE_DEVICES", "0,1"}};
   facts.task.gpu_numbers = "4,5";
-  EXPECT_EQ(fabric_request(facts, with("rank,ucx=bind")).gpu, "4");
-  EXPECT_TRUE(fabric_request(facts, with("rank,ucx=bind")).bind_ucx);
-  EXPECT_FALSE(fabric_request(facts, with("rank")).bind_ucx);
-  EXPECT_EQ(fabric_request(facts, with("torchrun,ucx=bind")).gpu, std::nullopt)
+  EXPECT_EQ(fabric_request(facts, asked("rank,ucx=bind")).gpu, "4");
+  EXPECT_TRUE(fabric_request(facts, asked("rank,ucx=bind")).bind_ucx);
+  EXPECT_FALSE(fabric_request(facts, asked("rank")).bind_ucx);
+  EXPECT_EQ(fabric_request(facts, asked("torchrun,ucx=bind")).gpu, std::nullopt)
       << "its two workers would share one port";
   facts.task.gpus = {{"CUDA_VISIBLE_DEVICES", "0"}};
   facts.task.gpu_numbers = "5";
-  EXPECT_EQ(fabric_request(facts, with("torchrun,ucx=bind")).gpu, "5")
+  EXPECT_EQ(fabric_request(facts, asked("torchrun,ucx=bind")).gpu, "5")
       << "the GPU of its only worker";
 }
 

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/errors.h"
 #include "fake_environment.h"
+#include "tests/unit/error_of.h"
 
 namespace ddp::launch {
 namespace {
@@ -13,12 +13,12 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-std::string error_of(const Variables& variables, const NodeFacts& node = {}) {
-  try {
-    return "leader " + find_leader_address(slurm_facts(variables, node), {}).host;
-  } catch (const UsageError& error) {
-    return error.what();
-  }
+// Returns "leader HOST" or the error.
+std::string leader_of(const Variables& variables, const NodeFacts& node = {}) {
+  std::string host;
+  const std::string error =
+      error_of([&] { host = find_leader_address(slurm_facts(variables, node), {}).host; });
+  return error.empty() ? "leader " + host : error;
 }
 
 Variables arbitrary(const Variables& more) {
@@ -26,61 +26,62 @@ Variables arbitrary(const Variables& more) {
 }
 
 TEST(Leader, IsNotGuessedInArbitraryOrderWithoutAHint) {
-  EXPECT_THAT(error_of(arbitrary({})),
+  EXPECT_THAT(leader_of(arbitrary({})),
               AllOf(HasSubstr("cannot tell which node runs rank 0"), HasSubstr("SLURM_HOSTFILE"),
                     HasSubstr("--ddp=master_addr=")));
 }
 
 TEST(Leader, IgnoresAHostfileOfAnotherStep) {
-  EXPECT_THAT(error_of(arbitrary({{"SLURM_DDP_HEAD", "elsewhere"}})), HasSubstr("cannot tell"));
+  EXPECT_THAT(leader_of(arbitrary({{"SLURM_DDP_HEAD", "elsewhere"}})), HasSubstr("cannot tell"));
 }
 
 TEST(Leader, IsTheFirstOfTheListInAnArbitraryJob) {
   const Variables list = {
       {"SLURM_ARBITRARY_NODELIST", "p2,p1"}, {"SLURM_GTIDS", "0,2"}, {"SLURM_PROCID", "0"}};
-  EXPECT_EQ(error_of(arbitrary(list)), "leader p2");
+  EXPECT_EQ(leader_of(arbitrary(list)), "leader p2");
   EXPECT_EQ(
-      error_of(arbitrary(merged(list, {{"SLURM_ARBITRARY_NODELIST", "q9,p2"}}))).substr(0, 11),
+      leader_of(arbitrary(merged(list, {{"SLURM_ARBITRARY_NODELIST", "q9,p2"}}))).substr(0, 11),
       "cannot tell")
       << "the list is another job's";
-  EXPECT_THAT(error_of(arbitrary(merged(list, {{"SLURM_GTIDS", "2,3"}, {"SLURM_PROCID", "2"}}))),
+  EXPECT_THAT(leader_of(arbitrary(merged(list, {{"SLURM_GTIDS", "2,3"}, {"SLURM_PROCID", "2"}}))),
               HasSubstr("p2 does not run rank 0"))
       << "srun got another list";
-  EXPECT_EQ(error_of(merged(two_by_two(), {{"SLURM_ARBITRARY_NODELIST", "p2,p1"}})), "leader p1");
+  EXPECT_EQ(leader_of(merged(two_by_two(), {{"SLURM_ARBITRARY_NODELIST", "p2,p1"}})), "leader p1");
 }
 
 TEST(Leader, IgnoresAHostfileInBlockOrder) {
-  EXPECT_EQ(error_of(merged(two_by_two(), {{"SLURM_DDP_HEAD", "p2"}})), "leader p1");
+  EXPECT_EQ(leader_of(merged(two_by_two(), {{"SLURM_DDP_HEAD", "p2"}})), "leader p1");
 }
 
 TEST(Leader, ProcessMapTakesPrecedenceOverTheHostfile) {
   // srun -m arbitrary -w LIST uses LIST even if SLURM_HOSTFILE is set.
-  EXPECT_EQ(error_of(arbitrary({{"SLURM_DDP_HEAD", "p2"},
-                                {"SLURM_MPI_TYPE", "pmix"},
-                                {"SLURM_PMIX_MAPPING_SERV", "(vector,(0,1,2),(1,1,2))"}})),
+  EXPECT_EQ(leader_of(arbitrary({{"SLURM_DDP_HEAD", "p2"},
+                                 {"SLURM_MPI_TYPE", "pmix"},
+                                 {"SLURM_PMIX_MAPPING_SERV", "(vector,(0,1,2),(1,1,2))"}})),
             "leader p1");
 }
 
 TEST(Leader, NodeReportsAContradictionWithItsOwnTasks) {
   // The hostfile says p2, but the tasks of p2 are 2 and 3.
-  EXPECT_THAT(error_of(arbitrary({{"SLURM_DDP_HEAD", "p2"}})), HasSubstr("p2 does not run rank 0"));
+  EXPECT_THAT(leader_of(arbitrary({{"SLURM_DDP_HEAD", "p2"}})),
+              HasSubstr("p2 does not run rank 0"));
   const Variables on_p1 = {{"SLURM_DDP_HEAD", "p2"},
                            {"SLURM_PROCID", "0"},
                            {"SLURM_NODEID", "0"},
                            {"SLURM_GTIDS", "0,1"},
                            {"SLURMD_NODENAME", "p1"}};
-  EXPECT_THAT(error_of(arbitrary(on_p1)), HasSubstr("p1 runs rank 0"));
+  EXPECT_THAT(leader_of(arbitrary(on_p1)), HasSubstr("p1 runs rank 0"));
 }
 
 TEST(Leader, IsNotGuessedForComponentsWithoutNodes) {
-  EXPECT_THAT(error_of(merged(two_by_two(), {{"SLURM_DDP_COMPONENTS", "2"}})),
+  EXPECT_THAT(leader_of(merged(two_by_two(), {{"SLURM_DDP_COMPONENTS", "2"}})),
               AllOf(HasSubstr("components"), HasSubstr("--mpi=pmix")));
 }
 
 TEST(Leader, StepOfOneComponentUsesItsOwnFirstNode) {
-  EXPECT_EQ(error_of(merged(two_by_two(), {{"SLURM_HET_SIZE", "2"},
-                                           {"SLURM_JOB_NODELIST_HET_GROUP_0", "q[1-9]"},
-                                           {"SLURM_JOB_NODELIST_HET_GROUP_1", "p[1-8]"}})),
+  EXPECT_EQ(leader_of(merged(two_by_two(), {{"SLURM_HET_SIZE", "2"},
+                                            {"SLURM_JOB_NODELIST_HET_GROUP_0", "q[1-9]"},
+                                            {"SLURM_JOB_NODELIST_HET_GROUP_1", "p[1-8]"}})),
             "leader p1");
 }
 
@@ -103,9 +104,9 @@ TEST_P(NameOfLeader, LookupDecidesTheAddress) {
                          {"SLURM_NODEID", "0"},
                          {"SLURM_GTIDS", "0,1"},
                          {"SLURMD_NODENAME", "p1"}};
-  EXPECT_THAT(error_of(merged(two_by_two(), alone), node), HasSubstr(GetParam().on_one_node));
-  EXPECT_THAT(error_of(two_by_two(), node), HasSubstr(GetParam().on_other_node));
-  EXPECT_THAT(error_of(merged(two_by_two(), own), node), HasSubstr(GetParam().on_own_node));
+  EXPECT_THAT(leader_of(merged(two_by_two(), alone), node), HasSubstr(GetParam().on_one_node));
+  EXPECT_THAT(leader_of(two_by_two(), node), HasSubstr(GetParam().on_other_node));
+  EXPECT_THAT(leader_of(merged(two_by_two(), own), node), HasSubstr(GetParam().on_own_node));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -172,12 +173,9 @@ TEST(AddressSuffix, AppliesToEveryNamePublishedToOtherNodes) {
 
 TEST(AddressSuffix, UnresolvableSuffixFailsOnlyAStepWhoseUserRequestedIt) {
   NodeFacts node{NameLookup::unknown_name, {}};
-  try {
-    slurm_plan(two_by_two(), suffixed(Origin::command_line), node);
-    FAIL();
-  } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("'p1i'"), HasSubstr("leave out addr_suffix=i")));
-  }
+  EXPECT_THAT([&] { slurm_plan(two_by_two(), suffixed(Origin::command_line), node); },
+              testing::ThrowsMessage<UsageError>(
+                  AllOf(HasSubstr("'p1i'"), HasSubstr("leave out addr_suffix=i"))));
   node.leader_lookup = NameLookup::usable;
   node.lacks_suffix = true;
   const Plan plan = slurm_plan(two_by_two(), suffixed(Origin::site), node);
@@ -200,12 +198,9 @@ TEST(Leader, MpirunOverSeveralHostsNamesTheRemedy) {
   Facts facts;
   facts.step.launcher = Launcher::open_mpi;
   facts.step.node_count = 0;
-  try {
-    find_leader_address(facts, {});
-    FAIL();
-  } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("-x MASTER_ADDR="), HasSubstr("master_addr=HOST")));
-  }
+  EXPECT_THAT([&] { find_leader_address(facts, {}); },
+              testing::ThrowsMessage<UsageError>(
+                  AllOf(HasSubstr("-x MASTER_ADDR="), HasSubstr("master_addr=HOST"))));
 }
 
 }  // namespace

@@ -10,9 +10,7 @@ namespace ddp::launch {
 namespace {
 
 std::string exceptions(const Variables& more, const std::string& spec = "") {
-  Settings settings;
-  apply(settings, parse_spec(spec, "test"), Origin::command_line);
-  const Plan plan = slurm_plan(merged(two_by_two(), more), settings);
+  const Plan plan = slurm_plan(merged(two_by_two(), more), asked(spec));
   const PlanEntry* entry = plan.find("no_grpc_proxy");
   if (entry == nullptr) return "not set";
   return (entry->kept ? "kept " : "") + entry->value;

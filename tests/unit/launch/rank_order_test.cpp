@@ -20,9 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 Settings ordered(const std::string& order) {
-  Settings settings;
-  apply(settings, parse_spec("order=" + order, "test"), Origin::command_line);
-  return settings;
+  return asked("order=" + order);
 }
 
 // SLURM's variables for a task in a cyclic step of 5 tasks on p1 (ranks 0,2,3,4) and p2 (rank 1).
@@ -30,18 +28,14 @@ Variables cyclic_task(std::uint32_t rank) {
   const bool second = rank == 1;
   const std::map<std::uint32_t, std::string> local = {
       {0, "0"}, {1, "0"}, {2, "1"}, {3, "2"}, {4, "3"}};
-  return {{"SLURM_JOB_ID", "100"},
-          {"SLURM_STEP_ID", "0"},
-          {"SLURM_STEP_NUM_TASKS", "5"},
-          {"SLURM_STEP_NUM_NODES", "2"},
-          {"SLURM_STEP_NODELIST", "p[1-2]"},
-          {"SLURM_STEP_TASKS_PER_NODE", "4,1"},
-          {"SLURM_DISTRIBUTION", "cyclic"},
-          {"SLURM_PROCID", std::to_string(rank)},
-          {"SLURM_LOCALID", local.at(rank)},
-          {"SLURM_NODEID", second ? "1" : "0"},
-          {"SLURM_GTIDS", second ? "1" : "0,2,3,4"},
-          {"SLURMD_NODENAME", second ? "p2" : "p1"}};
+  return merged(variables_in("SLURM_JOB_ID=100 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=5 "
+                             "SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=p[1-2] "
+                             "SLURM_STEP_TASKS_PER_NODE=4,1 SLURM_DISTRIBUTION=cyclic"),
+                {{"SLURM_PROCID", std::to_string(rank)},
+                 {"SLURM_LOCALID", local.at(rank)},
+                 {"SLURM_NODEID", second ? "1" : "0"},
+                 {"SLURM_GTIDS", second ? "1" : "0,2,3,4"},
+                 {"SLURMD_NODENAME", second ? "p2" : "p1"}});
 }
 
 TEST(Packed, NumbersRanksNodeByNode) {
@@ -236,12 +230,8 @@ TEST(BySwitch, RanksFollowTheOrderOfTheNodes) {
 TEST(BySwitch, MissingMapIsAnErrorWithARemedy) {
   Variables variables = on_node(0);
   variables.erase("SLURM_DDP_SWITCHES");
-  try {
-    slurm_plan(variables, ordered("switch"));
-    FAIL() << "the order is unknown without a map";
-  } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("scontrol show topology"));
-  }
+  EXPECT_THAT([&] { slurm_plan(variables, ordered("switch")); },
+              testing::ThrowsMessage<UsageError>(HasSubstr("scontrol show topology")));
 }
 
 TEST(BySwitch, NotesAContradictingNode) {

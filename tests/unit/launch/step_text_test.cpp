@@ -79,12 +79,8 @@ TEST(PortRanges, ReadTheFormatsOfSlurmAndTheKernel) {
 class PortRangesRefuse : public testing::TestWithParam<std::string> {};
 
 TEST_P(PortRangesRefuse, Text) {
-  try {
-    parse_port_ranges(GetParam(), "SLURM_STEP_RESV_PORTS");
-    FAIL() << "accepted " << GetParam();
-  } catch (const LaunchError& error) {
-    EXPECT_THAT(error.what(), testing::StartsWith("SLURM_STEP_RESV_PORTS="));
-  }
+  EXPECT_THAT([&] { parse_port_ranges(GetParam(), "SLURM_STEP_RESV_PORTS"); },
+              testing::ThrowsMessage<LaunchError>(testing::StartsWith("SLURM_STEP_RESV_PORTS=")));
 }
 
 INSTANTIATE_TEST_SUITE_P(Malformed, PortRangesRefuse,

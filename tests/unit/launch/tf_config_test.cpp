@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fake_environment.h"
-#include "spank_plugin/launch/error.h"
+#include "tests/unit/error_of.h"
 
 namespace ddp::launch {
 namespace {
@@ -14,25 +14,14 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Settings with_tf_config(const std::string& more = "") {
-  Settings settings;
-  apply(settings, parse_spec("tf_config" + more, "test"), Origin::command_line);
-  return settings;
-}
-
 std::string problem_of(const Variables& variables) {
-  try {
-    slurm_plan(variables, with_tf_config());
-  } catch (const LaunchError& error) {
-    return error.what();
-  }
-  return "";
+  return error_of([&] { slurm_plan(variables, asked("tf_config")); });
 }
 
 TEST(TfConfig, ListsAllWorkersByRank) {
   const auto variables = merged(two_by_two(), {{"SLURM_STEP_RESV_PORTS", "20086-20088"}});
   const auto json =
-      nlohmann::json::parse(value_in(slurm_plan(variables, with_tf_config()), "TF_CONFIG"));
+      nlohmann::json::parse(value_in(slurm_plan(variables, asked("tf_config")), "TF_CONFIG"));
   EXPECT_THAT(json.at("cluster").at("worker").get<std::vector<std::string>>(),
               ElementsAre("p1:20087", "p1:20088", "p2:20087", "p2:20088"));
   EXPECT_EQ(json.at("task").at("type"), "worker");
@@ -46,7 +35,7 @@ TEST(TfConfig, FollowsTheOrderOfRanks) {
              {{"SLURM_DISTRIBUTION", "cyclic"}, {"SLURM_PROCID", "1"}, {"SLURM_GTIDS", "1,3"}});
   EXPECT_THAT(problem_of(variables), HasSubstr("add order=packed"));
   const auto json = nlohmann::json::parse(
-      value_in(slurm_plan(variables, with_tf_config(",order=packed")), "TF_CONFIG"));
+      value_in(slurm_plan(variables, asked("tf_config,order=packed")), "TF_CONFIG"));
   EXPECT_EQ(json.at("task").at("index"), 2);
   EXPECT_EQ(json.at("cluster").at("worker").size(), 4U);
 }
