@@ -26,6 +26,7 @@ namespace ddp::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
+using test::Names;
 using test::small_model;
 using test::TempDirectory;
 using testing::AllOf;
@@ -208,8 +209,7 @@ TEST_F(FullDisk, IsReportedAndKeepsTheLastCheckpoint) {
     EXPECT_THAT(
         error_of([&] { test::save_arrays(mounted_, 3, model); }),
         AllOf(HasSubstr("cannot reserve"), HasSubstr("No space left on device; free space there")));
-    EXPECT_THAT(test::names_in(mounted_),
-                testing::ElementsAre("latest", "step-00000001", "step-00000002"));
+    EXPECT_EQ(test::names_in(mounted_), (Names{"latest", "step-00000001", "step-00000002"}));
   }
   const auto loaded = CheckpointDirectory(mounted_).newest_verified();
   ASSERT_TRUE(loaded);

@@ -19,9 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
+using test::Names;
 using test::names_in;
 using test::TempDirectory;
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -96,7 +96,7 @@ TEST(Lease, IsRemovedWhenItEnds) {
   {
     const auto lease = hold(root, tag("a"));
     lease->require();
-    EXPECT_THAT(names_in(root), ElementsAre(".owner"));
+    EXPECT_EQ(names_in(root), (Names{".owner"}));
   }
   EXPECT_THAT(names_in(root), IsEmpty());
 }
@@ -120,12 +120,12 @@ TEST(Lease, KilledOwnerIsReplacedImmediately) {
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
-  ASSERT_THAT(names_in(root), ElementsAre(".owner"));
+  ASSERT_EQ(names_in(root), (Names{".owner"}));
   LeaseClaim claim(root, tag("b"), kNeverSilent);
   const auto lease = claim.advance(milliseconds(0));
   ASSERT_NE(lease, nullptr);
   EXPECT_EQ(claim.other()->owner.job, "a");
-  EXPECT_THAT(names_in(root), ElementsAre(".owner"));
+  EXPECT_EQ(names_in(root), (Names{".owner"}));
 }
 
 TEST(Lease, EarlierRestartIsReplacedAndFenced) {

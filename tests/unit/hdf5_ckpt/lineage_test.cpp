@@ -18,7 +18,9 @@ namespace ddp::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
+using test::Names;
 using test::names_in;
+using test::Steps;
 using test::TempDirectory;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -212,13 +214,13 @@ class Resuming : public testing::Test {
 };
 
 TEST_F(Resuming, RollbackKeepsItsSavesAndSetsLaterCheckpointsAside) {
-  EXPECT_THAT(run_.steps(), ElementsAre(140, 130, 120));
+  EXPECT_EQ(run_.steps(), (Steps{140, 130, 120}));
   EXPECT_EQ(run_.start(run_.path_of(120)), 120U);
-  EXPECT_THAT(run_.steps(), ElementsAre(120));
+  EXPECT_EQ(run_.steps(), (Steps{120}));
   EXPECT_EQ(hint(), "step-00000120");
-  EXPECT_THAT(run_.set_aside(), ElementsAre("step-00000130", "step-00000140"));
+  EXPECT_EQ(run_.set_aside(), (Names{"step-00000130", "step-00000140"}));
   run_.save(124);
-  EXPECT_THAT(run_.steps(), ElementsAre(124, 120));
+  EXPECT_EQ(run_.steps(), (Steps{124, 120}));
   EXPECT_EQ(hint(), "step-00000124");
   EXPECT_EQ(run_.start(), 124U);
 }
@@ -243,7 +245,7 @@ TEST_F(Resuming, SecondRollbackRollsBackToo) {
   for (const std::uint64_t step : {130, 140}) run_.save(step);
   EXPECT_EQ(run_.start(run_.path_of(130)), 130U);
   run_.save(135);
-  EXPECT_THAT(run_.steps(), ElementsAre(135, 130, 120));
+  EXPECT_EQ(run_.steps(), (Steps{135, 130, 120}));
   // The first command, repeated, continues from the result of the second rollback.
   EXPECT_EQ(run_.start(run_.path_of(120)), 135U);
 }
@@ -257,7 +259,7 @@ TEST_F(Resuming, StartFromAnotherDirectoryHappensOnce) {
   EXPECT_EQ(fine_tuning.start(), 134U);
   EXPECT_THAT(error_of([&] { fine_tuning.start(run_.path_of(140)); }),
               HasSubstr("holds checkpoints of another run"));
-  EXPECT_THAT(fine_tuning.steps(), ElementsAre(134, 133, 132));
+  EXPECT_EQ(fine_tuning.steps(), (Steps{134, 133, 132}));
 }
 
 // A run that had nothing left to train saves the state it started from.
@@ -330,15 +332,15 @@ TEST_F(Resuming, KeepsBothCheckpointsOfOneStepIfRequested) {
   const Saved saved = test::save_step(root_ / "ck", 140, options);
   ASSERT_EQ(saved.notes.size(), 1U);
   EXPECT_THAT(saved.notes[0], HasSubstr("replaced another checkpoint of that step, kept as"));
-  EXPECT_THAT(run_.set_aside(), ElementsAre("step-00000140"));
+  EXPECT_EQ(run_.set_aside(), (Names{"step-00000140"}));
 }
 
 TEST_F(Resuming, RetentionNeverDeletesTheLastSave) {
   Retention retention(root_ / "ck", {"test", 0, "host", 100});
   const RetentionReport report = retention.apply({1, 120});
   EXPECT_THAT(report.removed, IsEmpty());
-  EXPECT_THAT(run_.steps(), ElementsAre(140, 130, 120));
-  EXPECT_THAT(retention.apply({1, 130}).removed, ElementsAre(120));
+  EXPECT_EQ(run_.steps(), (Steps{140, 130, 120}));
+  EXPECT_EQ(retention.apply({1, 130}).removed, (Steps{120}));
 }
 
 }  // namespace

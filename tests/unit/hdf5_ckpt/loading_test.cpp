@@ -24,6 +24,7 @@ using test::damage;
 using test::save_arrays;
 using test::save_step;
 using test::small_model;
+using test::Steps;
 using test::TempDirectory;
 using testing::AllOf;
 using testing::ElementsAre;
@@ -41,7 +42,7 @@ TEST(Directory, OnlyStepsAreCandidates) {
   fs::create_directory(root / ".tmp-step-00000040.test.r0.host.p1");
   fs::create_directory(root / "step-40");
   fs::create_directory_symlink("step-00000030", root / "step-00000050");
-  EXPECT_THAT(test::steps_in(root), ElementsAre(100000000, 30, 2));
+  EXPECT_EQ(test::steps_in(root), (Steps{100000000, 30, 2}));
 }
 
 TEST(Directory, LoadsTheNewestWholeCheckpointAndNamesSkippedOnes) {

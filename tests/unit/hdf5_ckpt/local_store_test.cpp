@@ -18,7 +18,7 @@ namespace ddp::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::ElementsAre;
+using test::Steps;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -72,7 +72,7 @@ TEST_F(LocalStoreTest, ListsWhatWasWritten) {
   EXPECT_EQ(found[0].shards, 2U);
   EXPECT_EQ(found[0].record, shard.record);
   ASSERT_TRUE(found[0].info);
-  EXPECT_EQ(found[0].info->state, test::test_info().state);
+  EXPECT_EQ(found[0].info->state.dump(), test::test_info().state.dump());
   EXPECT_EQ(found[0].info->epoch, test::test_info().epoch);
   EXPECT_TRUE(fs::exists(store().file_of(found[0])));
   EXPECT_THAT(notes_, IsEmpty());
@@ -114,7 +114,7 @@ TEST_F(LocalStoreTest, AWholeSaveCanBeLoadedFromTheStore) {
   const auto checkpoint = local.open({&shard, 1});
   EXPECT_TRUE(test::holds(checkpoint, model_));
   EXPECT_EQ(checkpoint.manifest().step, 7U);
-  EXPECT_EQ(checkpoint.manifest().state, test::test_info().state);
+  EXPECT_EQ(checkpoint.manifest().state.dump(), test::test_info().state.dump());
   // One of two shards, and one whose file has another size.
   const auto half = write(local, 8);
   EXPECT_THROW(local.open({&half, 1}), DamagedError);
@@ -206,16 +206,16 @@ TEST_F(LocalStoreTest, RemovesAllButTheSavesToKeep) {
   write_of_two_owners(local);
   const SaveId kept{8, owner_};
   local.keep_only({&kept, 1}, owner_);
-  EXPECT_THAT(steps_in(local), ElementsAre(5, 8));
+  EXPECT_EQ(steps_in(local), (Steps{5, 8}));
   local.keep_only({&kept, 1});
-  EXPECT_THAT(steps_in(local), ElementsAre(8));
+  EXPECT_EQ(steps_in(local), (Steps{8}));
 }
 
 TEST_F(LocalStoreTest, RemovesTheSavesUpToAStep) {
   auto local = store();
   write_of_two_owners(local);
   local.remove_up_to(8);
-  EXPECT_THAT(steps_in(local), ElementsAre(9));
+  EXPECT_EQ(steps_in(local), (Steps{9}));
 }
 
 TEST_F(LocalStoreTest, IdentityBelongsToOneDirectory) {

@@ -25,9 +25,11 @@ namespace {
 namespace fs = std::filesystem;
 using test::Fault;
 using test::FaultyOps;
+using test::Names;
 using test::names_in;
 using test::save_arrays;
 using test::small_model;
+using test::Steps;
 using test::steps_in;
 using test::TempDirectory;
 using testing::AllOf;
@@ -65,21 +67,21 @@ class RetentionTest : public testing::Test {
 
 TEST_F(RetentionTest, KeepsTheNewest) {
   const RetentionReport report = keep(2);
-  EXPECT_THAT(report.removed, ElementsAre(1, 2, 3));
+  EXPECT_EQ(report.removed, (Steps{1, 2, 3}));
   EXPECT_THAT(report.notes, IsEmpty());
-  EXPECT_THAT(names_in(root_), ElementsAre("latest", "step-00000004", "step-00000005"));
+  EXPECT_EQ(names_in(root_), (Names{"latest", "step-00000004", "step-00000005"}));
   EXPECT_THAT(keep(2).removed, IsEmpty());
 }
 
 TEST_F(RetentionTest, KeepsAllIfThereAreFew) {
   EXPECT_THAT(keep(5).removed, IsEmpty());
   EXPECT_THAT(keep(100).removed, IsEmpty());
-  EXPECT_THAT(steps_in(root_), ElementsAre(5, 4, 3, 2, 1));
+  EXPECT_EQ(steps_in(root_), (Steps{5, 4, 3, 2, 1}));
 }
 
 TEST_F(RetentionTest, NeverDeletesEverything) {
   EXPECT_THAT(error_of([&] { keep(0); }), HasSubstr("at least 1"));
-  EXPECT_THAT(steps_in(root_), ElementsAre(5, 4, 3, 2, 1));
+  EXPECT_EQ(steps_in(root_), (Steps{5, 4, 3, 2, 1}));
 }
 
 TEST_F(RetentionTest, DamagedCheckpointsAreNeitherCountedNorDeleted) {
@@ -87,8 +89,8 @@ TEST_F(RetentionTest, DamagedCheckpointsAreNeitherCountedNorDeleted) {
   test::damage(root_ / "step-00000002");
   fs::remove(root_ / "step-00000004/manifest.json");
   const RetentionReport report = keep(1);
-  EXPECT_THAT(report.removed, ElementsAre(1));
-  EXPECT_THAT(steps_in(root_), ElementsAre(5, 4, 3, 2));
+  EXPECT_EQ(report.removed, (Steps{1}));
+  EXPECT_EQ(steps_in(root_), (Steps{5, 4, 3, 2}));
   ASSERT_EQ(report.notes.size(), 3U);
   EXPECT_THAT(report.notes[0], AllOf(HasSubstr("not counted and not deleted: checkpoint"),
                                      HasSubstr("step-00000005")));
@@ -111,8 +113,8 @@ TEST_F(RetentionTest, VerifiedCheckpointsAreNotReadAgain) {
 TEST_F(RetentionTest, PermanentOnesAreCountedButNeverDeleted) {
   save_permanent(2);
   save_permanent(4);
-  EXPECT_THAT(keep(2).removed, ElementsAre(1, 3));
-  EXPECT_THAT(steps_in(root_), ElementsAre(5, 4, 2)) << "4 is one of the newest two";
+  EXPECT_EQ(keep(2).removed, (Steps{1, 3}));
+  EXPECT_EQ(steps_in(root_), (Steps{5, 4, 2})) << "4 is one of the newest two";
   EXPECT_THAT(keep(1).removed, IsEmpty());
 }
 
@@ -121,14 +123,14 @@ TEST_F(RetentionTest, PermanentOnesAreOpenedOnce) {
   save_permanent(2);
   Retention retention(root_, kSaver);
   retention.apply({1});
-  EXPECT_THAT(steps_in(root_), ElementsAre(5, 2));
+  EXPECT_EQ(steps_in(root_), (Steps{5, 2}));
   fs::rename(root_ / "step-00000002/manifest.json", root_ / "step-00000002/away");
   EXPECT_THAT(retention.apply({1}).notes, IsEmpty());
   fs::rename(root_ / "step-00000002/away", root_ / "step-00000002/manifest.json");
   // The next checkpoint of that step is another one.
   save_arrays(root_, 2, small_model(2));
   retention.remember_verified(Checkpoint::open(root_ / "step-00000002"));
-  EXPECT_THAT(retention.apply({1}).removed, ElementsAre(2));
+  EXPECT_EQ(retention.apply({1}).removed, (Steps{2}));
 }
 
 TEST_F(RetentionTest, PermanentOneThatIsNotNeededIsNotRead) {
@@ -136,16 +138,16 @@ TEST_F(RetentionTest, PermanentOneThatIsNotNeededIsNotRead) {
   Retention retention(root_, kSaver);
   for (const std::uint64_t step : {2, 3, 4, 5})
     retention.remember_verified(Checkpoint::open(root_ / step_directory_name(step)));
-  EXPECT_THAT(retention.apply({1}, counting()).removed, ElementsAre(2, 3, 4));
+  EXPECT_EQ(retention.apply({1}, counting()).removed, (Steps{2, 3, 4}));
   EXPECT_EQ(pieces_read_, 0U);
 }
 
 TEST_F(RetentionTest, CheckpointsInUseStayForNow) {
   RetentionPolicy policy{1};
   policy.in_use = [](std::uint64_t step) { return step == 2; };
-  EXPECT_THAT(Retention(root_, kSaver).apply(policy).removed, ElementsAre(1, 3, 4));
-  EXPECT_THAT(steps_in(root_), ElementsAre(5, 2));
-  EXPECT_THAT(keep(1).removed, ElementsAre(2));
+  EXPECT_EQ(Retention(root_, kSaver).apply(policy).removed, (Steps{1, 3, 4}));
+  EXPECT_EQ(steps_in(root_), (Steps{5, 2}));
+  EXPECT_EQ(keep(1).removed, (Steps{2}));
 }
 
 TEST_F(RetentionTest, KeepFirstFollowsTheOrderOfTheCaller) {
@@ -154,10 +156,10 @@ TEST_F(RetentionTest, KeepFirstFollowsTheOrderOfTheCaller) {
   for (const std::uint64_t step : {3, 1, 5, 2})
     order.push_back({step, root_ / step_directory_name(step)});
   const RetentionReport report = Retention(root_, kSaver).keep_first(order, 1);
-  EXPECT_THAT(report.removed, ElementsAre(2, 5));
+  EXPECT_EQ(report.removed, (Steps{2, 5}));
   EXPECT_THAT(report.notes, ElementsAre(HasSubstr("not counted and not deleted: checkpoint")));
-  EXPECT_THAT(steps_in(root_), ElementsAre(4, 3, 1)) << "4 was not in the list";
-  EXPECT_THAT(Retention(root_, kSaver).keep_first({&order[1], 1}, 0).removed, ElementsAre(1));
+  EXPECT_EQ(steps_in(root_), (Steps{4, 3, 1})) << "4 was not in the list";
+  EXPECT_EQ(Retention(root_, kSaver).keep_first({&order[1], 1}, 0).removed, (Steps{1}));
 }
 
 TEST_F(RetentionTest, AdoptMovesACheckpointBetweenDirectories) {
@@ -165,8 +167,8 @@ TEST_F(RetentionTest, AdoptMovesACheckpointBetweenDirectories) {
   CheckpointDirectory best(other);
   const Candidate three{3, root_ / "step-00000003"};
   EXPECT_EQ(best.adopt(three, kSaver), other / "step-00000003");
-  EXPECT_THAT(steps_in(other), ElementsAre(3));
-  EXPECT_THAT(steps_in(root_), ElementsAre(5, 4, 2, 1));
+  EXPECT_EQ(steps_in(other), (Steps{3}));
+  EXPECT_EQ(steps_in(root_), (Steps{5, 4, 2, 1}));
   EXPECT_TRUE(test::holds(Checkpoint::open(other / "step-00000003"), small_model(3)));
   best.adopt({1, root_ / "step-00000001"}, kSaver);
   std::string hint;
@@ -200,16 +202,16 @@ class AfterARestart : public RetentionTest {
 };
 
 TEST_F(AfterARestart, VerifiedCheckpointsAreNotReadAgain) {
-  EXPECT_THAT(read_again(), ElementsAre(5, 4, 3, 2, 1));
+  EXPECT_EQ(read_again(), (Steps{5, 4, 3, 2, 1}));
   Retention before(root_, kSaver);
   before.remember_across_restarts();
   before.remember_verified(Checkpoint::open(root_ / "step-00000002"));
   before.remember_verified(Checkpoint::open(root_ / "step-00000004"));
-  EXPECT_THAT(read_again(), ElementsAre(5, 3, 1));
+  EXPECT_EQ(read_again(), (Steps{5, 3, 1}));
   before.apply({3});
   EXPECT_THAT(read_again(), IsEmpty());
-  EXPECT_THAT(names_in(root_), ElementsAre(".verified", "latest", "step-00000003", "step-00000004",
-                                           "step-00000005"));
+  EXPECT_EQ(names_in(root_),
+            (Names{".verified", "latest", "step-00000003", "step-00000004", "step-00000005"}));
 }
 
 TEST_F(AfterARestart, NewCheckpointOfTheSameStepIsRead) {
@@ -217,7 +219,7 @@ TEST_F(AfterARestart, NewCheckpointOfTheSameStepIsRead) {
   before.remember_across_restarts();
   before.apply({5});
   save_arrays(root_, 3, small_model(30));
-  EXPECT_THAT(read_again(), ElementsAre(3));
+  EXPECT_EQ(read_again(), (Steps{3}));
 }
 
 TEST_F(AfterARestart, InvalidMarkIsIgnored) {
@@ -225,7 +227,7 @@ TEST_F(AfterARestart, InvalidMarkIsIgnored) {
            "", "5", "5 zzzzzzzz\n", "-5 00000000\n", "99999999999999999999 00000000\n",
            std::string(70000, '7'), "5 00000000\n4 00000000\n"}) {
     std::ofstream(mark_) << text;
-    EXPECT_THAT(read_again(), ElementsAre(5, 4, 3, 2, 1)) << text.substr(0, 40);
+    EXPECT_EQ(read_again(), (Steps{5, 4, 3, 2, 1})) << text.substr(0, 40);
   }
   fs::remove(mark_);
   ASSERT_EQ(::mkfifo(mark_.c_str(), 0600), 0);  // without a writer, opening it would hang
@@ -234,7 +236,7 @@ TEST_F(AfterARestart, InvalidMarkIsIgnored) {
   fs::create_directory(mark_);
   Retention retention(root_, kSaver);
   retention.remember_across_restarts();
-  EXPECT_THAT(retention.apply({2}).removed, ElementsAre(1, 2, 3));
+  EXPECT_EQ(retention.apply({2}).removed, (Steps{1, 2, 3}));
 }
 
 // The mark avoids reads before deletions, but does not affect loading.
@@ -323,7 +325,7 @@ TEST_F(RetentionTest, LinkAmongLeftoversIsNotFollowed) {
   fs::create_directory_symlink(elsewhere, root_ / ".tmp-step-00000006.test.r0.host.p1");
   EXPECT_EQ(remove_leftovers(root_, dead_relatives_of(kSaver)).size(), 1U);
   EXPECT_FALSE(fs::exists(fs::symlink_status(root_ / ".tmp-step-00000006.test.r0.host.p1")));
-  EXPECT_THAT(names_in(elsewhere), ElementsAre("precious"));
+  EXPECT_EQ(names_in(elsewhere), (Names{"precious"}));
 }
 
 TEST_F(RetentionTest, UnreadableCheckpointIsNeitherDeletedNorSetAside) {
@@ -335,7 +337,7 @@ TEST_F(RetentionTest, UnreadableCheckpointIsNeitherDeletedNorSetAside) {
   for (const std::uint64_t step : {1, 2, 3}) test::save_step(mine, step);
   fs::permissions(mine / "step-00000003", fs::perms::none);
   const RetentionReport report = Retention(mine, kSaver).apply({1});
-  EXPECT_THAT(report.removed, ElementsAre(1));
+  EXPECT_EQ(report.removed, (Steps{1}));
   EXPECT_THAT(report.notes, ElementsAre(HasSubstr("not read and not deleted")));
   // A save of that step does not move the unreadable checkpoint away.
   EXPECT_THAT(error_of([&] { test::save_step(mine, 3); }), HasSubstr("Permission denied"));

@@ -105,8 +105,8 @@ Saved save_arrays(const fs::path& root, std::uint64_t step, const ArraySet& arra
   return CheckpointDirectory(root, options).save(step, test_owner(), arrays.views(), info);
 }
 
-std::vector<std::uint64_t> steps_in(const fs::path& root) {
-  std::vector<std::uint64_t> steps;
+Steps steps_in(const fs::path& root) {
+  Steps steps;
   for (const Candidate& candidate : CheckpointDirectory(root).candidates())
     steps.push_back(candidate.step);
   return steps;
@@ -124,6 +124,10 @@ void flip_bit(const fs::path& file, std::size_t byte) {
   put_file_bytes(file, bytes);
 }
 
+nlohmann::json json_of(std::string_view text) {
+  return nlohmann::json::parse(text.data(), text.data() + text.size());
+}
+
 std::vector<std::byte> file_bytes(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -137,8 +141,8 @@ void put_file_bytes(const fs::path& path, std::span<const std::byte> bytes) {
              static_cast<std::streamsize>(bytes.size()));
 }
 
-std::vector<std::string> names_in(const fs::path& directory) {
-  std::vector<std::string> names;
+Names names_in(const fs::path& directory) {
+  Names names;
   for (const auto& entry : fs::directory_iterator(directory))
     names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());

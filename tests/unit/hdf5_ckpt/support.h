@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hdf5_ckpt/array.h"
@@ -17,6 +18,10 @@
 #include "tests/unit/temporary_directory.h"
 
 namespace ddp::ckpt::test {
+
+// Shorter to write, and to compile, than matchers of their elements.
+using Steps = std::vector<std::uint64_t>;
+using Names = std::vector<std::string>;
 
 // On::memory is a tmpfs, if there is one, for tests that save thousands of times and do not depend
 // on the disk.
@@ -81,15 +86,18 @@ Saved save_step(const std::filesystem::path& root, std::uint64_t step,
 Saved save_arrays(const std::filesystem::path& root, std::uint64_t step, const ArraySet& arrays,
                   const CheckpointInfo& info = test_info());
 // Returns the steps of the checkpoints in a directory, newest first.
-std::vector<std::uint64_t> steps_in(const std::filesystem::path& root);
+Steps steps_in(const std::filesystem::path& root);
 // Flips a bit of the last byte of one array of a checkpoint.
 void damage(const std::filesystem::path& step, const std::string& array = "model/fc.weight");
 // Flips a bit of a file.
 void flip_bit(const std::filesystem::path& file, std::size_t byte);
 
+// Like json::parse(), whose parser would be compiled once more for strings.
+nlohmann::json json_of(std::string_view text);
+
 std::vector<std::byte> file_bytes(const std::filesystem::path& path);
 void put_file_bytes(const std::filesystem::path& path, std::span<const std::byte> bytes);
 // Returns the names in a directory, sorted.
-std::vector<std::string> names_in(const std::filesystem::path& directory);
+Names names_in(const std::filesystem::path& directory);
 
 }  // namespace ddp::ckpt::test

@@ -30,6 +30,7 @@ namespace {
 
 using test::ArraySet;
 using test::FaultyOps;
+using test::Names;
 using test::TempDirectory;
 using testing::AllOf;
 using testing::HasSubstr;
@@ -240,7 +241,10 @@ TEST(Writer, ExistingFileIsNotReplaced) {
 TEST(Writer, ErrorNamesWrongArrays) {
   const TempDirectory dir;
   const std::vector<std::byte> bytes(8);
-  const std::pair<std::vector<ArrayView>, const char*> cases[] = {
+  const struct {
+    std::vector<ArrayView> arrays;
+    const char* expected;
+  } cases[] = {
       {{{"w", DType::float32, {3}, bytes}}, "'w' of float32 [3] has 8 bytes"},
       {{{"a//b", DType::float32, {2}, bytes}}, "'a//b' starts or ends"},
       {{{"w", DType::float32, {2}, bytes}, {"w", DType::float32, {2}, bytes}}, "'w' appears twice"},
@@ -248,17 +252,16 @@ TEST(Writer, ErrorNamesWrongArrays) {
        "'w' is an array and also the group of 'w/x'"},
       {{{"w", DType::int8, Shape(33, 1), bytes}}, "33 dimensions"},
       {{{"w", DType::int8, {1ULL << 62, 1ULL << 62}, {}}}, "has 0 bytes"}};
-  for (const auto& [arrays, expected] : cases)
-    EXPECT_THAT(error_of([&] { write_hdf5_file(dir / "a.h5", arrays, kNoAttributes); }),
-                HasSubstr(expected));
+  for (const auto& c : cases)
+    EXPECT_THAT(error_of([&] { write_hdf5_file(dir / "a.h5", c.arrays, kNoAttributes); }),
+                HasSubstr(c.expected));
   EXPECT_TRUE(test::names_in(dir).empty());
 }
 
 TEST(Writer, ErrorNamesWrongAttributesAndOptions) {
   const TempDirectory dir;
   const auto error = [&](const std::string& attributes, const WriteOptions& options = {}) {
-    return error_of(
-        [&] { write_hdf5_file(dir / "a.h5", {}, nlohmann::json::parse(attributes), options); });
+    return error_of([&] { write_hdf5_file(dir / "a.h5", {}, test::json_of(attributes), options); });
   };
   EXPECT_THAT(error(R"({"a": [1, 2]})"), HasSubstr("attribute 'a'"));
   EXPECT_THAT(error(R"({"a": null})"), HasSubstr("attribute 'a'"));
@@ -306,7 +309,7 @@ TEST(Skeleton, CleansUpAfterProcessesKilledLongAgo) {
   make("ddp-ckpt-bbbbbb", 10);  // may be in use
   make("other", 1000);
   const Skeleton skeleton({}, {}, kNoAttributes, scratch);
-  EXPECT_THAT(test::names_in(scratch), testing::ElementsAre("ddp-ckpt-bbbbbb", "other"));
+  EXPECT_EQ(test::names_in(scratch), (Names{"ddp-ckpt-bbbbbb", "other"}));
 }
 
 // Returns the arrays of a set, sorted by name. The views must outlive the result.
