@@ -34,8 +34,7 @@ TEST(Account, OfARunWithoutFaults) {
       .progress(20, 1, 10, 10, 0.5, 1)
       .kept(21, 1, 10)
       .progress(30, 1, 20, 19, 0.5, 1)
-      .ended_well(32, 1)
-      .finish(32, 0);
+      .finished(32, 1);
   const auto account = run.account()->closed();
   expect_sums(account);
   EXPECT_EQ(account.wall(), 32 * kSecond);
@@ -67,8 +66,7 @@ TEST(Account, OfAKilledRank) {
       .start(19, 2)
       .training(22, 2, 8)
       .progress(34, 2, 20, 12)
-      .ended_well(34, 2)
-      .finish(34, 0);
+      .finished(34, 2);
   const auto account = run.account()->closed();
   expect_sums(account);
   EXPECT_EQ(seconds_by_use(account), (Table{{"launch", 2 + 3},
@@ -96,9 +94,7 @@ TEST(Account, OfAKilledRank) {
 TEST(Account, StepsThatAreToldAfterTheFailureAreCounted) {
   RunAccount run;
   Log(run, "a")
-      .begin()
-      .start(0, 1)
-      .training(0, 1, 0)
+      .trains_from(0)
       .progress(10, 1, 10, 10)
       .killed(12, 1, 1)
       .progress(12.2, 1, 11, 11)
@@ -106,8 +102,7 @@ TEST(Account, StepsThatAreToldAfterTheFailureAreCounted) {
       .start(13, 2)
       .training(13, 2, 8)
       .progress(15, 2, 10, 2)
-      .ended_well(15, 2)
-      .finish(15, 0);
+      .finished(15, 2);
   const auto account = run.account()->closed();
   expect_sums(account);
   EXPECT_EQ(account.generations()[0].to_step, 11);
@@ -132,18 +127,14 @@ TEST(Account, WhoseFailureItWasMayBeKnownWhenItHasEnded) {
 TEST(Account, APieceIsDividedWhereThePartsOfItWereMade) {
   RunAccount run;
   Log(run, "a")
-      .begin()
-      .start(0, 1)
-      .training(0, 1, 0)
+      .trains_from(0)
       .progress(10, 1, 10, 10)
       .progress(30, 1, 20, 30)
-      .killed(30, 1)
-      .gone(30, 1)
+      .lost(30, 1)
       .start(30, 2)
       .training(30, 2, 15)
       .progress(35, 2, 20, 5)
-      .ended_well(35, 2)
-      .finish(35, 0);
+      .finished(35, 2);
   const auto account = run.account()->closed();
   expect_sums(account);
   EXPECT_EQ(seconds_by_use(account), (Table{{"productive", 25}, {"repeat", 10}}));
@@ -156,13 +147,11 @@ TEST(Account, WithFewerNodesAPartOfTheTimeIsLost) {
       .start(0, 1, 4)
       .training(0, 1, 0)
       .progress(10, 1, 10, 10)
-      .killed(10, 1)
-      .gone(10, 1)
+      .lost(10, 1)
       .start(10, 2, 3)
       .training(10, 2, 10)
       .progress(30, 2, 20, 20)
-      .ended_well(30, 2)
-      .finish(30, 0);
+      .finished(30, 2);
   auto account = run.account()->closed();
   expect_sums(account);
   EXPECT_EQ(seconds_by_use(account), (Table{{"productive", 10 + 15}, {"degraded", 5}}));
@@ -176,13 +165,11 @@ TEST(Account, StepsThatAreRepeatedAreNotDegraded) {
       .start(0, 1, 1)
       .training(0, 1, 0)
       .progress(10, 1, 10, 10)
-      .killed(10, 1)
-      .gone(10, 1)
+      .lost(10, 1)
       .start(10, 2, 2)
       .training(10, 2, 0)
       .progress(15, 2, 10, 5)
-      .ended_well(15, 2)
-      .finish(15, 0);
+      .finished(15, 2);
   const auto account = run.account()->closed();
   expect_sums(account);
   EXPECT_EQ(seconds_by_use(account), (Table{{"productive", 5}, {"repeat", 10}}));
@@ -201,8 +188,7 @@ TEST(Account, TheQueueIsBetweenTwoJobsAlsoIfTheFirstWasKilled) {
       .start(1, 1)
       .training(3, 1, 10)
       .progress(13, 1, 20, 10)
-      .ended_well(14, 1)
-      .finish(14, 0);
+      .finished(14, 1);
   const auto account = run.account()->closed();
   expect_sums(account);
   EXPECT_EQ(account.wall(), 126 * kSecond);
@@ -254,8 +240,7 @@ TEST(Account, AClockThatJumpsChangesOnlyTheQueue) {
       .start(0, 1)
       .training(1, 1, 10)
       .progress(11, 1, 20, 10)
-      .ended_well(11, 1)
-      .finish(11, 0);
+      .finished(11, 1);
   const auto account = run.account()->closed();
   expect_sums(account);
   EXPECT_EQ(seconds_by_use(account), (Table{{"launch", 2}, {"productive", 20}}));
@@ -264,9 +249,7 @@ TEST(Account, AClockThatJumpsChangesOnlyTheQueue) {
 TEST(Account, WhatIsNotKeptIsLostIfTheRunEndsThere) {
   RunAccount run;
   Log log(run, "a", "7", 1000);
-  log.begin()
-      .start(0, 1)
-      .training(0, 1, 0)
+  log.trains_from(0)
       .progress(10, 1, 10, 10)
       .kept(10, 1, 10)
       .progress(16, 1, 16, 16)
@@ -278,13 +261,7 @@ TEST(Account, WhatIsNotKeptIsLostIfTheRunEndsThere) {
   EXPECT_EQ(seconds_by_use(account), (Table{{"productive", 10}, {"repeat", 6}}));
   EXPECT_EQ(account.steps(), 10);
   // The next job has it all the same.
-  Log(run, "b", "7", 1016)
-      .begin()
-      .start(0, 1)
-      .training(0, 1, 16)
-      .progress(4, 1, 20, 4)
-      .ended_well(4, 1)
-      .finish(4, 0);
+  Log(run, "b", "7", 1016).trains_from(16).progress(4, 1, 20, 4).finished(4, 1);
   account = run.account()->closed();
   expect_sums(account);
   EXPECT_EQ(seconds_by_use(account), (Table{{"productive", 20}}));
@@ -298,13 +275,11 @@ TEST(Account, WhatAProgramDoesNotTellIsNotGuessed) {
       .start(0, 1)
       .event(3, "progress", R"("generation": 1, "step": 1)")
       .event(5, "progress", R"("generation": 1, "step": 3)")
-      .killed(7, 1)
-      .gone(7, 1)
+      .lost(7, 1)
       .start(7, 2)
       .event(9, "progress", R"("generation": 2, "step": 3)")
       .event(12, "progress", R"("generation": 2, "step": 6)")
-      .ended_well(12, 2)
-      .finish(12, 0);
+      .finished(12, 2);
   auto account = steps.account()->closed();
   expect_sums(account);
   // One step took 2 s / 3 = 0.667 s, as the first progress is one that took no time.
@@ -319,8 +294,7 @@ TEST(Account, WhatAProgramDoesNotTellIsNotGuessed) {
       .begin()
       .start(1, 1)
       .event(2, "rank_ready", R"("generation": 1, "rank": 0)")
-      .ended_well(9, 1)
-      .finish(9, 0);
+      .finished(9, 1);
   account = silent.account()->closed();
   expect_sums(account);
   EXPECT_EQ(seconds_by_use(account), (Table{{"waiting", 1}, {"launch", 1}, {"other", 7}}));
@@ -337,7 +311,7 @@ TEST(Account, LostLinesLoseNothing) {
     for (int step = 1; step < 100; ++step) {
       if (run == &all) log.progress(1 + step, 1, step, 0.75 * step, 0.25 * (step / 10), step / 10);
     }
-    log.progress(101, 1, 100, 75, 2.5, 10).ended_well(101, 1).finish(101, 0);
+    log.progress(101, 1, 100, 75, 2.5, 10).finished(101, 1);
     expect_sums(run->account()->closed());
   }
   EXPECT_EQ(all.account()->uses(), few.account()->uses());
@@ -348,18 +322,14 @@ TEST(Account, LostLinesLoseNothing) {
 TEST(Account, YoungsIntervalIsBesideTheOneInUse) {
   RunAccount run;
   Log(run, "a")
-      .begin()
-      .start(0, 1)
-      .training(0, 1, 0)
+      .trains_from(0)
       .progress(100, 1, 80, 80, 20, 10)
       .kept(100, 1, 80)
-      .killed(100, 1)
-      .gone(100, 1)
+      .lost(100, 1)
       .start(100, 2)
       .training(100, 2, 80)
       .progress(200, 2, 160, 80, 20, 10)
-      .ended_well(200, 2)
-      .finish(200, 0);
+      .finished(200, 2);
   const auto resilience = resilience_of(run.account()->closed());
   const auto& checkpoints = resilience.at("checkpoints");
   EXPECT_EQ(checkpoints.at("saves"), 20);
@@ -374,14 +344,11 @@ TEST(Account, YoungsIntervalIsBesideTheOneInUse) {
 TEST(Account, OnlyStepsOnADiskOutliveAJobThatHasFailed) {
   RunAccount run;
   Log log(run, "a");
-  log.begin()
-      .start(0, 1)
-      .training(0, 1, 0)
+  log.trains_from(0)
       .progress(10, 1, 10, 10)
       .kept(10, 1, 6)
       .event(10, "kept", R"("generation": 1, "step": 9, "tier": "memory")")
-      .killed(10, 1)
-      .gone(10, 1)
+      .lost(10, 1)
       .finish(10, 1);
   EXPECT_EQ(run.account()->closed().steps(), 6);
 }
@@ -395,7 +362,7 @@ Account failed_after_ten_steps(const std::string& before, const std::string& kep
   if (!before.empty()) log.event(0, before, R"("generation": 1)");
   log.training(0, 1, 0).progress(10, 1, 10, 10);
   if (!kept.empty()) log.event(10, "kept", kept);
-  log.killed(10, 1).gone(10, 1);
+  log.lost(10, 1);
   then(log);
   const auto account = run.account()->closed();
   expect_sums(account);

@@ -25,20 +25,8 @@ using test::Log;
 
 TEST(RunAccount, ARunAfterAFinishedOneIsAnother) {
   RunAccount run;
-  Log(run, "a", "7", 1000)
-      .begin()
-      .start(0, 1)
-      .training(0, 1, 0)
-      .progress(10, 1, 10, 10)
-      .ended_well(10, 1)
-      .finish(10, 0);
-  Log(run, "b", "8", 2000)
-      .begin()
-      .start(0, 1)
-      .training(0, 1, 10)
-      .progress(5, 1, 15, 5)
-      .ended_well(5, 1)
-      .finish(5, 0);
+  Log(run, "a", "7", 1000).trains_from(0).progress(10, 1, 10, 10).finished(10, 1);
+  Log(run, "b", "8", 2000).trains_from(10).progress(5, 1, 15, 5).finished(5, 1);
   const auto account = run.account()->closed();
   EXPECT_EQ(account.wall(), 5 * kSecond);
   EXPECT_EQ(account.jobs(), 1);
@@ -48,29 +36,16 @@ TEST(RunAccount, ARunAfterAFinishedOneIsAnother) {
 TEST(RunAccount, ARunThatBeginsAnewIsAnother) {
   for (const int step : {0, 4}) {
     RunAccount run;
-    Log(run, "a", "7", 1000)
-        .begin()
-        .start(0, 1)
-        .training(0, 1, 0)
-        .progress(10, 1, 10, 10)
-        .killed(10, 1)
-        .gone(10, 1)
-        .finish(10, 1);
-    Log(run, "b", "8", 1100)
-        .begin()
-        .start(0, 1)
-        .training(0, 1, step)
-        .progress(5, 1, step + 5, 5)
-        .ended_well(5, 1)
-        .finish(5, 0);
+    Log(run, "a", "7", 1000).trains_from(0).progress(10, 1, 10, 10).lost(10, 1).finish(10, 1);
+    Log(run, "b", "8", 1100).trains_from(step).progress(5, 1, step + 5, 5).finished(5, 1);
     const auto account = run.account()->closed();
     expect_sums(account);
     EXPECT_EQ(account.jobs(), step == 0 ? 1 : 2);
     EXPECT_EQ(account.wall(), (step == 0 ? 5 : 105) * kSecond);
     // The same job has lost all.
     RunAccount same;
-    Log(same, "a", "7", 1000).begin().start(0, 1).training(0, 1, 0).progress(10, 1, 10, 10);
-    Log(same, "b", "7", 1100).begin().start(0, 1).training(0, 1, 0);
+    Log(same, "a", "7", 1000).trains_from(0).progress(10, 1, 10, 10);
+    Log(same, "b", "7", 1100).trains_from(0);
     EXPECT_EQ(same.account()->uses()[Use::repeat], 10 * kSecond);
   }
 }
@@ -81,7 +56,7 @@ TEST(RunAccount, LinesOfAnotherRunThatWritesToTheSameFileAreLeftOut) {
   Log other(run, "other");
   mine.begin().start(0, 1).training(1, 1, 0);
   other.progress(500, 1, 400, 100).killed(600, 1).finish(700, 1);
-  mine.progress(11, 1, 10, 10).ended_well(11, 1).finish(11, 0);
+  mine.progress(11, 1, 10, 10).finished(11, 1);
   const auto account = run.account()->closed();
   expect_sums(account);
   EXPECT_EQ(account.wall(), 11 * kSecond);
@@ -232,7 +207,7 @@ std::set<std::string> documented_keys() {
 
 TEST(Resilience, HasExactlyTheKeysOfItsTable) {
   RunAccount run;
-  Log(run, "a", "7").begin().start(0, 1).training(0, 1, 0).progress(9, 1, 9, 9).finish(9, 1);
+  Log(run, "a", "7").trains_from(0).progress(9, 1, 9, 9).finish(9, 1);
   const auto documented = documented_keys();
   std::set<std::string> keys;
   const auto resilience = resilience_of(run.account()->closed());
@@ -251,13 +226,7 @@ TEST(Resilience, HasExactlyTheKeysOfItsTable) {
 
 TEST(Resilience, SaysTheBiggestLossInOneSentence) {
   RunAccount run;
-  Log(run, "a")
-      .begin()
-      .start(0, 1)
-      .training(20, 1, 0)
-      .progress(100, 1, 80, 80)
-      .ended_well(100, 1)
-      .finish(100, 0);
+  Log(run, "a").begin().start(0, 1).training(20, 1, 0).progress(100, 1, 80, 80).finished(100, 1);
   EXPECT_EQ(resilience_sentence(run.account()->closed()),
             "the program made progress in 80.0 % of 100 s (ETTR 0.800); the biggest loss is "
             "starting processes, 20.0 %");

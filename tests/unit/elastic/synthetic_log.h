@@ -46,6 +46,8 @@ class Log {
   Log& training(double seconds, int generation, int step) {
     return event(seconds, "training", of(generation, step));
   }
+  // The first generation, of one rank, trains at once.
+  Log& trains_from(int step) { return begin().start(0, 1).training(0, 1, step); }
   Log& progress(double seconds, int generation, int step, double steps, double stall = 0,
                 int saves = 0) {
     return event(seconds, "progress",
@@ -62,10 +64,18 @@ class Log {
   Log& gone(double seconds, int generation) {
     return event(seconds, "executor_gone", fmt::format(R"("generation": {})", generation));
   }
+  // A killed rank ends its generation.
+  Log& lost(double seconds, int generation) {
+    return killed(seconds, generation).gone(seconds, generation);
+  }
   Log& ended_well(double seconds, int generation) {
     event(seconds, "rank_ended",
           fmt::format(R"("generation": {}, "rank": 0, "code": 0)", generation));
     return gone(seconds, generation);
+  }
+  // The generation ends well, and with it the run.
+  Log& finished(double seconds, int generation) {
+    return ended_well(seconds, generation).finish(seconds, 0);
   }
   Log& finish(double seconds, int code) {
     return action(seconds, "finish", fmt::format(R"("code": {})", code));
