@@ -15,17 +15,7 @@ teardown_file() { cluster_down; }
 
 setup() { cd "$work"; }
 
-teardown() {
-  scancel --user=root 2>/dev/null || true
-  wait_until 60 no_jobs_left
-  assert_nodes_in_service
-}
-
-no_jobs_left() { [[ -z $(squeue -h) ]]; }
-
-need_torch() {
-  /usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || skip "no python3-torch on this machine"
-}
+teardown() { end_all_jobs; }
 
 # need_module NAME: skips the test if $python does not have the module.
 need_module() {

@@ -35,7 +35,7 @@ cluster_up() {
 
 cluster_down() {
   "$cluster" down 2>&1 </dev/null
-  [[ -z ${work:-} ]] || rm -rf "$work"
+  rm -rf ${work:+"$work"} ${extra:+"$extra"}
 }
 
 # Checks that every node is in service, because no test may drain one.
@@ -74,3 +74,37 @@ four_ranks_reduced() {
 }
 
 job_is_over() { ! squeue -h -j "$1" 2>/dev/null | grep -q .; }
+
+# For setup(): tasks of programs/record-task write their variables to files in $RECORDS, which is empty.
+empty_records() {
+  export RECORDS=$work/records
+  rm -rf "$RECORDS" && mkdir "$RECORDS"
+}
+recorded() { # RANK NAME
+  grep -lx "RANK=$1" "$RECORDS"/task.* | xargs sed -n "s/^$2=//p"
+}
+all_recorded() { # NAME: the values of all tasks, sorted
+  sed -n "s/^$1=//p" "$RECORDS"/task.* | sort | paste -sd' '
+}
+
+# For teardown(): no job of a failed test may disturb the next one.
+end_all_jobs() {
+  scancel --user=root 2>/dev/null || true
+  wait_until 60 no_jobs_left
+  assert_nodes_in_service
+}
+no_jobs_left() { [[ -z $(squeue -h) ]]; }
+
+# For setup_file(): makes the directory $extra, which all nodes see, for parts of slurm.conf. cluster_down removes it.
+make_extra() {
+  extra=$(mktemp -d /var/tmp/slurm-ddp-extra.XXXXXX)
+  export extra
+  chmod 755 "$extra"
+}
+
+need_torch() {
+  /usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || skip "no python3-torch on this machine"
+}
+
+# Prints the checksum of the parameters that ddp-train reports at the end of a log.
+parameters_of() { grep -o 'parameters 0x[0-9a-f]*$' "$1" | tail -n 1; }

@@ -36,8 +36,6 @@ kill_task_on() { # node
 
 checkpoint_appears_in() { compgen -G "$1/checkpoints/step-*" > /dev/null; }
 
-parameters_of() { grep -o 'parameters 0x[0-9a-f]*$' "$1" | tail -n 1; }
-
 # Limits the outgoing rate of a node on the node's own interface.
 throttle() { # node, rate
   link_of=$1

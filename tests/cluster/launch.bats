@@ -13,24 +13,12 @@ teardown_file() { cluster_down; }
 
 setup() {
   cd "$work"
-  export RECORDS=$work/records
-  rm -rf "$RECORDS" && mkdir "$RECORDS"
+  empty_records
   programs=$project_root/tests/cluster/programs
 }
 
 # Checks that no test leaves a node out of service.
-teardown() {
-  scancel --user=root 2>/dev/null || true
-  wait_until 60 no_jobs_left
-  assert_nodes_in_service
-}
-
-no_jobs_left() { [[ -z $(squeue -h) ]]; }
-
-# Prints the value of a variable in the record of rank $1.
-recorded() { # RANK NAME
-  grep -lx "RANK=$1" "$RECORDS"/task.* | xargs sed -n "s/^$2=//p"
-}
+teardown() { end_all_jobs; }
 
 in_job() { # OPTIONS COMMAND, each as one word: runs COMMAND in a job of `salloc OPTIONS`
   # shellcheck disable=SC2086

@@ -7,9 +7,7 @@ bats_require_minimum_version 1.5.0
 load common
 
 setup_file() {
-  extra=$(mktemp -d /var/tmp/slurm-ddp-extra.XXXXXX) # visible on all nodes
-  export extra
-  chmod 755 "$extra"
+  make_extra
   mknod "$extra/fakegpu0" c 1 3 && mknod "$extra/fakegpu1" c 1 3 # like /dev/null
   printf '%s\n' TaskPlugin=task/affinity TopologyPlugin=topology/tree GresTypes=gpu \
     "NodeName=DEFAULT Gres=gpu:2" >"$extra/slurm.conf"
@@ -20,36 +18,14 @@ setup_file() {
   unset OMP_NUM_THREADS MASTER_ADDR MASTER_PORT "${!PET_@}"
 }
 
-teardown_file() {
-  cluster_down
-  rm -rf "$extra"
-}
+teardown_file() { cluster_down; }
 
 setup() {
   cd "$work" || return
-  export RECORDS=$work/records
-  rm -rf "$RECORDS" && mkdir "$RECORDS"
+  empty_records
 }
 
-teardown() {
-  scancel --user=root 2>/dev/null || true
-  wait_until 60 no_jobs_left
-  assert_nodes_in_service
-}
-
-no_jobs_left() { [[ -z $(squeue -h) ]]; }
-
-recorded() { # RANK NAME
-  grep -lx "RANK=$1" "$RECORDS"/task.* | xargs sed -n "s/^$2=//p"
-}
-
-all_recorded() { # NAME: the values of all tasks, sorted
-  sed -n "s/^$1=//p" "$RECORDS"/task.* | sort | paste -sd' '
-}
-
-need_torch() {
-  /usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || skip "no python3-torch on this machine"
-}
+teardown() { end_all_jobs; }
 
 # Prints the command for torchrun, which in Debian's package is only a module.
 torchrun() {

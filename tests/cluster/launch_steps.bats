@@ -7,42 +7,22 @@ bats_require_minimum_version 1.5.0
 load common
 
 setup_file() {
-  extra=$(mktemp -d /var/tmp/slurm-ddp-extra.XXXXXX) # visible on all nodes
-  export extra
-  chmod 755 "$extra"
+  make_extra
   echo "LaunchParameters=use_interactive_step" >"$extra/slurm.conf"
   cluster_up 4 --slurm-conf-extra "$extra"
   unset MASTER_ADDR MASTER_PORT SLURM_DDP SLURM_NTASKS_PER_NODE
 }
 
-teardown_file() {
-  cluster_down
-  rm -rf "$extra"
-}
+teardown_file() { cluster_down; }
 
 setup() {
   cd "$work" || return
   rm -rf ./*
-  export RECORDS=$work/records
-  mkdir "$RECORDS"
+  empty_records
   unset OMP_NUM_THREADS MASTER_ADDR MASTER_PORT
 }
 
-teardown() {
-  scancel --user=root 2>/dev/null || true
-  wait_until 60 no_jobs_left
-  assert_nodes_in_service
-}
-
-no_jobs_left() { [[ -z $(squeue -h) ]]; }
-
-recorded() { # RANK NAME
-  grep -lx "RANK=$1" "$RECORDS"/task.* | xargs sed -n "s/^$2=//p"
-}
-
-all_recorded() { # NAME: the values of all tasks, sorted
-  sed -n "s/^$1=//p" "$RECORDS"/task.* | sort | paste -sd' '
-}
+teardown() { end_all_jobs; }
 
 # at_terminal COMMAND: runs the command on a separate terminal, and types the standard input after
 # the shell there has printed its prompt, because srun discards input typed before it took over the

@@ -22,8 +22,6 @@ setup() {
 
 training=(--model mnist-cnn --data digits --batch 32 --lr 0.05 --checkpoint-every 10)
 
-parameters_of() { grep -o 'parameters 0x[0-9a-f]*$' "$1" | tail -n 1; }
-
 # Trains 8 epochs without an interruption.
 undisturbed() {
   if [ ! -e whole.log ]; then
