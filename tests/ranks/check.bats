@@ -10,7 +10,6 @@ load training
 
 setup() {
   training_setup
-  build=${SLURM_DDP_BUILD:-$here/build}
   check=$bin/ddp-check
 }
 
@@ -49,17 +48,6 @@ findings() {
     for f in r['findings'] if f['check'] == '$1')"
 }
 
-# pid_of_rank RANK PID: prints the descendant of process PID that runs this rank of the check.
-pid_of_rank() {
-  local pid
-  for pid in $(pgrep --parent "$2"); do
-    if [ "$(cat "/proc/$pid/comm")" != ddp-check ]; then
-      pid_of_rank "$1" "$pid"
-    elif tr '\0' '\n' < "/proc/$pid/environ" | grep -qE "^(OMPI_COMM_WORLD_RANK|SLURM_PROCID)=$1\$"; then
-      echo "$pid"
-    fi
-  done
-}
 
 # task RANK SIZE ARGS...: runs one task of a SLURM step, started as SLURM would start it. Does not
 # use mpirun, which would kill the other tasks when one dies.
@@ -205,7 +193,7 @@ task() {
   net 4 --inject missing:n4 --deadline 4 --pair-limit 2 > out.txt 2> err.txt &
   local job=$!
   for _ in $(seq 600); do grep -q '3 of 4 tasks' err.txt && break || sleep 0.1; done
-  kill -STOP "$(pid_of_rank 1 $job)"
+  kill -STOP "$(pid_of_rank 1 "$check")"
   local status=0
   wait $job || status=$?
   [ "$status" -eq 2 ]
@@ -221,7 +209,7 @@ task() {
   local job=$!
   for _ in $(seq 600); do grep -q 'TCP round' err.txt && break || sleep 0.05; done
   local leader
-  leader=$(pid_of_rank 0 $job)
+  leader=$(pid_of_rank 0 "$check")
   kill -STOP "$leader"
   sleep 8
   kill -CONT "$leader"
@@ -250,9 +238,8 @@ task() {
   task 0 3 > out0.txt 2> err0.txt &
   local leader=$!
   task 1 3 2> err1.txt &
-  local victim=$!
   for _ in $(seq 600); do grep -q '2 of 3 tasks' err0.txt && break || sleep 0.1; done
-  kill -KILL "$(pid_of_rank 1 $victim)"
+  kill -KILL "$(pid_of_rank 1 "$check")"
   local status=0
   run -2 task 2 3
   wait $leader || status=$?
@@ -268,7 +255,7 @@ task() {
   task 1 3 2> err1.txt &
   local other=$!
   for _ in $(seq 600); do grep -q '2 of 3 tasks' err0.txt && break || sleep 0.1; done
-  kill -KILL "$(pid_of_rank 0 $leader)"
+  kill -KILL "$(pid_of_rank 0 "$check")"
   local status=0
   wait $other || status=$?
   [ "$status" -eq 2 ]
@@ -427,7 +414,7 @@ PY
   local job=$!
   for _ in $(seq 600); do grep -q 'MPI round' err.txt && break || sleep 0.1; done
   local pids rank
-  pids=$(for rank in 0 1 2 3; do pid_of_rank $rank $job; done)
+  pids=$(for rank in 0 1 2 3; do pid_of_rank $rank "$check"; done)
   # shellcheck disable=SC2086  # several process IDs
   kill -KILL $pids
   wait $job || true

@@ -4,12 +4,11 @@
 # calls that fail, return wrong results or hang.
 
 bats_require_minimum_version 1.5.0
+load training
 
 setup() {
-  here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
-  check=${SLURM_DDP_BUILD:-$here/build}/bin/ddp-check
-  work=$BATS_TEST_TMPDIR
-  cd "$work" || exit 1
+  training_setup
+  check=$bin/ddp-check
   mkdir dir
 }
 

@@ -10,10 +10,7 @@ load training
 
 setup() { training_setup; }
 
-teardown() {
-  mountpoint -q disk && umount disk
-  return 0
-}
+teardown() { unmount_disk; }
 
 # stopped_rank_is_named RANK JOB: waits until the other rank of the run, whose output goes to `log`,
 # names RANK. Then kills the stopped rank, because mpirun would take a long time to do so, and waits
@@ -57,9 +54,7 @@ two_ranks_have_saved() { # CHECKPOINTS
     # nothing.
     rank_pids "$job" | sed -n "$((number % 2 + 1))p" | xargs kill "-$signal"
     rank_pids "$job" | xargs -r kill "-$signal" || true
-    status=0
-    wait "$job" || status=$?
-    [ "$status" -eq 75 ] || { echo "status $status" && cat "log$number" && false; }
+    ended_with 75 "log$number"
     grep -F "because SIG$signal was received" "log$number"
     run -0 "$bin/ddp-ckpt" verify ck
     run -0 compgen -G 'ck/step-*'
@@ -88,9 +83,7 @@ two_ranks_have_saved() { # CHECKPOINTS
   done
   kill -TERM "$pid"
   touch go
-  status=0
-  wait "$job" || status=$?
-  [ "$status" -eq 75 ] || { echo "status $status" && cat log && false; }
+  ended_with 75
   grep -F "because SIGTERM was received; checkpoint: " log
   run -0 "$bin/ddp-ckpt" verify ck
 }
@@ -236,10 +229,7 @@ SH
   job=$!
   wait_while_running "$job" grep -q 'step 2' log
   rank_pids "$job" | xargs kill -TERM
-  status=0
-  wait "$job" || status=$?
-  cat log
-  [ "$status" -eq 1 ]
+  ended_with 1
   grep -E 'the checkpoint of step [0-9]+, the last one, could not be saved: .*No space left on device.*; the newest complete checkpoint: none' log
   run ! grep -F 'run the same command to continue' log
 }
@@ -310,9 +300,7 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   job=$!
   wait_while_running "$job" compgen -G 'ck/step-*'
   rank_pids "$job" | xargs kill -TERM
-  status=0
-  wait "$job" || status=$?
-  [ "$status" -eq 75 ] || { cat log && false; }
+  ended_with 75
   step=$(grep -o 'stopped at step [0-9]*' log | grep -o '[0-9]*$')
   run -0 ranks 1 "${fine[@]}"
   [[ $output == *"(step $step, made by"* ]]
@@ -332,10 +320,7 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   job=$!
   wait_while_running "$job" grep -q 'step 5' log
   rank_pids "$job" | xargs kill -TERM
-  status=0
-  wait "$job" || status=$?
-  cat log
-  [ "$status" -eq 75 ]
+  ended_with 75
   step=$(grep -o 'stopped at step [0-9]*' log | grep -o '[0-9]*$')
   [ -d "ck/step-$(printf %08d "$step")" ]
   run ! grep "^$step " ck/.verified
@@ -353,9 +338,7 @@ digits=(--model mlp --data digits --batch 32 --epochs 3)
   [ "$(spoken | wc -l)" -eq 1 ]
   [[ $(spoken) == *"is in use: job local (restart 0) on "*"choose another checkpoint directory"* ]]
   rank_pids "$job" | xargs kill -TERM
-  status=0
-  wait "$job" || status=$?
-  [ "$status" -eq 75 ] || { cat first && false; }
+  ended_with 75 first
   run -0 "$bin/ddp-ckpt" verify ck
   step=$(grep -o 'stopped at step [0-9]*' first | grep -o '[0-9]*$')
   [ -d "ck/step-$(printf %08d "$step")" ]

@@ -4,14 +4,12 @@
 # sentence that names the rank and the cause.
 
 bats_require_minimum_version 1.5.0
+load training
 load faults
 
 setup() {
-  here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
-  program=${SLURM_DDP_BUILD:-$here/build}/tests/fault_ranks
-  work=$BATS_TEST_TMPDIR
-  export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
-    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  training_setup
+  program=$build/tests/fault_ranks
 }
 
 # ranks N FAULT [mpirun's options]: runs fault_ranks within the time limit. mpirun would kill the
@@ -28,7 +26,7 @@ all_end() {
   local status=0
   ranks 3 "$1" --enable-recovery || status=$?
   # Exit codes of `timeout`.
-  if [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then
+  if ! ended_in_time "$status"; then
     cat "$work/out"
     return 1
   fi

@@ -4,12 +4,11 @@
 # all must exit within seconds, although a collective on a GPU cannot be interrupted from outside.
 
 bats_require_minimum_version 1.5.0
+load training
 
 setup() {
-  here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
-  program=${SLURM_DDP_BUILD:-$here/build}/tests/gpu_fault_ranks
-  work=$BATS_TEST_TMPDIR
-  export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  training_setup
+  program=$build/tests/gpu_fault_ranks
 }
 
 # start FAULT: starts the ranks in the background. --enable-recovery: mpirun itself would kill the
@@ -24,7 +23,7 @@ ends() {
   local status=0
   wait "$job" || status=$?
   cat "$work/out"
-  [ "$status" -ne 124 ] && [ "$status" -ne 137 ]
+  ended_in_time "$status"
 }
 
 # signal NAME: sends a signal to rank 1 when the collectives of all ranks are about to hang.

@@ -3,13 +3,11 @@
 # Processes under mpirun that share a GPU, which is that of the fake of CUDA.
 
 bats_require_minimum_version 1.5.0
+load training
 
 setup() {
-  here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
-  build=${SLURM_DDP_BUILD:-$here/build}
+  training_setup
   fake=$build/lib/libslurm_ddp_fake_gpu.so
-  export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
-    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 }
 
 ranks() {

@@ -9,10 +9,7 @@ load training
 
 setup() { training_setup; }
 
-teardown() {
-  mountpoint -q disk && umount disk
-  return 0
-}
+teardown() { unmount_disk; }
 
 model=(--model mlp --width 32 --batch 32 --data digits)
 
@@ -123,9 +120,7 @@ killed_often() {
   job=$!
   wait_while_running "$job" compgen -G 'stopped/step-*'
   rank_pids "$job" | xargs kill -TERM
-  status=0
-  wait "$job" || status=$?
-  [ "$status" -eq 75 ]
+  ended_with 75
   grep -q 'warning: the command after the checkpoint of step [0-9]* was stopped, because the run is over' log
   run ! pgrep -f '^sleep 98762$'
 }

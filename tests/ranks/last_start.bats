@@ -27,12 +27,6 @@ saved_at_last() {
   nothing_left
 }
 
-pid_of_rank() { # RANK
-  local pid
-  for pid in $(processes "^$train"); do
-    if tr '\0' '\n' < "/proc/$pid/environ" | grep -qx "OMPI_COMM_WORLD_RANK=$1"; then echo "$pid"; fi
-  done
-}
 
 # facts CODE: evaluates Python with report, which is run.json, and r, its section about failures.
 facts() {
@@ -57,11 +51,7 @@ PYTHON
   sleep 0.5
   kill -TERM "$stopped"
   kill -CONT "$stopped"
-  status=0
-  wait "$job" || status=$?
-  job=
-  cat log
-  [ "$status" -eq 75 ]
+  ended_with 75
   saved_at_last 2
   grep -q "^stopped at step $saved of 1000, because ddp-run has started it only to save its state; checkpoint: .*; run the same command to continue$" log
   DDP_RUN_SAVE=1 run -0 run_it -- "$train" "${mlp[@]}" --steps 1000 --checkpoint-memory 20
@@ -73,12 +63,8 @@ PYTHON
   run_it --max-restarts 0 -- "$train" "${mlp[@]}" --steps 100000 --checkpoint-memory 20 --report-dir report > log 2>&1 3>&- &
   job=$!
   wait_while_running "$job" has_copies 10
-  kill -KILL "$(pid_of_rank 1)" # rank 0 reports how it fails
-  status=0
-  wait "$job" || status=$?
-  job=
-  cat log
-  [ "$status" -eq 1 ]
+  kill -KILL "$(pid_of_rank 1 "$train")" # rank 0 reports how it fails
+  ended_with 1
   saved_at_last 2
   [ "$(grep -n 'is saved$' log | cut -d: -f1)" -lt "$(grep -n 'all 0 restarts are used up (--max-restarts) (.*signal 9 (Killed))$' log | cut -d: -f1)" ]
   run ! grep 'eval loss' <(sed -n '/only memory has$/,$p' log)
@@ -96,11 +82,7 @@ PYTHON
   kill_a_rank
   rm -r ck && touch ck
   kill -CONT "$stopped"
-  status=0
-  wait "$job" || status=$?
-  job=
-  cat log
-  [ "$status" -eq 1 ]
+  ended_with 1
   grep -E '^ddp-run: the state of step [0-9]+ is lost with the memory of the nodes: .*; there is no checkpoint$' log
   grep 'all 0 restarts are used up' log
   [ "$(grep -c '"action":"start"' events.jsonl)" -eq 2 ]

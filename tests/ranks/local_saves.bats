@@ -13,10 +13,7 @@ setup() {
   export train
 }
 
-teardown() {
-  mountpoint -q disk && umount disk
-  return 0
-}
+teardown() { unmount_disk; }
 
 # The disks outlast the processes: nodes/K is mounted at `local` for rank K only.
 nodes() { # ARGS...

@@ -108,9 +108,7 @@ PY
   job=$!
   wait_while_running "$job" grep -q 'step 20/' log
   kill -USR1 "$(rank_pids "$job" | sed -n 2p)"
-  status=0
-  wait "$job" || status=$?
-  [ "$status" -eq 75 ]
+  ended_with 75
   newest=$(compgen -G 'ck/step-*' | sort | tail -n 1)
   step=$((10#${newest##*-}))
   run -0 ranks 2 "${small[@]}" --local-steps 1000 --steps $((step + 7)) --checkpoint-dir ck

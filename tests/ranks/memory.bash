@@ -12,7 +12,7 @@ memory_setup() {
 }
 
 memory_teardown() {
-  [ -z "${job:-}" ] || kill -KILL "$job" 2> /dev/null || true
+  kill_job
   mountpoint -q memory && umount memory
   return 0
 }

@@ -161,9 +161,7 @@ assert copies['copies'] > 10 and 0 < copies['stall_seconds'] < 10 and copies['by
   job=$!
   wait_while_running "$job" has_copies 3
   kill_a_rank
-  status=0
-  wait "$job" || status=$?
-  [ "$status" -eq 1 ]
+  ended_with 1
   nothing_left
 }
 

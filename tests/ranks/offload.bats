@@ -14,14 +14,8 @@ setup() {
   case $(stat -f -c %T disk) in tmpfs | ramfs) skip "the directory for temporary files is in memory" ;; esac
 }
 
-teardown() {
-  ! mountpoint -q disk || umount disk
-}
+teardown() { unmount_disk; }
 
-same_arrays() {
-  run "$bin/ddp-ckpt" diff "$1" "$2"
-  [[ $output == *" 0 different, "* ]]
-}
 
 # bats test_tags=full
 @test "the state in files changes no bit, of no strategy, and checkpoints are the same" {

@@ -4,13 +4,11 @@
 # end of all ranks when one is killed or throws.
 
 bats_require_minimum_version 1.5.0
+load training
 
 setup() {
-  here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
-  program=${SLURM_DDP_BUILD:-$here/build}/tests/pipeline_ranks
-  work=$BATS_TEST_TMPDIR
-  export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
-    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  training_setup
+  program=$build/tests/pipeline_ranks
 }
 
 # ranks N FAULT [REPLICAS]: see faults.bats for the option.
@@ -28,8 +26,7 @@ sums() {
 all_end() {
   local status=0 rank
   ranks 3 "$1" || status=$?
-  # 124 and 137 are the exit codes of `timeout`.
-  if [ "$status" -eq 124 ] || [ "$status" -eq 137 ] || ! grep -qE "^pipeline_ranks: $2" "$work/out" ||
+  if ! ended_in_time "$status" || ! grep -qE "^pipeline_ranks: $2" "$work/out" ||
     [ "$(grep -c '^pipeline_ranks: ' "$work/out")" -ne 1 ]; then
     cat "$work/out"
     return 1

@@ -11,9 +11,6 @@ setup() {
   gpt=(--model gpt --width 32 --layers 3 --data "text:$here/README.md" --batch 4 --optimizer adamw --lr 0.002 --accumulate 3)
 }
 
-# of_report KEY: a value of `sharding` in run.json.
-of_report() { python3 -c "import json; print(json.load(open('report/run.json'))['sharding']['$1'])"; }
-
 # bats test_tags=full
 @test "micro-batches end with the bits of a training without shards" {
   for more in "" "--reduce-type bf16" "--precision bf16 --param-type bf16" \

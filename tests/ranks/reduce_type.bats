@@ -12,12 +12,6 @@ setup() {
   modes=(none optimizer gradients parameters "parameters --keep-after-forward" hybrid)
 }
 
-# of_report KEY: a value of `sharding` in run.json.
-of_report() { python3 -c "import json; print(json.load(open('report/run.json'))['sharding']['$1'])"; }
-
-# of_run KEY: a value of run.json, of objects as "comm.bytes_per_step".
-of_run() { python3 -c "import functools, json; print(functools.reduce(dict.get, '$1'.split('.'), json.load(open('report/run.json'))))"; }
-
 # all_alike ARGS...: runs all strategies, whose parameters must be the same; prints these.
 all_alike() {
   local mode words whole=

@@ -26,15 +26,20 @@ PROGRAM
   chmod +x counts.sh
 }
 
-teardown() {
-  [ -z "${job:-}" ] || kill -KILL "$job" 2> /dev/null || true
-}
+teardown() { kill_job; }
 
 run_it() { timeout 120 "$run_program" --events events.jsonl "$@"; }
 
 # Prints the values of a key in the lines of events.jsonl that have a text.
 values() { # TEXT, KEY
   grep -F "$1" events.jsonl | python3 -c 'import json, sys; [print(json.loads(line)[sys.argv[1]]) for line in sys.stdin]' "$2"
+}
+
+# Starts 40 steps of two ranks in the background, and waits until the step of rank 1 matches.
+counting() { # PATTERN
+  STEPS=40 run_it --ranks-per-node 2 -- ./counts.sh > log 2>&1 3>&- &
+  job=$!
+  wait_while_running "$job" grep -q "$1" state.1
 }
 
 left_behind() { processes 'ddp-run|ddp-train|counts.sh'; }
@@ -58,9 +63,7 @@ nothing_left() {
 }
 
 @test "a killed rank is named, and the program continues from where it was" {
-  STEPS=40 run_it --ranks-per-node 2 -- ./counts.sh > log 2>&1 3>&- &
-  job=$!
-  wait_while_running "$job" grep -q '^1[0-9]$' state.1
+  counting '^1[0-9]$'
   kill -KILL "$(processes counts.sh | tail -n 1)"
   wait "$job"
   cat log
@@ -177,10 +180,7 @@ except BlockingIOError: os.set_blocking(9, True)'
   kill -INT "$job"
   wait_while_running "$job" grep -q 'signal 2' log
   kill -INT "$job"
-  status=0
-  wait "$job" || status=$?
-  cat log
-  [ "$status" -eq 130 ]
+  ended_with 130
   [ -z "$(ls files)" ]
 }
 
@@ -257,10 +257,7 @@ except BlockingIOError: os.set_blocking(9, True)'
   job=$!
   wait_while_running "$job" grep -q '"kept"' events.jsonl
   kill -TERM "$(processes "^$run_program --events")"
-  status=0
-  wait "$job" || status=$?
-  cat log
-  [ "$status" -eq 75 ]
+  ended_with 75
   grep -q 'signal 15: the program is asked to save and to end' log
   saved=$(values '"kept"' step | tail -n 1)
   run -0 run_it "${mpi[@]}" -- "$train" "${mlp[@]}" --steps $((saved + 40))
@@ -298,9 +295,7 @@ except BlockingIOError: os.set_blocking(9, True)'
 
 # bats test_tags=full
 @test "an agent that is killed takes its rank with it, and the program continues" {
-  STEPS=40 run_it --ranks-per-node 2 -- ./counts.sh > log 2>&1 3>&- &
-  job=$!
-  wait_while_running "$job" grep -q '^1[0-9]$' state.1
+  counting '^1[0-9]$'
   kill -KILL "$(processes "$run_program task" | tail -n 1)"
   wait "$job"
   cat log
@@ -311,9 +306,7 @@ except BlockingIOError: os.set_blocking(9, True)'
 
 # bats test_tags=full
 @test "a rank that stays stopped is replaced, whether or not other ranks could notice" {
-  STEPS=40 run_it --ranks-per-node 2 -- ./counts.sh > log 2>&1 3>&- &
-  job=$!
-  wait_while_running "$job" grep -q '^1[0-9]$' state.1
+  counting '^1[0-9]$'
   for pid in $(processes '^/bin/bash ./counts.sh'); do
     if tr '\0' '\n' < "/proc/$pid/environ" | grep -qx RANK=1; then kill -STOP "$pid"; fi
   done
@@ -327,9 +320,7 @@ except BlockingIOError: os.set_blocking(9, True)'
 
 # bats test_tags=full
 @test "a job that is suspended for longer than a lost node is waited for continues, and nothing is blamed" {
-  STEPS=40 run_it --ranks-per-node 2 -- ./counts.sh > log 2>&1 3>&- &
-  job=$!
-  wait_while_running "$job" grep -q '^1[0-9]$' state.1
+  counting '^1[0-9]$'
   mapfile -t all < <(left_behind)
   [ "${#all[@]}" -ge 5 ] # ddp-run, two agents, two programs
   kill -STOP "${all[@]}"
@@ -347,9 +338,7 @@ except BlockingIOError: os.set_blocking(9, True)'
 
 # bats test_tags=full
 @test "strangers on its port change nothing" {
-  STEPS=40 run_it --ranks-per-node 2 -- ./counts.sh > log 2>&1 3>&- &
-  job=$!
-  wait_while_running "$job" grep -q '^[1-9]' state.1
+  counting '^[1-9]'
   head=$(tr '\0' '\n' < "/proc/$(processes "$run_program task" | tail -n 1)/environ" | sed -n 's/^DDP_RUN_HEAD=.*://p')
   # Garbage, silence, a frame that is too long, and an agent without the key.
   head -c 100000 /dev/urandom > "/dev/tcp/127.0.0.1/$head" 2> /dev/null || true
@@ -382,9 +371,7 @@ PROGRAM
 
 # bats test_tags=full
 @test "many strangers do not keep agents away" {
-  STEPS=40 run_it --ranks-per-node 2 -- ./counts.sh > log 2>&1 3>&- &
-  job=$!
-  wait_while_running "$job" grep -q '^[1-9]' state.1
+  counting '^[1-9]'
   port=$(tr '\0' '\n' < "/proc/$(processes "$run_program task" | tail -n 1)/environ" | sed -n 's/^DDP_RUN_HEAD=.*://p')
   python3 - "$port" <<'PYTHON'
 import socket, sys, time
@@ -425,9 +412,7 @@ PROGRAM
   job=$!
   wait_while_running "$job" test -e ready
   kill -HUP "$job"
-  status=0
-  wait "$job" || status=$?
-  [ "$status" -eq 75 ]
+  ended_with 75
   [ -e saved ]
   # And ddp-run itself is killed.
   rm ready saved

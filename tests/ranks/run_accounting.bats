@@ -32,9 +32,7 @@ PROGRAM
   chmod +x steps.sh
 }
 
-teardown() {
-  [ -z "${job:-}" ] || kill -KILL "$job" 2> /dev/null || true
-}
+teardown() { kill_job; }
 
 run_it() { timeout 120 "$run_program" "$@"; }
 

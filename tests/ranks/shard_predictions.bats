@@ -14,9 +14,6 @@ setup() {
   export MALLOC_MMAP_THRESHOLD_=1000000 MALLOC_TRIM_THRESHOLD_=1000000
 }
 
-# of_report KEY: a value of `sharding` in run.json.
-of_report() { python3 -c "import json; print(json.load(open('report/run.json'))['sharding']['$1'])"; }
-
 # cell STRATEGY COLUMN: of the printed table.
 cell() { sed -n "s/^[* ] $1  *\([0-9].*\)/\1/p" <<< "$output" | awk "{ print \$$2 }"; }
 

@@ -11,9 +11,6 @@ setup() { training_setup; }
 
 adamw=(--model mnist-cnn --optimizer adamw --lr 0.002 --weight-decay 0.1 --batch 32)
 
-# arrays DIRECTORY: the names, types and shapes in the newest checkpoint.
-arrays() { "$bin/ddp-ckpt" show "$1" | grep -E '^ *(model|optim)/' | sed 's/\].*/]/' | tr -s ' '; }
-
 # flip FILE PART: flips bits of a byte behind PART percent of the file.
 flip() {
   local at=$(($(stat -c %s "$1") * $2 / 100))

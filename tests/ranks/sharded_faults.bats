@@ -4,13 +4,12 @@
 # seconds, with one sentence that names it.
 
 bats_require_minimum_version 1.5.0
+load training
 load faults
 
 setup() {
-  here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
-  program=${SLURM_DDP_BUILD:-$here/build}/tests/sharded_fault_ranks
-  export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
-    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  training_setup
+  program=$build/tests/sharded_fault_ranks
 }
 
 # end FAULT PLACE RANKS STRATEGY...: all must exit, and of the RANKS, such as "0 2", each on its own.
@@ -24,7 +23,7 @@ end() {
     timeout -k 5 90 mpirun --quiet --enable-recovery -n 3 "$program" "$strategy" "$place" "$work" > "$work/out" 2>&1 ||
       status=$?
     echo "$strategy: $status"
-    if [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then
+    if ! ended_in_time "$status"; then
       cat "$work/out"
       return 1
     fi

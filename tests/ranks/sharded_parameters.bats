@@ -12,16 +12,6 @@ setup() {
   gpt=(--model gpt --width 32 --layers 3 --data "text:$here/README.md" --batch 8 --optimizer adamw --lr 0.002)
 }
 
-# arrays DIRECTORY: the names, types and shapes in the newest checkpoint.
-arrays() { "$bin/ddp-ckpt" show "$1" | grep -E '^ *(model|optim)/' | sed 's/\].*/]/' | tr -s ' '; }
-
-# same_arrays A B: all arrays are bitwise equal; only one of them may have the order of gradients, which is of buckets.
-same_arrays() {
-  run "$bin/ddp-ckpt" diff "$1" "$2"
-  [[ $output == *" 0 different, "* ]]
-  if grep 'only in [AB]:' <<< "$output" | grep -qv 'ddp/gradient_order'; then return 1; fi
-}
-
 # same_with_and_without_shards RANKS
 same_with_and_without_shards() {
   local mode whole words

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# Runs ddp-train with several processes, for tests that need a training.
+# Runs ddp-train and the other programs of the build with several processes.
 # shellcheck shell=bash
 
-# For setup(): changes to a separate directory, named $work.
+# For setup(): changes to a separate directory, named $work. The programs are in $bin, those of tests in $build/tests.
 training_setup() {
   here=$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)
-  bin=${SLURM_DDP_BUILD:-$here/build}/bin
+  build=${SLURM_DDP_BUILD:-$here/build}
+  bin=$build/bin
   train=$bin/ddp-train
   work=$BATS_TEST_TMPDIR
   cd "$work" || exit 1
@@ -38,6 +39,21 @@ processes() { # PATTERN
 }
 is_running() { [ -n "$(processes "$1")" ]; } # PATTERN
 
+# pid_of_rank RANK PROGRAM: prints the process of this test that runs the rank, under mpirun or in a task of SLURM.
+pid_of_rank() {
+  local pid
+  for pid in $(processes "^$2"); do
+    if tr '\0' '\n' < "/proc/$pid/environ" | grep -qE "^(OMPI_COMM_WORLD_RANK|SLURM_PROCID)=$1\$"; then echo "$pid"; fi
+  done
+}
+
+# Whether a program ended by itself, and not by the limit of `timeout -k`. 137 is also the code of a killed rank.
+ended_in_time() { [ "$1" -ne 124 ] && [ "$1" -ne 137 ]; } # STATUS
+
+# For teardown(), of tests that mount a small disk, and of those with a background job.
+unmount_disk() { ! mountpoint -q disk || umount disk; }
+kill_job() { [ -z "${job:-}" ] || kill -KILL "$job" 2> /dev/null || true; }
+
 # wait_while_running JOB COMMAND...: waits until the command succeeds. Fails if the background job
 # exits first. SLURM_DDP_LATE=1: faults come a second later, as on a busy machine; trainings have to be long enough for it.
 wait_while_running() {
@@ -50,10 +66,33 @@ wait_while_running() {
   sleep "${SLURM_DDP_LATE:-0}"
 }
 
+# ended_with CODE [LOG]: waits for the background job $job, which must exit with CODE, and prints its log.
+ended_with() {
+  local status=0
+  wait "$job" || status=$?
+  job=
+  [ ! -e "${2:-log}" ] || cat "${2:-log}"
+  [ "$status" -eq "$1" ] || { echo "exit code $status" && return 1; }
+}
+
 parameters() { grep -o 'parameters 0x[0-9a-f]*$' <<< "$output"; }
 
 # Prints the program's own output, without mpirun's messages.
 spoken() { grep '^ddp-train: ' <<< "$output"; }
+
+# arrays DIRECTORY: the names, types and shapes in the newest checkpoint.
+arrays() { "$bin/ddp-ckpt" show "$1" | grep -E '^ *(model|optim)/' | sed 's/\].*/]/' | tr -s ' '; }
+
+# same_arrays A B: all arrays are bitwise equal; only one of them may have the order of gradients, which is of buckets.
+same_arrays() {
+  run "$bin/ddp-ckpt" diff "$1" "$2"
+  [[ $output == *" 0 different, "* ]]
+  if grep 'only in [AB]:' <<< "$output" | grep -qv 'ddp/gradient_order'; then return 1; fi
+}
+
+# of_run KEY: a value of report/run.json, of objects as "comm.bytes_per_step"; of_report KEY: a value of `sharding`.
+of_run() { python3 -c "import functools, json; print(functools.reduce(dict.get, '$1'.split('.'), json.load(open('report/run.json'))))"; }
+of_report() { of_run "sharding.$1"; }
 
 # refused CODE TEXT ARGS...: a rank must exit with CODE and one sentence that contains TEXT. usage_errors.bats has
 # several ranks, of which all but the first wait for its sentence.

@@ -3,11 +3,11 @@
 # Errors in the command line of several ranks. mpirun ends all ranks when the first one exits.
 
 bats_require_minimum_version 1.5.0
+load training
 
 setup() {
-  build=${SLURM_DDP_BUILD:-$(cd "$(dirname "$BATS_TEST_FILENAME")/../.." && pwd)/build}
-  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-  [ -x "$build/bin/ddp-train" ] || skip "ddp-train was not built"
+  training_setup
+  [ -x "$train" ] || skip "ddp-train was not built"
 }
 
 # late EXIT-CODE PROGRAM...: two ranks, of which rank 0 starts half a second later.
