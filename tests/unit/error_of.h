@@ -7,12 +7,13 @@
 
 namespace ddp {
 
-// Returns the text of the exception that `call` throws; empty if it throws none.
-template <class Call>
+// Returns the text of the exception that `call` throws; empty if it throws none. An exception of
+// another class than `Error` is passed on.
+template <class Error = std::exception, class Call>
 std::string error_of(const Call& call) {
   try {
     call();
-  } catch (const std::exception& e) {
+  } catch (const Error& e) {
     return e.what();
   }
   return {};

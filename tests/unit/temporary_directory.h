@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -31,6 +32,12 @@ class TemporaryDirectory {
  private:
   std::filesystem::path path_;
 };
+
+// The contents of a file; empty if it cannot be read.
+inline std::string text_of(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
 
 // Writes a file and creates its missing parent directories.
 inline void write(const std::filesystem::path& file, const std::string& bytes) {

@@ -8,14 +8,13 @@
 #include <chrono>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/errors.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "tests/unit/error_of.h"
-#include "tests/unit/test_device.h"
+#include "tests/unit/modules.h"
 
 namespace ddp::test {
 
@@ -39,22 +38,6 @@ struct BranchesImpl : torch::nn::Module {
 };
 TORCH_MODULE(Branches);
 
-inline std::mutex& mutex_of_seeds() {
-  static std::mutex mutex;
-  return mutex;
-}
-
-// Seeds under a lock, because all threads share the random number generator. Moves a module to the
-// device of this test.
-template <class Make>
-auto seeded(const Make& make) {
-  const std::lock_guard lock(mutex_of_seeds());
-  torch::manual_seed(5);
-  auto made = make();
-  if constexpr (requires { made->parameters(); }) move_to_test_device(*made);
-  return made;
-}
-
 inline Branches make_branches() {
   return seeded([] { return Branches(); });
 }
@@ -71,16 +54,6 @@ inline DataParallelOptions small_buckets() {
   DataParallelOptions options;
   options.buckets = {1, 1};
   return options;
-}
-
-using Values = std::map<std::string, torch::Tensor>;
-
-// Copies of the parameters on the CPU by name.
-inline Values values_of(const torch::nn::Module& module) {
-  Values values;
-  for (const auto& p : module.named_parameters())
-    values[p.key()] = p.value().detach().cpu().clone();
-  return values;
 }
 
 // Copies of the gradients on the CPU by name, excluding undefined ones.
@@ -101,10 +74,13 @@ inline void expect_close(const std::map<std::string, torch::Tensor>& a,
   }
 }
 
-// Returns the error that three ranks get when they run `body`.
-inline std::string error_of_three_ranks(const std::function<void(comm::Group&)>& body) {
+// Returns the error that ranks get when they run `body`.
+inline std::string error_of_ranks(int ranks, const std::function<void(comm::Group&)>& body) {
   return error_of(
-      [&] { test::run_ranks(3, body, {.limits = {.timeout = std::chrono::seconds(10)}}); });
+      [&] { test::run_ranks(ranks, body, {.limits = {.timeout = std::chrono::seconds(10)}}); });
+}
+inline std::string error_of_three_ranks(const std::function<void(comm::Group&)>& body) {
+  return error_of_ranks(3, body);
 }
 
 // Runs `body` on three ranks, each of which must throw the same text; returns it.

@@ -6,9 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <sstream>
-
 #include "tests/unit/temporary_directory.h"
 
 namespace ddp::train {
@@ -25,11 +22,7 @@ constexpr auto kLong = seconds(60);
 class AfterSaveTest : public testing::Test {
  protected:
   fs::path file(const char* name) const { return temporary_.path() / name; }
-  std::string text_of(const char* name) const {
-    std::ostringstream text;
-    text << std::ifstream(file(name)).rdbuf();
-    return text.str();
-  }
+  std::string text_of(const char* name) const { return test::text_of(file(name)); }
   // Waits for a file that a command makes.
   void await(const char* name) const {
     const auto begin = std::chrono::steady_clock::now();

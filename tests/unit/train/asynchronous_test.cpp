@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
@@ -13,8 +12,8 @@
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/parallel/stale_synchronous.h"
 #include "ddp_runtime/parallel/sync_batch_norm.h"
-#include "ddp_runtime/train/trainer.h"
 #include "tests/unit/error_of.h"
+#include "tests/unit/train/trained_ranks.h"
 
 namespace ddp::train {
 namespace {
@@ -43,23 +42,14 @@ class Asynchronous : public testing::Test {
     options_.warmup_steps = 5;
   }
 
-  // Every rank's parameters and buffers, flattened.
-  std::vector<torch::Tensor> train(int ranks) {
-    std::vector<torch::Tensor> ends(static_cast<std::size_t>(ranks));
-    comm::run_ranks(ranks, [&](comm::Group& group) {
-      auto net = small_net();
-      Trainer trainer(group,
-                      {"test", "test", "net", *net,
-                       [&](const torch::Tensor& x) { return net->forward(x); }, data_},
-                      options_);
-      const auto result = trainer.fit();
-      if (group.rank() == 0) result_ = result;
-      std::vector<torch::Tensor> parts;
-      for (const auto& p : net->parameters()) parts.push_back(p.detach().flatten());
-      for (const auto& b : net->buffers()) parts.push_back(b.to(torch::kFloat32).flatten());
-      ends[static_cast<std::size_t>(group.rank())] = torch::cat(parts);
-    });
-    return ends;
+  // Every rank's parameters and buffers.
+  std::vector<test::Values> train(int ranks) {
+    std::vector<test::Values> states;
+    for (auto& end : train_ranks(ranks, options_, data_, small_net)) {
+      if (states.empty()) result_ = end.result;
+      states.push_back(std::move(end.state));
+    }
+    return states;
   }
 
   TrainOptions options_;
@@ -76,9 +66,11 @@ TEST_F(Asynchronous, WithoutStalenessEqualsSynchronousTrainingExceptForRounding)
     options_.staleness = 0;
     const auto stale = train(ranks);
     for (const auto& end : stale)
-      EXPECT_TRUE(torch::equal(end, stale[0])) << "settle() must make all ranks the same";
-    EXPECT_TRUE(torch::allclose(stale[0], synchronous[0], 1e-3, 1e-4))
-        << ranks << " ranks differ by " << (stale[0] - synchronous[0]).abs().max();
+      EXPECT_TRUE(test::same_bits(end, stale[0])) << "settle() must make all ranks the same";
+    for (const auto& [name, value] : stale[0]) {
+      EXPECT_TRUE(torch::allclose(value, synchronous[0].at(name), 1e-3, 1e-4))
+          << name << " with " << ranks << " ranks";
+    }
     EXPECT_EQ(nlohmann::json::parse(result_.report).at("asynchronous").at("largest_lead"), 0);
   }
 }
@@ -87,7 +79,7 @@ TEST_F(Asynchronous, WithStalenessAllRanksEndWithTheSameTrainedModel) {
   options_.epochs = 10;
   options_.staleness = 4;
   const auto ends = train(4);
-  for (const auto& end : ends) EXPECT_TRUE(torch::equal(end, ends[0]));
+  for (const auto& end : ends) EXPECT_TRUE(test::same_bits(end, ends[0]));
   EXPECT_GT(result_.evaluation.accuracy, 0.85);
   EXPECT_LE(nlohmann::json::parse(result_.report).at("asynchronous").at("largest_lead"), 4);
 }

@@ -11,17 +11,15 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/optim/optimizers.h"
 #include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/train/checkpointer.h"
-#include "ddp_runtime/train/trainer.h"
 #include "ddp_runtime/train/training_state.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
-#include "tests/unit/test_device.h"
+#include "tests/unit/train/trained_ranks.h"
 
 namespace ddp::train {
 namespace {
@@ -30,11 +28,7 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 
 data::DataPair small_images() {
-  auto generator = torch::make_generator<torch::CPUGeneratorImpl>(7);
-  const auto inputs = torch::randn({64, 1, 4, 4}, generator);
-  const auto targets = inputs.mean({1, 2, 3}).gt(0).to(torch::kInt64);
-  const auto data = std::make_shared<data::TensorDataset>(inputs, targets, 2);
-  return {"images", data, data};
+  return random_images({64, 1, 4, 4});
 }
 
 torch::nn::Sequential normed_network() {
@@ -61,29 +55,11 @@ class Bf16Weights : public testing::Test {
     options_.optimizer = {"adamw", 0.003, 0, 0.01};
   }
 
-  // The result of rank 0, whose parameters are left in `parameters_`, in float32.
-  RunResult train(int ranks) {
-    RunResult result;
-    test::run_ranks(ranks, [&](comm::Group& group) {
-      auto net = normed_network();
-      test::move_to_test_device(*net);
-      auto options = options_;
-      options.batch /= ranks;
-      Trainer trainer(group,
-                      {"test", "test", "net", *net,
-                       [&](const torch::Tensor& x) { return net->forward(x); }, small_images()},
-                      options);
-      const auto mine = trainer.fit();
-      if (group.rank() != 0) return;
-      result = mine;
-      types_.clear();
-      parameters_.clear();
-      for (const auto& p : test::on_cpu(net->parameters())) {
-        types_.push_back(p.scalar_type());
-        parameters_.push_back(p.to(torch::kFloat32));
-      }
-    });
-    return result;
+  // The end of rank 0.
+  TrainedRank train(int ranks) {
+    auto options = options_;
+    options.batch /= ranks;
+    return train_ranks(ranks, options, small_images(), normed_network)[0];
   }
 
   void save_in(const fs::path& directory) { options_.checkpoint.directory = directory; }
@@ -91,21 +67,20 @@ class Bf16Weights : public testing::Test {
 
   test::TemporaryDirectory temporary_;
   TrainOptions options_;
-  std::vector<torch::Tensor> parameters_;
-  std::vector<torch::ScalarType> types_;
 };
 
 TEST_F(Bf16Weights, AreThoseThatMultiplyInputs) {
-  train(1);
   const auto half = torch::kBFloat16;
-  const auto full = torch::kFloat32;
-  EXPECT_EQ(types_, (std::vector{full, full, half, full, half, full}));
+  for (const auto& [name, value] : train(1).state) {
+    const bool multiplies = name == "2.weight" || name == "4.weight";
+    EXPECT_EQ(value.scalar_type(), multiplies ? half : torch::kFloat32) << name;
+  }
   using namespace torch::nn;
   const Sequential others(Embedding(3, 4), EmbeddingBag(3, 4), LayerNorm(LayerNormOptions({2, 2})),
                           ConvTranspose2d(2, 2, 3), Conv2d(2, 2, 3));
   use_bf16_weights(*others);
   for (const auto& p : others->named_parameters()) {
-    EXPECT_EQ(p.value().scalar_type(), p.key() == "4.weight" ? half : full) << p.key();
+    EXPECT_EQ(p.value().scalar_type(), p.key() == "4.weight" ? half : torch::kFloat32) << p.key();
   }
 }
 
@@ -147,16 +122,14 @@ TEST_F(Bf16Weights, AreThoseThatTrainInFloat32) {
 // without other ranks, only the place of the roundings differs.
 TEST_F(Bf16Weights, OneRankTrainsLikeFloat32WeightsUnderAutocast) {
   const auto half = train(1);
-  auto expected = parameters_;
   use_float32_weights();
   const auto full = train(1);
-  EXPECT_EQ(half.train_loss, full.train_loss);
-  EXPECT_EQ(half.evaluation.loss, full.evaluation.loss);
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    const bool rounded = parameters_[i].dim() > 1;
-    const auto reference =
-        rounded ? parameters_[i].to(torch::kBFloat16).to(torch::kFloat32) : parameters_[i];
-    EXPECT_TRUE(torch::equal(expected[i], reference)) << i;
+  EXPECT_EQ(half.result.train_loss, full.result.train_loss);
+  EXPECT_EQ(half.result.evaluation.loss, full.result.evaluation.loss);
+  ASSERT_EQ(half.state.size(), full.state.size());
+  for (const auto& [name, value] : full.state) {
+    const auto& rounded = half.state.at(name);
+    EXPECT_TRUE(torch::equal(rounded, value.to(rounded.scalar_type()))) << name;
   }
 }
 
@@ -172,8 +145,8 @@ TEST_F(Bf16Weights, InterruptedRunEndsBitwiseTheSame) {
     train(2);
     options_.steps = 12;
     const auto resumed = train(2);
-    EXPECT_EQ(resumed.parameters_crc32c, whole.parameters_crc32c) << optimizer;
-    EXPECT_EQ(resumed.evaluation.loss, whole.evaluation.loss) << optimizer;
+    EXPECT_EQ(resumed.result.parameters_crc32c, whole.result.parameters_crc32c) << optimizer;
+    EXPECT_EQ(resumed.result.evaluation.loss, whole.result.evaluation.loss) << optimizer;
   }
 }
 
@@ -187,8 +160,10 @@ TEST_F(Bf16Weights, RunContinuesWithTheOtherType) {
     train(1);
     options_.steps = 12;
     options_.param_type = half_first ? amp::Precision::fp32 : amp::Precision::bf16;
-    EXPECT_EQ(train(1).evaluation.loss, whole.evaluation.loss) << half_first;
-    EXPECT_EQ(types_[2], half_first ? torch::kFloat32 : torch::kBFloat16);
+    const auto end = train(1);
+    EXPECT_EQ(end.result.evaluation.loss, whole.result.evaluation.loss) << half_first;
+    EXPECT_EQ(end.state.at("2.weight").scalar_type(),
+              half_first ? torch::kFloat32 : torch::kBFloat16);
   }
 }
 
@@ -248,22 +223,16 @@ TEST_F(Bf16Weights, MastersBeginWithACheckpointOfShortWeights) {
 
 // A program may have converted its module, or have trained it before.
 TEST_F(Bf16Weights, HaveMastersWhateverTheOptions) {
-  test::run_ranks(1, [&](comm::Group& group) {
+  use_float32_weights();
+  save_in(temporary_.path());
+  train_ranks(1, options_, small_images(), [] {
     auto net = normed_network();
     use_bf16_weights(*net);
-    test::move_to_test_device(*net);
-    auto options = options_;
-    options.param_type = amp::Precision::fp32;
-    options.checkpoint.directory = temporary_.path();
-    Trainer(group,
-            {"test", "test", "net", *net, [&](const torch::Tensor& x) { return net->forward(x); },
-             small_images()},
-            options)
-        .fit();
-    const auto newest = ckpt::CheckpointDirectory(temporary_.path()).newest_verified();
-    ASSERT_TRUE(newest);
-    EXPECT_EQ(newest->checkpoint.find("model/2.weight")->dtype, ckpt::DType::float32);
+    return net;
   });
+  const auto newest = ckpt::CheckpointDirectory(temporary_.path()).newest_verified();
+  ASSERT_TRUE(newest);
+  EXPECT_EQ(newest->checkpoint.find("model/2.weight")->dtype, ckpt::DType::float32);
 }
 
 // A program may train a part of the module with another optimizer.

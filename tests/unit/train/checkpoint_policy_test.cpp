@@ -5,18 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
-#include <mutex>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "ddp_runtime/data/tensor_dataset.h"
-#include "ddp_runtime/train/trainer.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
-#include "tests/unit/test_device.h"
+#include "tests/unit/train/saved_arrays.h"
+#include "tests/unit/train/trained_ranks.h"
 
 namespace ddp::train {
 namespace {
@@ -56,65 +52,21 @@ class CheckpointPolicy : public testing::Test {
     return torch::stack({-quality.score * sign, quality.score * sign}, 1);
   }
 
-  // Returns rank 0's result, and stores the output in `said_`. The evaluation after the epoch E of
+  // Returns rank 0's result, and stores its output in `said_`. The evaluation after the epoch E of
   // this process, from 0, has qualities_[E].
   RunResult run(const TrainOptions& options) {
-    testing::internal::CaptureStdout();
-    try {
-      const auto result = train(options);
-      said_ = testing::internal::GetCapturedStdout();
-      return result;
-    } catch (...) {
-      said_ = testing::internal::GetCapturedStdout();
-      throw;
-    }
-  }
-
-  RunResult train(const TrainOptions& options) {
-    constexpr int kRanks = 2;
-    RunResult result;
-    std::mutex mutex;
-    test::run_ranks(kRanks, [&](comm::Group& group) {
-      auto net = test::on_test_device(torch::nn::Linear(4, 2));
-      {
-        const torch::NoGradGuard no_grad;
-        for (auto& p : net->parameters()) p.fill_(0.5);
-      }
-      int steps = 0;
-      Trainer trainer(
-          group,
-          {"test",
-           "test",
-           "net",
-           *net,
-           [&](const torch::Tensor& x) {
-             steps += net->is_training() ? 1 : 0;
-             const auto epoch = static_cast<std::size_t>(std::max(0, steps - 1) / kStepsPerEpoch);
-             return net->is_training() || qualities_.empty() ? net->forward(x)
-                                                             : scores_of(qualities_.at(epoch), x);
-           },
-           {"points", training_, evaluation_}},
-          options);
-      const auto mine = trainer.fit();
-      const std::lock_guard lock(mutex);
-      if (group.rank() == 0) result = mine;
+    const data::DataPair data{"points", training_, evaluation_};
+    const auto ends = train_ranks(2, options, data, filled_layer, [&](auto& rank) {
+      if (prints_) rank.task.log = {};
+      rank.task.forward = [this, &net = rank.model, steps = 0](const torch::Tensor& x) mutable {
+        steps += net->is_training() ? 1 : 0;
+        const auto epoch = static_cast<std::size_t>(std::max(0, steps - 1) / kStepsPerEpoch);
+        return net->is_training() || qualities_.empty() ? net->forward(x)
+                                                        : scores_of(qualities_.at(epoch), x);
+      };
     });
-    return result;
-  }
-
-  // Lowest first.
-  std::vector<std::uint64_t> steps_in(const fs::path& directory) const {
-    std::vector<std::uint64_t> steps;
-    for (const auto& candidate : ckpt::CheckpointDirectory(directory).candidates()) {
-      steps.insert(steps.begin(), candidate.step);
-    }
-    return steps;
-  }
-
-  std::string text_of(const fs::path& file) const {
-    std::ostringstream text;
-    text << std::ifstream(file).rdbuf();
-    return text.str();
+    said_ = ends[0].output;
+    return ends[0].result;
   }
 
   test::TemporaryDirectory temporary_;
@@ -125,6 +77,7 @@ class CheckpointPolicy : public testing::Test {
   std::shared_ptr<data::TensorDataset> evaluation_;
   std::vector<Quality> qualities_;
   TrainOptions options_;
+  bool prints_ = false;
   std::string said_;
 };
 
@@ -209,7 +162,7 @@ TEST_F(CheckpointPolicy, KeepsTheBestAndTheNextBest) {
   EXPECT_THAT(steps_in(best_), ElementsAre(32));
   EXPECT_THAT(steps_in(next_best_), ElementsAre(16, 48));
   EXPECT_EQ(result.best_checkpoint, best_ / "step-00000032");
-  EXPECT_EQ(text_of(best_ / "latest"), "step-00000032\n");
+  EXPECT_EQ(test::text_of(best_ / "latest"), "step-00000032\n");
 
   // A resumed run compares with them, and a smaller number leaves fewer.
   options_.checkpoint.keep_best = 2;
@@ -258,7 +211,7 @@ TEST_F(CheckpointPolicy, RollbackSetsLaterBestOnesAsideAndPromotesAnEarlierOne) 
   run(options_);
   EXPECT_THAT(steps_in(best_), ElementsAre(8));
   EXPECT_THAT(steps_in(next_best_), ElementsAre(24));
-  EXPECT_EQ(text_of(best_ / "latest"), "step-00000008\n");
+  EXPECT_EQ(test::text_of(best_ / "latest"), "step-00000008\n");
 }
 
 TEST_F(CheckpointPolicy, BestOnesOfAnotherRunAreSetAside) {
@@ -293,12 +246,13 @@ TEST_F(CheckpointPolicy, CheckpointIsKeptWhileItsCommandRuns) {
       "$SLURM_DDP_STEP >> '{1}'",
       dir_.string(), seen.string());
   run(options_);
-  EXPECT_THAT(text_of(seen), testing::MatchesRegex("([2468]|10|12)\n(14\n)?16\n"))
+  EXPECT_THAT(test::text_of(seen), testing::MatchesRegex("([2468]|10|12)\n(14\n)?16\n"))
       << "the run waits for the last command";
-  EXPECT_THAT(text_of(dir_ / "after-save.log"), HasSubstr("step 16: exit status 0\n"));
+  EXPECT_THAT(test::text_of(dir_ / "after-save.log"), HasSubstr("step 16: exit status 0\n"));
 }
 
 TEST_F(CheckpointPolicy, FailingAndHangingCommandsDoNotStopTraining) {
+  prints_ = true;
   options_.epochs = 1;
   options_.checkpoint.every_steps = 3;
   options_.checkpoint.after_save = "exit 7";

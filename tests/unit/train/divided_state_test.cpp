@@ -19,12 +19,11 @@
 #include "ddp_runtime/train/checkpointer.h"
 #include "ddp_runtime/train/training_state.h"
 #include "ddp_runtime/train/write_partition.h"
-#include "hdf5_ckpt/checkpoint.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/error.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/parallel/branches.h"
 #include "tests/unit/temporary_directory.h"
+#include "tests/unit/train/saved_arrays.h"
 
 namespace ddp::train {
 namespace {
@@ -50,18 +49,6 @@ struct OddImpl : torch::nn::Module {
   torch::Tensor scale;
 };
 TORCH_MODULE(Odd);
-
-// Names of arrays -> their bytes.
-using Contents = std::map<std::string, std::vector<std::byte>>;
-
-Contents contents_of(const ckpt::Checkpoint& checkpoint) {
-  Contents contents;
-  for (const auto& array : checkpoint.arrays()) {
-    if (array.name.starts_with("rng/")) continue;
-    contents[array.name] = checkpoint.read(array.name).bytes;
-  }
-  return contents;
-}
 
 // One rank of a run.
 struct OddRank {
@@ -176,13 +163,13 @@ class DividedStateTest : public testing::Test {
 
 TEST_F(DividedStateTest, CheckpointsHaveTheArraysOfAStateThatIsNotDivided) {
   save("whole", 2, false);
-  const auto whole = contents_of(newest("whole"));
+  const auto whole = saved_in(newest("whole"));
   EXPECT_GT(whole.size(), 20U);
   for (const int ranks : {1, 2, 3, 4}) {
     const auto name = std::to_string(ranks);
     save(name, ranks, true);
     newest(name).verify();
-    EXPECT_EQ(contents_of(newest(name)), whole) << ranks << " ranks";
+    EXPECT_EQ(saved_in(newest(name)), whole) << ranks << " ranks";
   }
 }
 
@@ -219,11 +206,11 @@ TEST_F(DividedStateTest, AnyNumberOfRanksResumesAnyOther) {
   for (const auto& [ranks, sharded] : {std::pair{3, true}, {1, false}}) {
     const auto from = std::string("from") + std::to_string(ranks);
     save(from, ranks, sharded);
-    const auto saved = contents_of(newest(from));
+    const auto saved = saved_in(newest(from));
     for (const auto& [others, with] : {std::pair{1, false}, {2, true}, {3, true}, {4, true}}) {
       const auto to = from + "to" + std::to_string(others);
       EXPECT_EQ(resume(from, to, others, with), 2);
-      EXPECT_EQ(contents_of(newest(to)), saved) << to;
+      EXPECT_EQ(saved_in(newest(to)), saved) << to;
     }
   }
 }
@@ -231,12 +218,12 @@ TEST_F(DividedStateTest, AnyNumberOfRanksResumesAnyOther) {
 TEST_F(DividedStateTest, DamageThatOneRankFindsMakesAllTryAnOlderCheckpoint) {
   save("damaged", 3, true, 3);
   const auto older = ckpt::Checkpoint::open(temporary_.path() / "damaged" / "step-00000002");
-  const auto expected = contents_of(older);
+  const auto expected = saved_in(older);
   const auto last = newest("damaged");
   ASSERT_EQ(last.manifest().step, 3U);
   damage(last, "optim/last.weight/exp_avg", "rank-00002-of-00003.h5");
   EXPECT_EQ(resume("damaged", "resumed", 3, true), 2);
-  EXPECT_EQ(contents_of(newest("resumed")), expected);
+  EXPECT_EQ(saved_in(newest("resumed")), expected);
   EXPECT_THAT(log_, HasSubstr("(read by rank 2)"));
 }
 
@@ -272,7 +259,7 @@ TEST_F(DividedStateTest, RanksThatDoNotSeeTheCheckpointGetTheirRowsFromRankZero)
       checkpointer.save({.step = 2});
       checkpointer.drain();
     });
-    EXPECT_EQ(contents_of(newest(name + "-resumed")), contents_of(ckpt::Checkpoint::open(moved)));
+    EXPECT_EQ(saved_in(newest(name + "-resumed")), saved_in(ckpt::Checkpoint::open(moved)));
   }
 }
 

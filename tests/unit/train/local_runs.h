@@ -9,23 +9,18 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "ddp_runtime/data/tensor_dataset.h"
-#include "ddp_runtime/train/trainer.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
-#include "tests/unit/parallel/branches.h"
 #include "tests/unit/temporary_directory.h"
+#include "tests/unit/train/saved_arrays.h"
+#include "tests/unit/train/trained_ranks.h"
 
 namespace ddp::train {
 
 class LocalRuns : public testing::Test {
  protected:
-  using Saved = std::map<std::string, std::vector<std::byte>>;
-
   LocalRuns() {
     torch::set_num_threads(1);
     options_.batch = 4;
@@ -39,56 +34,35 @@ class LocalRuns : public testing::Test {
   // With statistics, in which ranks differ. Without dropout: ranks that are threads share the
   // generator.
   static torch::nn::Sequential net() {
-    return test::seeded([] {
-      return torch::nn::Sequential(torch::nn::Linear(8, 6), torch::nn::BatchNorm1d(6),
-                                   torch::nn::ReLU(), torch::nn::Linear(6, 2));
-    });
+    return torch::nn::Sequential(torch::nn::Linear(8, 6), torch::nn::BatchNorm1d(6),
+                                 torch::nn::ReLU(), torch::nn::Linear(6, 2));
   }
 
   // `directory`: for checkpoints; empty: none. The end of each rank is that after the evaluation.
   std::vector<test::Values> train(int ranks, std::int64_t steps,
                                   const std::string& directory = "") {
-    std::vector<test::Values> ends(static_cast<std::size_t>(ranks));
-    lines_.clear();
-    test::run_ranks(
-        ranks,
-        [&](comm::Group& group) {
-          auto model = net();
-          auto options = options_;
-          options.steps = steps;
-          if (!directory.empty()) options.checkpoint.directory = temporary_.path() / directory;
-          if (change_) change_(group.rank(), options);
-          TrainTask task{"test",
-                         "test",
-                         "net",
-                         *model,
-                         [&](const torch::Tensor& x) { return model->forward(x); },
-                         data_};
-          task.log = [&](const std::string& line) {
-            const std::lock_guard lock(mutex_);
-            lines_ += line + "\n";
-          };
-          if (loss_of_) task.loss = loss_of_(group.rank());
-          Trainer trainer(group, task, options);
-          const auto result = trainer.fit();
-          auto end = test::values_of(*model);
-          for (const auto& b : model->named_buffers()) end[b.key()] = b.value().cpu().clone();
-          ends[static_cast<std::size_t>(group.rank())] = end;
-          if (group.rank() == 0) result_ = result;
+    auto options = options_;
+    options.steps = steps;
+    if (!directory.empty()) options.checkpoint.directory = temporary_.path() / directory;
+    const auto ends = train_ranks(
+        ranks, options, data_, net,
+        [&](auto& rank) {
+          if (change_) change_(rank.group.rank(), rank.options);
+          if (loss_of_) rank.task.loss = loss_of_(rank.group.rank());
         },
-        {}, node_of_);
-    return ends;
+        node_of_);
+    result_ = ends[0].result;
+    lines_.clear();
+    std::vector<test::Values> states;
+    for (const auto& end : ends) {
+      lines_ += end.output;
+      states.push_back(end.state);
+    }
+    return states;
   }
 
   Saved saved(const std::string& directory) const {
-    Saved arrays;
-    const auto newest = ckpt::CheckpointDirectory(temporary_.path() / directory).newest_verified();
-    if (!newest) return arrays;
-    for (const auto& array : newest->checkpoint.arrays()) {
-      if (array.name.starts_with("rng/")) continue;
-      arrays[array.name] = newest->checkpoint.read(array.name).bytes;
-    }
-    return arrays;
+    return newest_in(temporary_.path() / directory);
   }
   static bool has_array(const Saved& saved, const std::string& prefix) {
     const auto at = saved.lower_bound(prefix);
@@ -116,8 +90,7 @@ class LocalRuns : public testing::Test {
   std::function<LossFunction(int rank)> loss_of_;
   std::function<int(int rank)> node_of_;
   data::DataPair data_;
-  RunResult result_;  // of the last run
-  std::mutex mutex_;
+  RunResult result_;   // of the last run
   std::string lines_;  // of the last run
 };
 

@@ -16,11 +16,10 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/data/tensor_dataset.h"
-#include "ddp_runtime/train/trainer.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
-#include "tests/unit/test_device.h"
+#include "tests/unit/train/saved_arrays.h"
+#include "tests/unit/train/trained_ranks.h"
 
 namespace ddp::train {
 namespace {
@@ -52,33 +51,21 @@ class LocalSavesTest : public testing::Test {
     options_.checkpoint.bytes_per_writer = 1;  // both ranks write
   }
 
-  // Calls `after_step` on all ranks, and returns rank 0's result. Stores the lines in `lines_`.
+  // Calls `after_step` on all ranks, and returns rank 0's result. Stores the lines in `lines_`,
+  // also those of a run that fails.
   RunResult run(const std::function<void(const StepEvent&)>& after_step = {}) {
     lines_.clear();
-    RunResult result;
     std::mutex mutex;
-    test::run_ranks(2, [&](comm::Group& group) {
-      auto net = test::on_test_device(torch::nn::Linear(4, 2));
-      {
-        const torch::NoGradGuard no_grad;
-        for (auto& p : net->parameters()) p.fill_(0.5);
-      }
-      TrainTask task{"test",
-                     "test",
-                     "net",
-                     *net,
-                     [&](const torch::Tensor& x) { return net->forward(x); },
-                     {"points", training_, nullptr}};
-      task.callbacks.after_step = after_step;
-      task.log = [&](const std::string& line) {
-        const std::lock_guard lock(mutex);
-        lines_.push_back(line);
-      };
-      const auto mine = Trainer(group, task, options_).fit();
-      const std::lock_guard lock(mutex);
-      if (group.rank() == 0) result = mine;
-    });
-    return result;
+    const data::DataPair data{"points", training_, nullptr};
+    return train_ranks(2, options_, data, filled_layer,
+                       [&](auto& rank) {
+                         rank.task.callbacks.after_step = after_step;
+                         rank.task.log = [&](const std::string& line) {
+                           const std::lock_guard lock(mutex);
+                           lines_.push_back(line);
+                         };
+                       })[0]
+        .result;
   }
 
   // A run that ends when it has staged this step, before it is copied.
@@ -89,14 +76,6 @@ class LocalSavesTest : public testing::Test {
                   });
                 }),
                 HasSubstr("the power failed"));
-  }
-
-  std::vector<std::uint64_t> steps() const {
-    std::vector<std::uint64_t> found;
-    for (const auto& candidate : ckpt::CheckpointDirectory(dir_).candidates()) {
-      found.insert(found.begin(), candidate.step);
-    }
-    return found;
   }
 
   // The files below the node's disk with this ending.
@@ -120,13 +99,13 @@ class LocalSavesTest : public testing::Test {
 TEST_F(LocalSavesTest, EndsLikeARunWithoutThem) {
   options_.checkpoint.local_directory.clear();
   const auto plain = run();
-  EXPECT_THAT(steps(), ElementsAre(4, 8, 12, 16));
+  EXPECT_THAT(steps_in(dir_), ElementsAre(4, 8, 12, 16));
   fs::remove_all(dir_);
 
   options_.checkpoint.local_directory = local_;
   const auto over_disks = run();
   EXPECT_EQ(over_disks.parameters_crc32c, plain.parameters_crc32c);
-  EXPECT_EQ(steps().back(), 16U);
+  EXPECT_EQ(steps_in(dir_).back(), 16U);
   EXPECT_EQ(over_disks.checkpoint, dir_ / "step-00000016");
   EXPECT_THAT(local_files(".h5"), IsEmpty());
   ckpt::Checkpoint::open(dir_ / "step-00000016").verify();
@@ -137,7 +116,7 @@ TEST_F(LocalSavesTest, CopiesEverySaveThatIsKeptForGood) {
   options_.checkpoint.keep_every_steps = 1;
   options_.checkpoint.keep_last = 1;
   run();
-  EXPECT_EQ(steps().size(), 16U);
+  EXPECT_EQ(steps_in(dir_).size(), 16U);
 }
 
 TEST_F(LocalSavesTest, ARestartedRunTakesOverWhatWasNotCopied) {
@@ -150,12 +129,12 @@ TEST_F(LocalSavesTest, ARestartedRunTakesOverWhatWasNotCopied) {
   options_.checkpoint.local_directory = local_;
   options_.checkpoint.every_steps = 5;
   run_until(5);
-  EXPECT_THAT(steps(), IsEmpty());
+  EXPECT_THAT(steps_in(dir_), IsEmpty());
   EXPECT_EQ(local_files(".h5").size(), 2U);
   const auto resumed = run();
   EXPECT_THAT(lines_[0], HasSubstr("copying step 5"));
   EXPECT_THAT(lines_[1], AllOf(HasSubstr("resumed from"), HasSubstr("step 5")));
-  EXPECT_EQ(steps().front(), 5U);
+  EXPECT_EQ(steps_in(dir_).front(), 5U);
   EXPECT_EQ(resumed.parameters_crc32c, plain.parameters_crc32c);
   EXPECT_THAT(local_files(".h5"), IsEmpty());
 }
@@ -196,10 +175,10 @@ TEST_F(LocalSavesTest, EachProcessContinuesTheOneBefore) {
   options_.checkpoint.every_steps = 3;
   run_until(3);
   run_until(6);
-  EXPECT_EQ(steps().front(), 3U);
+  EXPECT_EQ(steps_in(dir_).front(), 3U);
   run_until(9);
   EXPECT_THAT(lines_[0], HasSubstr("copying step 6"));
-  EXPECT_THAT(steps(), ElementsAre(3, 6));
+  EXPECT_THAT(steps_in(dir_), ElementsAre(3, 6));
 }
 
 TEST_F(LocalSavesTest, ASaveThatMissesAShardIsNotUsed) {
@@ -299,7 +278,7 @@ TEST_F(LocalSavesTest, ADiskThatFailsIsAvoided) {
               Contains(AllOf(HasSubstr("warning: node-local saves to"),
                              HasSubstr("stop, and checkpoints are saved to"), HasSubstr("rank ")))
                   .Times(1));
-  EXPECT_EQ(steps().back(), 16U);
+  EXPECT_EQ(steps_in(dir_).back(), 16U);
 }
 
 TEST_F(LocalSavesTest, ADiskThatCannotBeWrittenAtTheFirstSaveIsAvoided) {
@@ -309,7 +288,7 @@ TEST_F(LocalSavesTest, ADiskThatCannotBeWrittenAtTheFirstSaveIsAvoided) {
   std::ofstream{store};
   run();
   EXPECT_THAT(lines_, Contains(HasSubstr("stop, and checkpoints are saved to")).Times(1));
-  EXPECT_EQ(steps().back(), 16U);
+  EXPECT_EQ(steps_in(dir_).back(), 16U);
 }
 
 TEST_F(LocalSavesTest, ADirectoryThatCannotBeUsedIsRefusedAtTheStart) {

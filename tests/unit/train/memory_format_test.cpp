@@ -3,28 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <mutex>
-
 #include "base/errors.h"
-#include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/train/channels_last.h"
-#include "ddp_runtime/train/trainer.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
-#include "tests/unit/test_device.h"
+#include "tests/unit/train/trained_ranks.h"
 
 namespace ddp::train {
 namespace {
 
 using testing::HasSubstr;
-
-data::DataPair images() {
-  auto generator = torch::make_generator<torch::CPUGeneratorImpl>(7);
-  const auto inputs = torch::randn({32, 3, 6, 6}, generator);
-  const auto targets = inputs.mean({1, 2, 3}).gt(0).to(torch::kInt64);
-  const auto data = std::make_shared<data::TensorDataset>(inputs, targets, 2);
-  return {"images", data, data};
-}
 
 torch::nn::Sequential network() {
   torch::nn::Sequential net(torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3).padding(1)),
@@ -47,29 +35,23 @@ class MemoryFormats : public testing::Test {
   // The result of rank 0, whose parameters are left in `parameters_`, in the order of their
   // dimensions.
   RunResult train(const TrainOptions& options, bool own_format = false) {
-    RunResult result;
-    std::mutex mutex;
-    test::run_ranks(2, [&](comm::Group& group) {
+    const auto make = [&] {
       auto net = network();
       if (own_format) store_channels_last(*net, "net");
-      test::move_to_test_device(*net);
-      Trainer trainer(group,
-                      {"test", "test", "net", *net,
-                       [&](const torch::Tensor& x) {
-                         const std::lock_guard lock(mutex);
-                         inputs_last_ = x.is_contiguous(torch::MemoryFormat::ChannelsLast);
-                         return net->forward(x);
-                       },
-                       images()},
-                      options);
-      const auto mine = trainer.fit();
-      if (group.rank() != 0) return;
-      result = mine;
-      weights_last_ = net->parameters()[0].is_contiguous(torch::MemoryFormat::ChannelsLast);
-      parameters_.clear();
-      for (const auto& p : test::on_cpu(net->parameters())) parameters_.push_back(p.contiguous());
+      return net;
+    };
+    const auto ends = train_ranks(2, options, random_images({32, 3, 6, 6}), make, [&](auto& rank) {
+      if (rank.group.rank() != 0) return;
+      rank.task.forward = [this, &net = rank.model](const torch::Tensor& x) {
+        inputs_last_ = x.is_contiguous(torch::MemoryFormat::ChannelsLast);
+        return net->forward(x);
+      };
     });
-    return result;
+    const auto& weight = ends[0].state.at("0.weight");
+    weights_last_ = weight.is_contiguous(torch::MemoryFormat::ChannelsLast);
+    parameters_.clear();
+    for (const auto& [name, value] : ends[0].state) parameters_.push_back(value.contiguous());
+    return ends[0].result;
   }
 
   test::TemporaryDirectory temporary_;

@@ -88,14 +88,8 @@ TEST(OptimizerState, UnknownNamesAreRefused) {
   auto layer = test::on_test_device(torch::nn::Linear(3, 2));
   const auto optimizer = make_optimizer(*layer, {});
   OptimizerState state(*optimizer, named_parameters(*layer));
-  const auto error = [&](const char* name) -> std::string {
-    try {
-      const std::vector<std::string> names{name};
-      state.allocate(names);
-    } catch (const UsageError& e) {
-      return e.what();
-    }
-    return {};
+  const auto error = [&](const std::string& name) {
+    return error_of<UsageError>([&] { state.allocate(std::vector{name}); });
   };
   EXPECT_THAT(error("conv.weight/momentum_buffer"), HasSubstr("no parameter 'conv.weight'"));
   EXPECT_THAT(error("weight/exp_avg"), HasSubstr("this optimizer does not have"));

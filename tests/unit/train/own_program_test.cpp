@@ -5,8 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,11 +15,10 @@
 #include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/data/torch_dataset.h"
 #include "ddp_runtime/train/global_batch.h"
-#include "ddp_runtime/train/trainer.h"
 #include "ddp_runtime/train/weight_average.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
-#include "tests/unit/test_device.h"
+#include "tests/unit/train/trained_ranks.h"
 
 namespace ddp::train {
 namespace {
@@ -63,40 +60,20 @@ class OwnProgram : public testing::Test {
     return {"tokens", set, set};
   }
 
+  using Rank = RankToTrain<Net>;
   // What a test gives to its task, on each rank.
-  using Complete = std::function<void(TrainTask& task, NetImpl& net, comm::Group& group)>;
+  using Complete = std::function<void(Rank& rank)>;
 
-  // Trains on `ranks` ranks, and returns the parameters and rank 0's result. Rethrows the exception
-  // of a rank.
-  struct Trained {
-    std::vector<torch::Tensor> parameters;
-    RunResult result;
-  };
-  Trained train(int ranks, const data::DataPair& data, const Complete& complete) {
-    Trained trained;
-    std::mutex seeding;
-    test::run_ranks(ranks, [&](comm::Group& group) {
-      Net net{nullptr};
-      {
-        const std::lock_guard lock(seeding);  // threads share one generator
-        torch::manual_seed(3);
-        net = Net();
-      }
-      test::move_to_test_device(*net);
-      TrainTask task{"test", "test", "net", *net};
-      task.forward = [&](const torch::Tensor& x) { return net->forward(x); };
-      task.data = data;
-      complete(task, *net, group);
-      const auto result = Trainer(group, std::move(task), options_).fit();
-      if (group.rank() == 0) trained = {test::on_cpu(net->parameters()), result};
-    });
-    return trained;
+  // Trains on `ranks` ranks, and returns rank 0's end. Rethrows the exception of a rank.
+  TrainedRank train(int ranks, const data::DataPair& data, const Complete& complete) {
+    return train_ranks(
+        ranks, options_, data, [] { return Net(); }, complete)[0];
   }
 
-  static void expect_near(const Trained& a, const Trained& b) {
-    ASSERT_EQ(a.parameters.size(), b.parameters.size());
-    for (std::size_t i = 0; i < a.parameters.size(); ++i) {
-      EXPECT_TRUE(torch::allclose(a.parameters[i], b.parameters[i], 1e-5, 1e-6)) << i;
+  static void expect_near(const test::Values& a, const test::Values& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (const auto& [name, value] : a) {
+      EXPECT_TRUE(torch::allclose(value, b.at(name), 1e-5, 1e-6)) << name;
     }
   }
 
@@ -104,7 +81,7 @@ class OwnProgram : public testing::Test {
   TrainOptions options_;
 };
 
-void nothing_own(TrainTask&, NetImpl&, comm::Group&) {}
+void nothing_own(RankToTrain<Net>&) {}
 
 TEST(GroupRatesOfAnOptimizer, KeepTheirProportions) {
   const auto a = torch::ones({2}).requires_grad_();
@@ -188,23 +165,23 @@ TEST_F(OwnProgram, GlobalBatchTrainsTheSameOnAnyNumberOfRanks) {
   const auto one = train(1, data, nothing_own);
   options_.batch = 64;  // not used
   options_.global_batch = 8;
-  expect_near(train(1, data, nothing_own), one);
-  expect_near(train(4, data, nothing_own), one);
+  expect_near(train(1, data, nothing_own).state, one.state);
+  expect_near(train(4, data, nothing_own).state, one.state);
 }
 
 TEST_F(OwnProgram, OptimizerAndScheduleReplaceThoseOfTheOptions) {
   const auto data = data_of(tokens(24));
   std::vector<double> seen;
-  const auto own = train(1, data, [&](TrainTask& task, NetImpl&, comm::Group&) {
-    task.optimizer = [](torch::nn::Module& module) {
+  const auto own = train(1, data, [&](Rank& rank) {
+    rank.task.optimizer = [](torch::nn::Module& module) {
       return std::make_unique<torch::optim::RMSprop>(module.parameters(),
                                                      torch::optim::RMSpropOptions(0.25));
     };
-    task.schedule = [](const SchedulePoint& at) {
+    rank.task.schedule = [](const SchedulePoint& at) {
       EXPECT_EQ(at.planned_steps, 6);
       return 1.0 / static_cast<double>(1 + at.step);
     };
-    task.callbacks.after_step = [&](const StepEvent& event) {
+    rank.task.callbacks.after_step = [&](const StepEvent& event) {
       seen.push_back(event.learning_rate);
     };
   });
@@ -214,8 +191,7 @@ TEST_F(OwnProgram, OptimizerAndScheduleReplaceThoseOfTheOptions) {
   }
 
   // The same steps by hand.
-  torch::manual_seed(3);
-  auto net = test::on_test_device(Net());
+  auto net = test::seeded([] { return Net(); });
   torch::optim::RMSprop optimizer(net->parameters(), torch::optim::RMSpropOptions(0.25));
   data::DistributedSampler sampler(24, options_.seed, {.batch = 4});
   sampler.set_epoch(0);
@@ -228,18 +204,18 @@ TEST_F(OwnProgram, OptimizerAndScheduleReplaceThoseOfTheOptions) {
         .backward();
     optimizer.step();
   }
-  expect_near(own, {test::on_cpu(net->parameters()), {}});
+  expect_near(own.state, test::values_of(*net));
 }
 
 TEST_F(OwnProgram, OptimizersThatCheckpointsCannotHoldNeedNoCheckpoints) {
   options_.checkpoint.directory = temporary_.path() / "checkpoints";
   int steps = 0;
   EXPECT_THAT(error_of([&] {
-                train(1, data_of(tokens(8)), [&](TrainTask& task, NetImpl&, comm::Group&) {
-                  task.optimizer = [](torch::nn::Module& module) {
+                train(1, data_of(tokens(8)), [&](Rank& rank) {
+                  rank.task.optimizer = [](torch::nn::Module& module) {
                     return std::make_unique<torch::optim::LBFGS>(module.parameters());
                   };
-                  task.callbacks.after_step = [&](const StepEvent&) { ++steps; };
+                  rank.task.callbacks.after_step = [&](const StepEvent&) { ++steps; };
                 });
               }),
               HasSubstr("checkpoints can hold the state of SGD, Adam, AdamW, RMSprop and Adagrad"));
@@ -260,8 +236,7 @@ TEST_F(OwnProgram, RunsWithOptimizersOfLibtorchResumeToTheBit) {
   for (std::size_t i = 0; i < factories.size(); ++i) {
     const auto run = [&](std::int64_t epochs) {
       options_.epochs = epochs;
-      return train(2, data,
-                   [&](TrainTask& task, NetImpl&, comm::Group&) { task.optimizer = factories[i]; });
+      return train(2, data, [&](Rank& rank) { rank.task.optimizer = factories[i]; });
     };
     options_.checkpoint.directory.clear();
     const auto whole = run(4);
@@ -274,14 +249,14 @@ TEST_F(OwnProgram, RunsWithOptimizersOfLibtorchResumeToTheBit) {
 TEST_F(OwnProgram, FactoriesAndSchedulesThatAreWrongAreNamed) {
   const auto data = data_of(tokens(8));
   EXPECT_THAT(error_of([&] {
-                train(2, data, [](TrainTask& task, NetImpl&, comm::Group&) {
-                  task.optimizer = [](torch::nn::Module&) { return nullptr; };
+                train(2, data, [](Rank& rank) {
+                  rank.task.optimizer = [](torch::nn::Module&) { return nullptr; };
                 });
               }),
               HasSubstr("the task's function that makes the optimizer returned none"));
   EXPECT_THAT(error_of([&] {
-                train(2, data, [](TrainTask& task, NetImpl&, comm::Group&) {
-                  task.schedule = [](const SchedulePoint&) { return -1; };
+                train(2, data, [](Rank& rank) {
+                  rank.task.schedule = [](const SchedulePoint&) { return -1; };
                 });
               }),
               HasSubstr("the task's schedule returned -1 for step 0"));
@@ -302,17 +277,17 @@ struct Weighted : data::Dataset {
 TEST_F(OwnProgram, BatchLossSeesAllTensors) {
   const auto set = std::make_shared<Weighted>(tokens(16));
   const data::DataPair data{"weighted", set, set};
-  const auto trained = train(2, data, [](TrainTask& task, NetImpl& net, comm::Group&) {
-    task.forward = nullptr;
-    task.batch_loss = [&net](const data::Batch& batch) {
+  const auto trained = train(2, data, [](Rank& rank) {
+    rank.task.forward = nullptr;
+    rank.task.batch_loss = [&net = rank.model](const data::Batch& batch) {
       EXPECT_EQ(batch.more.size(), 1U);
       EXPECT_EQ(batch.more[0].device(), batch.inputs.device());
-      return (net.forward(batch.inputs).mean({1, 2}) * batch.more[0]).mean();
+      return (net->forward(batch.inputs).mean({1, 2}) * batch.more[0]).mean();
     };
-    task.metrics = {{"number", [](const torch::Tensor& outputs, const data::Batch& batch) {
-                       EXPECT_FALSE(outputs.defined());
-                       return batch.more[0].to(torch::kFloat32).mean();
-                     }}};
+    rank.task.metrics = {{"number", [](const torch::Tensor& outputs, const data::Batch& batch) {
+                            EXPECT_FALSE(outputs.defined());
+                            return batch.more[0].to(torch::kFloat32).mean();
+                          }}};
   });
   EXPECT_TRUE(std::isnan(trained.result.evaluation.accuracy));
   EXPECT_DOUBLE_EQ(trained.result.evaluation.metrics.at("number"), 8.5);
@@ -324,8 +299,8 @@ TEST_F(OwnProgram, WeightsMakeBatchesOfUnequalLengthAverageByTargets) {
   auto some = tokens(24);
   some.targets.index_put_({torch::indexing::Slice(0, 24, 2), 0}, kIgnored);
   const auto data = data_of(some);
-  const auto weigh = [](TrainTask& task, NetImpl&, comm::Group&) {
-    task.weight = [](const data::Batch& batch) {
+  const auto weigh = [](Rank& rank) {
+    rank.task.weight = [](const data::Batch& batch) {
       return batch.targets.ne(kIgnored).sum().item<double>();
     };
   };
@@ -334,7 +309,7 @@ TEST_F(OwnProgram, WeightsMakeBatchesOfUnequalLengthAverageByTargets) {
   options_.batch = 2;
   options_.micro_batches = 2;
   const auto two = train(2, data, weigh);
-  expect_near(two, one);
+  expect_near(two.state, one.state);
   EXPECT_NEAR(two.result.train_loss, one.result.train_loss, 1e-5);
   EXPECT_EQ(two.result.evaluation.targets, some.targets.ne(kIgnored).sum().item<std::int64_t>());
   options_.batch = 8;
@@ -344,7 +319,8 @@ TEST_F(OwnProgram, WeightsMakeBatchesOfUnequalLengthAverageByTargets) {
   options_.batch = 2;
   options_.micro_batches = 2;
   const auto equal = train(2, data, nothing_own);
-  EXPECT_FALSE(torch::allclose(equal.parameters[0], one.parameters[0], 1e-3, 1e-3));
+  EXPECT_FALSE(
+      torch::allclose(equal.state.at("layer.weight"), one.state.at("layer.weight"), 1e-3, 1e-3));
 }
 
 // The loss of a batch without targets is 0 / 0.
@@ -352,13 +328,13 @@ TEST_F(OwnProgram, BatchWithoutWeightContributesNothing) {
   auto some = tokens(4);
   some.targets.slice(0, 0, 3).fill_(kIgnored);
   options_.batch = 1;
-  const auto trained = train(4, data_of(some), [](TrainTask& task, NetImpl&, comm::Group&) {
-    task.weight = [](const data::Batch& batch) {
+  const auto trained = train(4, data_of(some), [](Rank& rank) {
+    rank.task.weight = [](const data::Batch& batch) {
       return batch.targets.ne(kIgnored).sum().item<double>();
     };
   });
-  for (const auto& parameter : trained.parameters) {
-    EXPECT_TRUE(parameter.isfinite().all().item<bool>());
+  for (const auto& [name, value] : trained.state) {
+    EXPECT_TRUE(value.isfinite().all().item<bool>()) << name;
   }
   EXPECT_TRUE(std::isfinite(trained.result.train_loss));
   EXPECT_TRUE(std::isfinite(trained.result.evaluation.loss));
@@ -370,11 +346,11 @@ TEST_F(OwnProgram, MeanOverNothingContributesNothing) {
   some.targets.slice(0, 0, 3).fill_(kIgnored);
   options_.batch = 1;
   const auto with_loss = [&](const LossFunction& loss) {
-    return train(4, data_of(some), [&](TrainTask& task, NetImpl&, comm::Group&) {
-      task.weight = [](const data::Batch& batch) {
+    return train(4, data_of(some), [&](Rank& rank) {
+      rank.task.weight = [](const data::Batch& batch) {
         return batch.targets.ne(kIgnored).sum().item<double>();
       };
-      task.loss = loss;
+      rank.task.loss = loss;
     });
   };
   const auto masked = with_loss([](const torch::Tensor& outputs, const torch::Tensor& targets) {
@@ -384,16 +360,15 @@ TEST_F(OwnProgram, MeanOverNothingContributesNothing) {
                              .squeeze(-1);
     return (losses * counts).sum() / counts.sum();
   });
-  expect_near(masked, with_loss({}));
+  expect_near(masked.state, with_loss({}).state);
 }
 
 TEST_F(OwnProgram, WeightsThatMakeNoSenseAreNamed) {
   const auto data = data_of(tokens(8));
   const auto with = [&](double weight) {
     return error_of([&] {
-      train(2, data, [&](TrainTask& task, NetImpl&, comm::Group&) {
-        task.weight = [=](const data::Batch&) { return weight; };
-      });
+      train(2, data,
+            [&](Rank& rank) { rank.task.weight = [=](const data::Batch&) { return weight; }; });
     });
   };
   EXPECT_THAT(with(0), HasSubstr("the weights of all batches of a step are 0"));
@@ -405,11 +380,11 @@ TEST_F(OwnProgram, MetricsAreAveragedOverAllSamples) {
   const auto some = tokens(11);  // shares and last batches of different sizes
   for (const int ranks : {1, 2, 3}) {
     options_.batch = 3;
-    const auto trained = train(ranks, data_of(some), [](TrainTask& task, NetImpl&, comm::Group&) {
-      task.metrics = {{"targets", [](const torch::Tensor& outputs, const data::Batch& batch) {
-                         EXPECT_EQ(outputs.size(0), batch.targets.size(0));
-                         return batch.targets.to(torch::kFloat32).mean();
-                       }}};
+    const auto trained = train(ranks, data_of(some), [](Rank& rank) {
+      rank.task.metrics = {{"targets", [](const torch::Tensor& outputs, const data::Batch& batch) {
+                              EXPECT_EQ(outputs.size(0), batch.targets.size(0));
+                              return batch.targets.to(torch::kFloat32).mean();
+                            }}};
     });
     EXPECT_NEAR(trained.result.evaluation.metrics.at("targets"),
                 some.targets.to(torch::kFloat64).mean().item<double>(), 1e-6)
@@ -424,31 +399,30 @@ TEST_F(OwnProgram, PartsThatDoNotFitAreNamed) {
     return error_of([&] { train(2, data, complete); });
   };
   const auto mean = [](const torch::Tensor& outputs, const data::Batch&) { return outputs.mean(); };
-  EXPECT_THAT(error([](TrainTask& task, NetImpl&, comm::Group&) { task.forward = nullptr; }),
+  EXPECT_THAT(error([](Rank& rank) { rank.task.forward = nullptr; }),
               HasSubstr("neither a forward function nor a batch_loss"));
-  EXPECT_THAT(error([](TrainTask& task, NetImpl&, comm::Group&) {
-                task.loss = [](const auto& y, const auto&) { return y.mean(); };
-                task.batch_loss = [](const data::Batch& b) { return b.inputs.mean(); };
+  EXPECT_THAT(error([](Rank& rank) {
+                rank.task.loss = [](const auto& y, const auto&) { return y.mean(); };
+                rank.task.batch_loss = [](const data::Batch& b) { return b.inputs.mean(); };
               }),
               HasSubstr("a loss and a batch_loss"));
-  EXPECT_THAT(error([&](TrainTask& task, NetImpl&, comm::Group&) {
-                task.metrics = {{"loss", mean}};
+  EXPECT_THAT(error([&](Rank& rank) {
+                rank.task.metrics = {{"loss", mean}};
               }),
               HasSubstr("two metrics named 'loss'"));
-  EXPECT_THAT(error([&](TrainTask& task, NetImpl&, comm::Group&) {
-                task.metrics = {{"", mean}};
+  EXPECT_THAT(error([&](Rank& rank) {
+                rank.task.metrics = {{"", mean}};
               }),
               HasSubstr("lacks its name"));
-  EXPECT_THAT(error([](TrainTask& task, NetImpl&, comm::Group&) {
-                task.metrics = {{"all", [](const auto& y, const auto&) { return y; }}};
+  EXPECT_THAT(error([](Rank& rank) {
+                rank.task.metrics = {{"all", [](const auto& y, const auto&) { return y; }}};
               }),
               HasSubstr("the metric 'all' must return one number"));
-  EXPECT_THAT(error([](TrainTask& task, NetImpl&, comm::Group&) {
-                task.loss = [](const auto& y, const auto&) { return y; };
-              }),
-              HasSubstr("not a tensor of shape [4, 2, 3]"));
-  EXPECT_THAT(error([](TrainTask& task, NetImpl&, comm::Group&) {
-                task.loss = [](const auto&, const auto&) { return torch::Tensor(); };
+  EXPECT_THAT(
+      error([](Rank& rank) { rank.task.loss = [](const auto& y, const auto&) { return y; }; }),
+      HasSubstr("not a tensor of shape [4, 2, 3]"));
+  EXPECT_THAT(error([](Rank& rank) {
+                rank.task.loss = [](const auto&, const auto&) { return torch::Tensor(); };
               }),
               HasSubstr("the loss function returned no tensor"));
 }
@@ -458,26 +432,26 @@ TEST_F(OwnProgram, CallbacksAreCalledInOrderOnAllRanks) {
   options_.checkpoint.directory = temporary_.path();
   std::mutex mutex;
   std::vector<std::string> events[2];
-  train(2, data_of(tokens(16)), [&](TrainTask& task, NetImpl&, comm::Group& group) {
-    const auto note = [&, rank = group.rank()](const std::string& text) {
+  train(2, data_of(tokens(16)), [&](Rank& rank) {
+    const auto note = [&, number = rank.group.rank()](const std::string& text) {
       const std::lock_guard lock(mutex);
-      events[rank].push_back(text);
+      events[number].push_back(text);
     };
-    task.callbacks.after_step = [=](const StepEvent& e) {
+    rank.task.callbacks.after_step = [=](const StepEvent& e) {
       EXPECT_GT(e.seconds, 0);
       note("step " + std::to_string(e.step) + " of epoch " + std::to_string(e.epoch));
     };
-    task.callbacks.after_evaluation = [=](const EvaluationEvent& e) {
+    rank.task.callbacks.after_evaluation = [=](const EvaluationEvent& e) {
       note("evaluation after " + std::to_string(e.step));
       EXPECT_EQ(e.evaluation.targets, 32);
       return Next::go_on;
     };
-    task.callbacks.after_epoch = [=](const EpochEvent& e) {
+    rank.task.callbacks.after_epoch = [=](const EpochEvent& e) {
       note("epoch " + std::to_string(e.epoch));
       EXPECT_GT(e.train_loss, 0);
       return Next::go_on;
     };
-    task.callbacks.after_save = [=, &group](const SaveEvent& e) {
+    rank.task.callbacks.after_save = [=, &group = rank.group](const SaveEvent& e) {
       note("saved " + std::to_string(e.step));
       EXPECT_EQ(e.directory.empty(), group.rank() != 0);
     };
@@ -499,11 +473,10 @@ TEST_F(OwnProgram, RowsOfStepsAreInTheFileOnceTheStateIsSaved) {
   options_.checkpoint.directory = temporary_.path() / "checkpoints";
   options_.checkpoint.every_steps = 2;
   options_.report_directory = temporary_.path() / "report";
-  train(1, data_of(tokens(24)), [&](TrainTask& task, NetImpl&, comm::Group&) {
-    task.callbacks.after_step = [&](const StepEvent& event) {
+  train(1, data_of(tokens(24)), [&](Rank& rank) {
+    rank.task.callbacks.after_step = [&](const StepEvent& event) {
       if (event.step % 2 != 0 || event.step == 6) return;  // the last one is saved after the epoch
-      std::ifstream file(options_.report_directory / "steps.csv");
-      const std::string text(std::istreambuf_iterator<char>(file), {});
+      const auto text = test::text_of(options_.report_directory / "steps.csv");
       EXPECT_EQ(std::ranges::count(text, '\n'), 1 + event.step) << text;
     };
   });
@@ -514,16 +487,17 @@ TEST_F(OwnProgram, OneRankCanStopAllRanks) {
   options_.checkpoint.directory = temporary_.path();
   for (const bool by_evaluation : {false, true}) {
     options_.checkpoint.directory = temporary_.path() / std::to_string(by_evaluation);
-    const auto trained =
-        train(2, data_of(tokens(16)), [&](TrainTask& task, NetImpl&, comm::Group& group) {
-          const auto decide = [&group] { return group.rank() == 1 ? Next::stop : Next::go_on; };
-          if (by_evaluation) {
-            task.callbacks.after_evaluation = [=](const EvaluationEvent&) { return decide(); };
-            task.callbacks.after_epoch = [](const EpochEvent&) { return Next::go_on; };
-          } else {
-            task.callbacks.after_epoch = [=](const EpochEvent&) { return decide(); };
-          }
-        });
+    const auto trained = train(2, data_of(tokens(16)), [&](Rank& rank) {
+      const auto decide = [&group = rank.group] {
+        return group.rank() == 1 ? Next::stop : Next::go_on;
+      };
+      if (by_evaluation) {
+        rank.task.callbacks.after_evaluation = [=](const EvaluationEvent&) { return decide(); };
+        rank.task.callbacks.after_epoch = [](const EpochEvent&) { return Next::go_on; };
+      } else {
+        rank.task.callbacks.after_epoch = [=](const EpochEvent&) { return decide(); };
+      }
+    });
     EXPECT_TRUE(trained.result.stopped_early);
     EXPECT_EQ(trained.result.step, 2);
     EXPECT_EQ(trained.result.evaluation.targets, 32);
@@ -533,8 +507,8 @@ TEST_F(OwnProgram, OneRankCanStopAllRanks) {
 
 TEST_F(OwnProgram, CallbackThatThrowsStopsAllRanks) {
   EXPECT_THAT(error_of([&] {
-                train(2, data_of(tokens(16)), [](TrainTask& task, NetImpl&, comm::Group& group) {
-                  task.callbacks.after_step = [&group](const StepEvent& e) {
+                train(2, data_of(tokens(16)), [](Rank& rank) {
+                  rank.task.callbacks.after_step = [&group = rank.group](const StepEvent& e) {
                     if (group.rank() == 1 && e.step == 2) throw RuntimeError("the disk is full");
                   };
                 });
@@ -550,8 +524,8 @@ TEST_F(OwnProgram, LogReplacesStandardOutput) {
     lines.clear();
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
-    train(2, data_of(tokens(16)), [&](TrainTask& task, NetImpl&, comm::Group&) {
-      task.log = [&](const std::string& line) { lines.push_back(line); };
+    train(2, data_of(tokens(16)), [&](Rank& rank) {
+      rank.task.log = [&](const std::string& line) { lines.push_back(line); };
     });
     EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
     EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
@@ -571,8 +545,7 @@ TEST_F(OwnProgram, LogReplacesStandardOutput) {
 }
 
 TEST_F(OwnProgram, AverageOfTheWeightsFollowsItsFormula) {
-  torch::manual_seed(3);
-  auto net = test::on_test_device(Net());
+  auto net = test::seeded([] { return Net(); });
   WeightAverage average(*net, 0.2);
   UserState state;
   average.save_in(state);
@@ -658,12 +631,11 @@ data::Batch padded(const std::vector<torch::data::Example<>>& sentences) {
 TEST_F(OwnProgram, DataSetsOfTorchAreTrainedWithACollateFunction) {
   const auto set = data::from_torch(Sentences(), {}, padded);
   EXPECT_EQ(set->size(), 12);
-  const auto trained =
-      train(2, {"sentences", set, set}, [](TrainTask& task, NetImpl&, comm::Group&) {
-        task.weight = [](const data::Batch& batch) {
-          return batch.targets.ne(kIgnored).sum().item<double>();
-        };
-      });
+  const auto trained = train(2, {"sentences", set, set}, [](Rank& rank) {
+    rank.task.weight = [](const data::Batch& batch) {
+      return batch.targets.ne(kIgnored).sum().item<double>();
+    };
+  });
   EXPECT_EQ(trained.result.evaluation.targets, 24);  // 4 * (1 + 2 + 3)
 }
 

@@ -6,21 +6,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
 #include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/train/best_evaluation.h"
 #include "ddp_runtime/train/run_table.h"
-#include "ddp_runtime/train/trainer.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
-#include "tests/unit/test_device.h"
+#include "tests/unit/train/trained_ranks.h"
 
 namespace ddp::train {
 namespace {
@@ -62,6 +61,9 @@ class Counting final : public data::Dataset {
   mutable std::vector<std::atomic<int>> drawn_;
 };
 
+// Of the model: the parameters.
+constexpr std::array kParameters = {"0.weight", "0.bias", "1.weight", "1.bias"};
+
 class Policies : public testing::Test {
  protected:
   void SetUp() override {
@@ -78,59 +80,34 @@ class Policies : public testing::Test {
   // Changes the scores in training, to spoil a loss or a gradient.
   using Spoil = std::function<torch::Tensor(const torch::Tensor& scores)>;
 
-  // Returns rank 0's result. Stores the output in `said_` and the ranks' parameters in
-  // `parameters_`. Rethrows an exception of any rank.
+  // Returns rank 0's result. Stores its output in `said_` and the ranks' parameters and buffers in
+  // `states_`. Rethrows an exception of any rank.
   RunResult run(int ranks, const TrainOptions& o, const Spoil& spoil = {}) {
-    testing::internal::CaptureStdout();
-    try {
-      const auto result = train(ranks, o, spoil);
-      said_ = testing::internal::GetCapturedStdout();
-      return result;
-    } catch (...) {
-      said_ = testing::internal::GetCapturedStdout();
-      throw;
-    }
-  }
-
-  RunResult train(int ranks, const TrainOptions& o, const Spoil& spoil) {
-    RunResult result;
-    parameters_.assign(static_cast<std::size_t>(ranks), {});
-    std::mutex mutex;
-    test::run_ranks(ranks, [&](comm::Group& group) {
-      auto net = test::on_test_device(
-          torch::nn::Sequential(torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 2)));
-      {
-        const torch::NoGradGuard no_grad;
-        for (auto& p : net->parameters()) p.fill_(0.5);
-      }
-      Trainer trainer(group,
-                      {"test",
-                       "test",
-                       "net",
-                       *net,
-                       [&](const torch::Tensor& x) {
-                         const auto scores = net->forward(x);
-                         return spoil && net->is_training() ? spoil(scores) : scores;
-                       },
-                       {"points", train_, evaluation_}},
-                      o);
-      const auto mine = trainer.fit();
-      const std::lock_guard lock(mutex);
-      auto& values = parameters_[static_cast<std::size_t>(group.rank())];
-      values = test::on_cpu(net->parameters());
-      if (group.rank() != 0) return;
-      for (const auto& t : test::on_cpu(net->buffers())) values.push_back(t);
-      result = mine;
+    const auto make = [] {
+      torch::nn::Sequential net(torch::nn::BatchNorm1d(4), torch::nn::Linear(4, 2));
+      const torch::NoGradGuard no_grad;
+      for (auto& p : net->parameters()) p.fill_(0.5);
+      return net;
+    };
+    const data::DataPair data{"points", train_, evaluation_};
+    const auto ends = train_ranks(ranks, o, data, make, [&](auto& rank) {
+      rank.task.forward = [&spoil, &net = rank.model](const torch::Tensor& x) {
+        const auto scores = net->forward(x);
+        return spoil && net->is_training() ? spoil(scores) : scores;
+      };
     });
-    return result;
+    states_.clear();
+    for (const auto& end : ends) states_.push_back(end.state);
+    said_ = ends[0].output;
+    return ends[0].result;
   }
 
+  // Running means may differ.
   bool all_ranks_agree() const {
-    return std::all_of(parameters_.begin(), parameters_.end(), [&](const auto& values) {
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        if (!torch::equal(values[i], parameters_[0][i])) return false;
-      }
-      return true;
+    return std::ranges::all_of(states_, [&](const test::Values& state) {
+      return std::ranges::all_of(kParameters, [&](const char* name) {
+        return torch::equal(state.at(name), states_[0].at(name));
+      });
     });
   }
 
@@ -138,7 +115,7 @@ class Policies : public testing::Test {
   fs::path dir_ = temporary_.path();
   std::shared_ptr<Counting> train_;
   std::shared_ptr<data::TensorDataset> evaluation_;
-  std::vector<std::vector<torch::Tensor>> parameters_;
+  std::vector<test::Values> states_;
   std::string said_;
 };
 
@@ -171,9 +148,9 @@ TEST_F(Policies, StepWithNanLossIsSkippedOnRequest) {
   EXPECT_TRUE(std::isfinite(result.train_loss));
   EXPECT_TRUE(std::isfinite(result.evaluation.loss));
   EXPECT_TRUE(all_ranks_agree());
-  for (const auto& value : parameters_[0]) {
+  for (const auto& [name, value] : states_[0]) {
     EXPECT_TRUE(value.to(torch::kFloat32).isfinite().all().item<bool>())
-        << "running means must be finite, too";
+        << name << "; running means must be finite, too";
   }
 }
 
@@ -189,7 +166,7 @@ TEST_F(Policies, NonFiniteGradientIsSkipped) {
   });
   EXPECT_THAT(said_, HasSubstr("step 1: update skipped: a gradient is not finite\n"));
   EXPECT_TRUE(all_ranks_agree());
-  EXPECT_TRUE(parameters_[0][2].isfinite().all().item<bool>());
+  EXPECT_TRUE(states_[0].at("1.weight").isfinite().all().item<bool>());
 }
 
 TEST_F(Policies, RunThatNeverUpdatesStops) {

@@ -9,8 +9,6 @@
 
 #include <csignal>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 
 #include "base/errors.h"
@@ -22,16 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string contents(const fs::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file).rdbuf();
-  return text.str();
-}
-
-void put(const fs::path& file, const std::string& text) {
-  std::ofstream(file) << text;
-}
-
 class ReportFile : public testing::Test {
  protected:
   std::size_t files() const {
@@ -39,7 +27,7 @@ class ReportFile : public testing::Test {
         std::distance(fs::directory_iterator(directory_), fs::directory_iterator()));
   }
 
-  ddp::test::TemporaryDirectory temporary_;
+  test::TemporaryDirectory temporary_;
   fs::path directory_ = temporary_.path();
   fs::path file_ = directory_ / "steps.csv";
 };
@@ -49,17 +37,17 @@ const auto kAll = [](std::string_view) { return true; };
 
 TEST_F(ReportFile, PlantedLinkIsReplacedNotFollowed) {
   const fs::path treasure = directory_ / "treasure";
-  put(treasure, "precious");
+  test::write(treasure, "precious");
   fs::create_symlink(treasure, file_);
   EXPECT_EQ(read_if_there(file_, 100), "");
   LineFile lines(file_, "head\n", kAll);
   lines.append("1\n");
-  EXPECT_EQ(contents(treasure), "precious");
-  EXPECT_EQ(contents(file_), "head\n1\n");
+  EXPECT_EQ(test::text_of(treasure), "precious");
+  EXPECT_EQ(test::text_of(file_), "head\n1\n");
 }
 
 TEST_F(ReportFile, IsReadOnlyUpToAMaximumSize) {
-  put(file_, "0123456789");
+  test::write(file_, "0123456789");
   EXPECT_EQ(read_if_there(file_, 10), "0123456789");
   EXPECT_EQ(read_if_there(file_, 9), "");
   EXPECT_EQ(read_if_there(directory_, 10), "");
@@ -67,21 +55,21 @@ TEST_F(ReportFile, IsReadOnlyUpToAMaximumSize) {
 }
 
 TEST_F(ReportFile, KeptLinesComeFirst) {
-  put(file_, "head\na\nb\ntorn");
+  test::write(file_, "head\na\nb\ntorn");
   LineFile lines(file_, "new head\n", [](std::string_view line) { return line != "head"; });
-  EXPECT_EQ(contents(file_), "new head\na\nb\n") << "the incomplete line must be dropped";
+  EXPECT_EQ(test::text_of(file_), "new head\na\nb\n") << "the incomplete line must be dropped";
   lines.append("c\nd\n");
   lines.append("e\n");
-  EXPECT_EQ(contents(file_), "new head\na\nb\nc\nd\ne\n");
+  EXPECT_EQ(test::text_of(file_), "new head\na\nb\nc\nd\ne\n");
   EXPECT_EQ(files(), 1U);
 }
 
 TEST_F(ReportFile, LongFilesAndLongLinesAreRead) {
   std::string text;
   for (int i = 0; i < 50000; ++i) text += "line " + std::to_string(i) + "\n";
-  put(file_, std::string(300000, 'x') + "\n" + text);
+  test::write(file_, std::string(300000, 'x') + "\n" + text);
   LineFile lines(file_, "", kAll);
-  EXPECT_EQ(contents(file_), text);
+  EXPECT_EQ(test::text_of(file_), text);
 }
 
 // On a full device, or at a size limit, a partial line must be removed.
@@ -96,9 +84,9 @@ TEST_F(ReportFile, LinesAreWrittenCompletelyOrNotAtAll) {
   EXPECT_THROW(lines.append("a second line that is too long for it\n"), RuntimeError);
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
-  EXPECT_EQ(contents(file_), "head\nfirst\n");
+  EXPECT_EQ(test::text_of(file_), "head\nfirst\n");
   lines.append("third\n");
-  EXPECT_EQ(contents(file_), "head\nfirst\nthird\n");
+  EXPECT_EQ(test::text_of(file_), "head\nfirst\nthird\n");
 }
 
 TEST(KeptRows, BelongToStepsThatAreNotRepeated) {

@@ -4,19 +4,15 @@
 
 #include <cstring>
 #include <filesystem>
-#include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/data/tensor_dataset.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/train/freeze.h"
 #include "ddp_runtime/train/shard_mode.h"
-#include "ddp_runtime/train/trainer.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
-#include "tests/unit/parallel/branches.h"
 #include "tests/unit/temporary_directory.h"
+#include "tests/unit/train/saved_arrays.h"
+#include "tests/unit/train/trained_ranks.h"
 
 namespace ddp::train {
 namespace {
@@ -26,9 +22,6 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kSavedStep = 2;
 constexpr std::int64_t kLastStep = 4;
 constexpr std::int64_t kGlobalBatch = 24;
-
-// Of the weights and of the optimizer's state, by name.
-using Saved = std::map<std::string, std::vector<std::byte>>;
 
 struct Side {
   int ranks = 1;
@@ -57,14 +50,7 @@ std::vector<int> numbers_of_ranks() {
 
 class ResumeMatrix : public testing::Test {
  protected:
-  ResumeMatrix() {
-    torch::set_num_threads(1);
-    const auto inputs = torch::randn({kLastStep * kGlobalBatch, 1, 3, 3},
-                                     torch::make_generator<torch::CPUGeneratorImpl>(7));
-    const auto targets = inputs.mean({1, 2, 3}).gt(0).to(torch::kInt64);
-    const auto data = std::make_shared<data::TensorDataset>(inputs, targets, 3);
-    data_ = {"images", data, data};
-  }
+  ResumeMatrix() { torch::set_num_threads(1); }
 
   // Continues what is in the directory, and saves at the end. `from`, if not empty, is the
   // checkpoint to begin with.
@@ -77,35 +63,26 @@ class ResumeMatrix : public testing::Test {
     options.steps = steps;
     options.checkpoint.directory = temporary_.path() / directory;
     if (!from.empty()) options.checkpoint.resume = from.string();
-    const auto body = [&](comm::Group& group) {
+    const auto make = [] {
       // Three classes: ranks without a row of the last bias.
-      const auto model = test::seeded([] {
-        return models::make_model({.name = "mlp", .input = {1, 3, 3}, .classes = 3, .width = 7});
-      });
+      auto model =
+          models::make_model({.name = "mlp", .input = {1, 3, 3}, .classes = 3, .width = 7});
       freeze(*model, "hidden.0.bias");
-      auto of_rank = options;
-      of_rank.units = model->units();
-      Trainer trainer(group,
-                      {"test", "test", "mlp", *model,
-                       [&](const torch::Tensor& x) { return model->forward(x); }, data_},
-                      of_rank);
-      trainer.fit();
+      return model;
     };
-    test::run_ranks(side.ranks, body, {}, [&](int rank) { return side.in_pairs ? rank / 2 : 0; });
+    train_ranks(
+        side.ranks, options, data_, make,
+        [](auto& rank) { rank.options.units = rank.model->units(); },
+        [&](int rank) { return side.in_pairs ? rank / 2 : 0; });
   }
 
   fs::path newest(const std::string& directory) const {
     return ckpt::CheckpointDirectory(temporary_.path() / directory).candidates().at(0).path;
   }
   Saved saved(const std::string& directory) const {
-    Saved arrays;
     const auto checkpoint = ckpt::Checkpoint::open(newest(directory));
     checkpoint.verify();
-    for (const auto& array : checkpoint.arrays()) {
-      if (!array.name.starts_with("model/") && !array.name.starts_with("optim/")) continue;
-      arrays[array.name] = checkpoint.read(array.name).bytes;
-    }
-    return arrays;
+    return saved_in(checkpoint);
   }
   void copy(const std::string& from, const std::string& to) const {
     fs::copy(temporary_.path() / from, temporary_.path() / to, fs::copy_options::recursive);
@@ -131,7 +108,7 @@ class ResumeMatrix : public testing::Test {
   }
 
   test::TemporaryDirectory temporary_;
-  data::DataPair data_;
+  data::DataPair data_ = random_images({kLastStep * kGlobalBatch, 1, 3, 3}, 3);
 };
 
 TEST_F(ResumeMatrix, OfStrategiesWithTheSameNumberOfRanks) {

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "ddp_runtime/train/loss_watch.h"
-#include "ddp_runtime/train/training_step.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/test_device.h"
+#include "tests/unit/train/rank_steps.h"
 
 namespace ddp::train {
 namespace {
@@ -67,51 +67,23 @@ struct SpoiledModel {
   int micro_batch = 0;
 };
 
-// One rank's steps, which begin when the model has been made.
-class Steps {
- public:
-  Steps(comm::Group& group, const TrainOptions& options, const Spoil& what)
-      : model(group.rank(), what),
-        options_(options),
-        batches_(1000, batch_of(group.rank()), 1, 1),
-        step(make_training_step(group, *model.net, model.objective, options, recorder_)) {}
+data::Batch batch_of_points(int rank, std::int64_t number) {
+  const auto inputs = torch::randn({8, 4}, torch::make_generator<torch::CPUGeneratorImpl>(
+                                               static_cast<std::uint64_t>(100 * number + rank)));
+  return {inputs, inputs.select(1, 0).gt(0).to(torch::kInt64)};
+}
 
-  void run(int steps) {
-    for (int i = 0; i < steps; ++i) {
-      step->run(batches_, 0.1, ++steps_);
-      note();
-    }
-  }
-  void settle() {
-    step->settle();
-    note();
-  }
-
+struct WithModel {
   SpoiledModel model;
-  std::vector<std::string> skipped;  // "step 2: the reason"
+};
 
- private:
-  static std::function<data::Batch(std::int64_t)> batch_of(int rank) {
-    return [rank](std::int64_t i) {
-      const auto generator = torch::make_generator<torch::CPUGeneratorImpl>(
-          static_cast<std::uint64_t>(100 * i + rank));
-      const auto inputs = torch::randn({8, 4}, generator);
-      return data::Batch{inputs, inputs.select(1, 0).gt(0).to(torch::kInt64)};
-    };
-  }
-  void note() {
-    for (const auto& update : step->take_skipped()) {
-      skipped.push_back("step " + std::to_string(update.step) + ": " + update.why);
-    }
-  }
-
-  TrainOptions options_;
-  profile::StepRecorder recorder_;
-  data::Prefetcher batches_;
-  std::int64_t steps_ = 0;
-
- public:
-  std::unique_ptr<TrainingStep> step;  // ends before what it uses
+// One rank's steps, which begin when the model has been made.
+struct Steps : WithModel, RankSteps {
+  Steps(comm::Group& group, const TrainOptions& options, const Spoil& what)
+      : WithModel{{group.rank(), what}},
+        RankSteps(
+            group, *model.net, model.objective, options,
+            [rank = group.rank()](std::int64_t number) { return batch_of_points(rank, number); }) {}
 };
 
 class SkippedSteps : public testing::Test {

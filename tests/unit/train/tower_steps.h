@@ -4,12 +4,11 @@
 
 #include <torch/torch.h>
 
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/train/training_step.h"
 #include "tests/unit/parallel/tower.h"
+#include "tests/unit/train/rank_steps.h"
 
 namespace ddp::train {
 
@@ -32,26 +31,18 @@ inline TrainOptions with_shards(TrainOptions options, Shard shard) {
   return options;
 }
 
-// One rank's steps.
-class TowerSteps {
- public:
-  TowerSteps(comm::Group& group, const TrainOptions& options)
-      : net(test::seeded([] { return test::Tower(); })),
-        objective_(objective_of(net)),
-        batches_(
-            1000, [rank = group.rank()](std::int64_t i) { return batch_of_tower(rank, i); }, 1, 1),
-        step(make_training_step(group, *net, objective_, options, recorder_)) {}
+struct TowerModel {
+  test::Tower net = test::seeded([] { return test::Tower(); });
+  Objective objective = objective_of(net);
+};
 
-  void run(int steps) {
-    for (int i = 0; i < steps; ++i) {
-      step->run(batches_, 0.1, ++made);
-      note();
-    }
-  }
-  void settle() {
-    step->settle();
-    note();
-  }
+// One rank's steps.
+struct TowerSteps : TowerModel, RankSteps {
+  TowerSteps(comm::Group& group, const TrainOptions& options)
+      : RankSteps(group, *net, objective, options, [rank = group.rank()](std::int64_t number) {
+          return batch_of_tower(rank, number);
+        }) {}
+
   // Collective. All parameters by name, on the CPU.
   test::Values values() {
     auto* const sharded = dynamic_cast<ShardedDataParallel*>(step->replica());
@@ -59,24 +50,6 @@ class TowerSteps {
     const WholeParameters whole(*sharded);
     return test::values_of(*net);
   }
-
-  test::Tower net;
-  std::vector<std::string> skipped;  // "step 2: the reason"
-  std::int64_t made = 0;
-
- private:
-  void note() {
-    for (const auto& update : step->take_skipped()) {
-      skipped.push_back("step " + std::to_string(update.step) + ": " + update.why);
-    }
-  }
-
-  Objective objective_;
-  profile::StepRecorder recorder_;
-  data::Prefetcher batches_;
-
- public:
-  std::unique_ptr<TrainingStep> step;  // ends before what it uses
 };
 
 // What a run of rank 0 ends with.

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
@@ -21,7 +20,7 @@
 #include "ddp_runtime/train/training_state.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
-#include "tests/unit/test_device.h"
+#include "tests/unit/train/trained_ranks.h"
 
 namespace ddp::train {
 namespace {
@@ -44,26 +43,11 @@ class Training : public testing::Test {
   }
 
   // Returns rank 0's result. Rethrows an exception of any rank.
-  RunResult run(int ranks, const TrainOptions& o, const std::string& model_name = "mlp") {
-    RunResult result;
-    std::mutex seeding;
-    test::run_ranks(ranks, [&](comm::Group& group) {
-      std::shared_ptr<models::Model> model;
-      {
-        // Threads share one generator, so the models are built one at a time to make them
-        // identical.
-        const std::lock_guard lock(seeding);
-        torch::manual_seed(1);
-        model = test::on_test_device(models::make_model({model_name, {1, 8, 8}, 10, 0, 0}));
-      }
-      Trainer trainer(group,
-                      {"test", "test", model_name, *model,
-                       [&](const torch::Tensor& x) { return model->forward(x); }, data_},
-                      o);
-      const auto mine = trainer.fit();
-      if (group.rank() == 0) result = mine;
-    });
-    return result;
+  template <class Change = NoChange>
+  RunResult run(int ranks, const TrainOptions& o, const std::string& model_name = "mlp",
+                const Change& change = {}) {
+    const auto make = [&] { return models::make_model({model_name, {1, 8, 8}, 10, 0, 0}); };
+    return train_ranks(ranks, o, data_, make, change)[0].result;
   }
 
   test::TemporaryDirectory temporary_;
@@ -134,22 +118,15 @@ TEST_F(Training, AStopInTheLastStepLeavesTheEndOfTheEpochToTheNextProcess) {
   std::vector<std::int64_t> epochs;
   double loss = 0;
   const auto run_once = [&] {
-    RunResult result;
-    test::run_ranks(1, [&](comm::Group& group) {
-      torch::manual_seed(1);
-      const auto model = test::on_test_device(models::make_model({"mlp", {1, 8, 8}, 10, 0, 0}));
-      TrainTask task{
-          "test", "test", "mlp", *model, [&](const torch::Tensor& x) { return model->forward(x); },
-          data_};
-      task.callbacks.after_step = [](const StepEvent& event) {
+    const auto result = run(1, o, "mlp", [&](auto& rank) {
+      rank.task.callbacks.after_step = [](const StepEvent& event) {
         if (event.step == 49) raise(SIGUSR2);
       };
-      task.callbacks.after_epoch = [&](const EpochEvent& event) {
+      rank.task.callbacks.after_epoch = [&](const EpochEvent& event) {
         epochs.push_back(event.epoch);
         loss = event.train_loss;
         return Next::go_on;
       };
-      result = Trainer(group, task, o).fit();
     });
     StopSignals::forget();
     return result;
@@ -182,25 +159,10 @@ struct BackwardsImpl : torch::nn::Module {
 };
 
 TEST_F(Training, InterruptedRunOfThreeRanksEndsBitwiseTheSameDespiteRebuiltBuckets) {
-  std::mutex seeding;
   const auto train = [&](const TrainOptions& o) {
-    std::uint32_t bits = 0;
-    const auto body = [&](comm::Group& group) {
-      std::shared_ptr<BackwardsImpl> net;
-      {
-        const std::lock_guard lock(seeding);
-        torch::manual_seed(1);
-        net = test::on_test_device(std::make_shared<BackwardsImpl>());
-      }
-      Trainer trainer(group,
-                      {"test", "test", "backwards", *net,
-                       [&](const torch::Tensor& x) { return net->forward(x); }, data_},
-                      o);
-      const auto mine = trainer.fit();
-      if (group.rank() == 0) bits = mine.parameters_crc32c;
-    };
-    test::run_ranks(3, body, {}, [](int rank) { return rank; });
-    return bits;
+    const auto make = [] { return std::make_shared<BackwardsImpl>(); };
+    const auto node_of = [](int rank) { return rank; };
+    return train_ranks(3, o, data_, make, {}, node_of)[0].result.parameters_crc32c;
   };
   auto o = options(3);
   o.epochs = 1;
@@ -367,11 +329,6 @@ TEST_F(Training, WithoutEvaluationDataThereIsNoEvaluation) {
   EXPECT_THAT(error_of([&] { run(2, o); }), HasSubstr("leave out keep_best"));
 }
 
-std::string contents_of(const fs::path& file) {
-  std::ifstream stream(file);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
 // A process that finds nothing to do must not overwrite the report of the run that trained.
 TEST_F(Training, FinishedRunStartedAgainReportsThatAndKeepsItsReport) {
   auto o = options(2);
@@ -379,11 +336,11 @@ TEST_F(Training, FinishedRunStartedAgainReportsThatAndKeepsItsReport) {
   o.report_directory = dir_ / "report";
   const auto first = run(2, o);
   EXPECT_EQ(first.taken, 50);
-  const auto report = contents_of(o.report_directory / "run.json");
-  const auto steps = contents_of(o.report_directory / "steps.csv");
+  const auto report = test::text_of(o.report_directory / "run.json");
+  const auto steps = test::text_of(o.report_directory / "steps.csv");
   ASSERT_FALSE(report.empty());
   testing::internal::CaptureStdout();
-  const auto again = run(2, o);
+  const auto again = run(2, o, "mlp", [](auto& rank) { rank.task.log = {}; });
   EXPECT_THAT(testing::internal::GetCapturedStdout(),
               HasSubstr("nothing to do: the run already finished at step 50; more epochs or steps "
                         "would continue it: eval loss 0."));
@@ -393,8 +350,8 @@ TEST_F(Training, FinishedRunStartedAgainReportsThatAndKeepsItsReport) {
   EXPECT_DOUBLE_EQ(again.evaluation.loss, first.evaluation.loss);
   EXPECT_TRUE(again.report.empty());
   EXPECT_TRUE(again.report_file.empty());
-  EXPECT_EQ(contents_of(o.report_directory / "run.json"), report);
-  EXPECT_EQ(contents_of(o.report_directory / "steps.csv"), steps);
+  EXPECT_EQ(test::text_of(o.report_directory / "run.json"), report);
+  EXPECT_EQ(test::text_of(o.report_directory / "steps.csv"), steps);
 }
 
 // The next job of a chain looks for its checkpoint in the directory of this one.
@@ -408,11 +365,11 @@ TEST_F(Training, FinishedRunIsSavedInTheDirectoryOfTheRunThatStartsFromIt) {
   EXPECT_EQ(second.taken, 0);
   EXPECT_EQ(second.checkpoint, o.checkpoint.directory / first.checkpoint.filename());
   EXPECT_EQ(second.parameters_crc32c, first.parameters_crc32c);
-  const auto manifest = contents_of(second.checkpoint / "manifest.json");
+  const auto manifest = test::text_of(second.checkpoint / "manifest.json");
   ASSERT_FALSE(manifest.empty());
   const auto again = run(2, o);
   EXPECT_EQ(again.checkpoint, second.checkpoint);
-  EXPECT_EQ(contents_of(second.checkpoint / "manifest.json"), manifest) << "saved once";
+  EXPECT_EQ(test::text_of(second.checkpoint / "manifest.json"), manifest) << "saved once";
   o.epochs = 3;
   const auto longer = run(2, o);
   EXPECT_EQ(longer.taken, 25);
@@ -424,31 +381,24 @@ TEST_F(Training, FinishedRunIsSavedInTheDirectoryOfTheRunThatStartsFromIt) {
 TEST_F(Training, MinimizesACustomLoss) {
   const auto inputs = torch::arange(64 * 6, torch::kFloat32).view({64, 6}).sin();
   const auto samples = std::make_shared<data::TensorDataset>(inputs, torch::arange(64), 0);
+  const auto make = [] {
+    torch::nn::Linear net(6, 6);
+    const torch::NoGradGuard no_grad;
+    net->weight.fill_(0.1);
+    net->bias.zero_();
+    return net;
+  };
   const auto train = [&](int ranks, int steps, const LossFunction& loss) {
-    RunResult result;
-    test::run_ranks(ranks, [&](comm::Group& group) {
-      auto net = test::on_test_device(torch::nn::Linear(6, 6));
-      {
-        const torch::NoGradGuard no_grad;
-        net->weight.fill_(0.1);
-        net->bias.zero_();
-      }
-      TrainOptions o;
-      o.batch = 16 / ranks;
-      o.steps = steps;
-      Trainer trainer(group,
-                      {.program = "test",
-                       .command = "test",
-                       .model_name = "autoencoder",
-                       .module = *net,
-                       .forward = [&](const torch::Tensor& x) { return (net(x) - x).pow(2); },
-                       .data = {"waves", samples, samples},
-                       .loss = loss},
-                      o);
-      const auto mine = trainer.fit();
-      if (group.rank() == 0) result = mine;
-    });
-    return result;
+    TrainOptions o;
+    o.batch = 16 / ranks;
+    o.steps = steps;
+    const auto change = [&](auto& rank) {
+      rank.task.forward = [&net = rank.model](const torch::Tensor& x) {
+        return (net(x) - x).pow(2);
+      };
+      rank.task.loss = loss;
+    };
+    return train_ranks(ranks, o, {"waves", samples, samples}, make, change)[0].result;
   };
   const LossFunction mean = [](const torch::Tensor& outputs, const torch::Tensor&) {
     return outputs.mean();

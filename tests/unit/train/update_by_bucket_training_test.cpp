@@ -5,17 +5,15 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
-#include "ddp_runtime/train/trainer.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/parallel/late_group.h"
 #include "tests/unit/temporary_directory.h"
-#include "tests/unit/test_device.h"
+#include "tests/unit/train/trained_ranks.h"
 
 namespace ddp::train {
 namespace {
@@ -39,25 +37,15 @@ class UpdateByBucketInTraining : public testing::Test {
     return o;
   }
 
-  // Returns rank 0's result. `wrap` makes the group that the trainer gets.
+  // Returns rank 0's result. `change` changes the group that the trainer gets.
   RunResult run(const TrainOptions& o, const std::function<void(test::LateGroup&)>& change = {}) {
     RunResult result;
-    std::mutex seeding;
     test::run_ranks(kRanks, [&](comm::Group& inner) {
       test::LateGroup late(inner, change ? "bucket" : "no label begins with this");
       if (change) change(late);
-      std::shared_ptr<models::Model> model;
-      {
-        const std::lock_guard lock(seeding);
-        torch::manual_seed(1);
-        model = test::on_test_device(models::make_model({"mlp", {1, 8, 8}, 10, 32, 3}));
-      }
-      Trainer trainer(late,
-                      {"test", "test", "mlp", *model,
-                       [&](const torch::Tensor& x) { return model->forward(x); }, data_},
-                      o);
-      const auto mine = trainer.fit();
-      if (inner.rank() == 0) result = mine;
+      const auto make = [] { return models::make_model({"mlp", {1, 8, 8}, 10, 32, 3}); };
+      const auto end = train_rank(late, o, data_, make);
+      if (inner.rank() == 0) result = end.result;
     });
     return result;
   }

@@ -8,16 +8,16 @@
 
 #include <cmath>
 #include <filesystem>
-#include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
 
 #include "base/errors.h"
 #include "ddp_runtime/data/open_data.h"
-#include "ddp_runtime/train/trainer.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
-#include "tests/unit/test_device.h"
+#include "tests/unit/train/trained_ranks.h"
 
 namespace ddp::train {
 namespace {
@@ -53,32 +53,17 @@ class UserStateTraining : public testing::Test {
   template <class Add>
   Teacher train(std::int64_t steps, const Add& add) {
     options_.steps = steps;
-    Teacher result;
-    std::mutex seeding;
-    test::run_ranks(2, [&](comm::Group& group) {
-      std::unique_ptr<torch::nn::Linear> model;
-      {
-        const std::lock_guard lock(seeding);
-        torch::manual_seed(1);
-        model = std::make_unique<torch::nn::Linear>(64, 10);
-        test::move_to_test_device(**model);
-      }
-      Teacher teacher;
-      auto& student = **model;
-      TrainTask task{"test",
-                     "test",
-                     "linear",
-                     student,
-                     [&](const torch::Tensor& x) {
-                       if (torch::GradMode::is_enabled()) teacher.follow(student.weight);
-                       return student.forward(x.flatten(1));
-                     },
-                     data::open_data("digits")};
-      add(task.user_state, teacher);
-      Trainer(group, std::move(task), options_).fit();
-      if (group.rank() == 1) result = teacher;
+    std::vector<std::optional<Teacher>> teachers(2);
+    const auto make = [] { return torch::nn::Linear(64, 10); };
+    train_ranks(2, options_, data::open_data("digits"), make, [&](auto& rank) {
+      auto& teacher = teachers[static_cast<std::size_t>(rank.group.rank())].emplace();
+      rank.task.forward = [&teacher, &student = rank.model](const torch::Tensor& x) {
+        if (torch::GradMode::is_enabled()) teacher.follow(student->weight);
+        return student->forward(x.flatten(1));
+      };
+      add(rank.task.user_state, teacher);
     });
-    return result;
+    return teachers[1].value();
   }
 
   static void add_all(UserState& state, Teacher& teacher) {
@@ -86,16 +71,6 @@ class UserStateTraining : public testing::Test {
     state.add(
         "moves", [&] { return nlohmann::json(teacher.moves); },
         [&](const nlohmann::json& value) { teacher.moves = value.get<std::int64_t>(); });
-  }
-
-  template <class Call>
-  static std::string error_of(const Call& call) {
-    try {
-      call();
-    } catch (const UsageError& e) {
-      return e.what();
-    }
-    return "no usage error";
   }
 
   test::TemporaryDirectory temporary_;
@@ -121,7 +96,7 @@ TEST_F(UserStateTraining, IsRestoredOnEveryRankWhenTheRunResumes) {
 
 TEST_F(UserStateTraining, MismatchIsNamed) {
   train(2, add_all);
-  const auto resume = [&](const auto& add) { return error_of([&] { train(4, add); }); };
+  const auto resume = [&](const auto& add) { return error_of<UsageError>([&] { train(4, add); }); };
   EXPECT_THAT(resume([](UserState&, Teacher&) {}), HasSubstr("not expected here: 'user/teacher/w"));
   EXPECT_THAT(resume([](UserState& state, Teacher& teacher) {
                 add_all(state, teacher);
@@ -150,7 +125,7 @@ TEST_F(UserStateTraining, MismatchIsNamed) {
 }
 
 TEST_F(UserStateTraining, NonFiniteNumberFailsTheSave) {
-  const auto error = ddp::error_of([&] {
+  const auto error = error_of([&] {
     train(2, [](UserState& state, Teacher&) {
       state.add(
           "loss", [] { return nlohmann::json(std::nan("")); }, [](const auto&) {});
@@ -164,12 +139,7 @@ TEST(UserState, NamesMustBeUnique) {
   UserState state;
   state.add("a", torch::zeros({1}));
   const auto error = [&](const std::string& name, const torch::Tensor& tensor) {
-    try {
-      state.add(name, tensor);
-    } catch (const UsageError& e) {
-      return std::string(e.what());
-    }
-    return std::string("none");
+    return error_of<UsageError>([&] { state.add(name, tensor); });
   };
   EXPECT_THAT(error("a", torch::zeros({1})), HasSubstr("the name 'a' for a user's value"));
   EXPECT_THAT(error("", torch::zeros({1})), HasSubstr("is empty"));
@@ -191,7 +161,7 @@ TEST_F(UserStateTraining, UnsupportedTypeIsFoundBeforeTraining) {
         },
         [](const auto&) {});
   };
-  EXPECT_THAT(error_of([&] { train(4, add); }),
+  EXPECT_THAT(error_of<UsageError>([&] { train(4, add); }),
               HasSubstr("'user/quantized' is of type ComplexHalf, which a checkpoint cannot hold"));
   EXPECT_FALSE(trained) << "training must not start";
 }

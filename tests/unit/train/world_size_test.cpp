@@ -3,38 +3,18 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <mutex>
 
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
-#include "ddp_runtime/train/trainer.h"
-#include "tests/unit/test_device.h"
+#include "tests/unit/train/trained_ranks.h"
 
 namespace ddp::train {
 namespace {
 
-RunResult run(int ranks, const models::ModelOptions& model_options, const data::DataPair& data,
+RunResult run(int ranks, const models::ModelOptions& model, const data::DataPair& data,
               const TrainOptions& o) {
   torch::set_num_threads(1);
-  RunResult result;
-  std::mutex seeding;
-  test::run_ranks(ranks, [&](comm::Group& group) {
-    std::shared_ptr<models::Model> model;
-    {
-      // Threads share one generator, so the models are built one after another to make them
-      // identical.
-      const std::lock_guard lock(seeding);
-      torch::manual_seed(1);
-      model = test::on_test_device(models::make_model(model_options));
-    }
-    Trainer trainer(group,
-                    {"test", "test", model_options.name, *model,
-                     [&](const torch::Tensor& x) { return model->forward(x); }, data},
-                    o);
-    const auto mine = trainer.fit();
-    if (group.rank() == 0) result = mine;
-  });
-  return result;
+  return train_ranks(ranks, o, data, [&] { return models::make_model(model); })[0].result;
 }
 
 // A small gpt trained on a real text: the project's guide to its runtime.
