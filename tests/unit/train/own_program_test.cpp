@@ -577,26 +577,6 @@ TEST_F(OwnProgram, AverageOfTheWeightsFollowsItsFormula) {
   EXPECT_TRUE(torch::equal(state.tensors()[0].tensor.cpu(), before[0]));
 }
 
-TEST_F(OwnProgram, EvaluationsUseTheAverageAndARunResumesWithIt) {
-  options_.epochs = 4;
-  const auto data = data_of(tokens(16));
-  const auto plain = train(2, data, nothing_own);
-  options_.ema_decay = 0.9;
-  const auto averaged = train(2, data, nothing_own);
-  EXPECT_EQ(averaged.result.parameters_crc32c, plain.result.parameters_crc32c);
-  EXPECT_NE(averaged.result.evaluation.loss, plain.result.evaluation.loss);
-
-  options_.checkpoint.directory = temporary_.path();
-  options_.epochs = 0;
-  options_.steps = 3;
-  train(2, data, nothing_own);
-  options_.steps = 0;
-  options_.epochs = 4;
-  const auto resumed = train(2, data, nothing_own);
-  EXPECT_EQ(resumed.result.evaluation.loss, averaged.result.evaluation.loss);
-  EXPECT_EQ(resumed.result.parameters_crc32c, plain.result.parameters_crc32c);
-}
-
 TEST_F(OwnProgram, DecaysOutOfRangeAndAsynchronousAveragesAreRefused) {
   const auto error = [&] { return error_of([&] { train(1, data_of(tokens(8)), nothing_own); }); };
   options_.ema_decay = 1;

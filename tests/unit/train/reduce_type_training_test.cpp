@@ -15,100 +15,11 @@ namespace {
 
 using testing::HasSubstr;
 
-// Types of weights and of the reduction.
-struct Types {
-  amp::Precision weights;
-  torch::ScalarType reduce;
-};
-constexpr Types kShorter = {amp::Precision::fp32, torch::kBFloat16};
-constexpr Types kLonger = {amp::Precision::bf16, torch::kFloat32};
-
-class ReduceTypeTraining : public SmallRuns {
- protected:
-  void use(const Types& types) {
-    options_.precision = options_.param_type = types.weights;
-    options_.parallel.reduce_type = types.reduce;
-  }
-};
-
-TEST_F(ReduceTypeTraining, AllStrategiesEndWithTheSameBits) {
-  int runs = 0;
-  for (const auto& types : {kShorter, kLonger}) {
-    use(types);
-    for (const char* optimizer : {"sgd", "adamw"}) {
-      options_.optimizer.name = optimizer;
-      for (const int ranks : {1, 2, 3}) {
-        const auto whole = "whole" + std::to_string(++runs);
-        const auto expected = train(Shard::none, 6, whole, ranks);
-        ASSERT_GT(saved(whole).size(), 4U);
-        for (const auto shard : kStrategies) {
-          SCOPED_TRACE(shard_mode_name(shard) + " " + optimizer + " " + std::to_string(ranks));
-          const auto name = "run" + std::to_string(++runs);
-          EXPECT_EQ(train(shard, 6, name, ranks), expected);
-          EXPECT_TRUE(saved(name) == saved(whole));
-        }
-      }
-    }
-    const auto with = train(Shard::gradients, 6);
-    options_.parallel.reduce_type = std::nullopt;
-    EXPECT_NE(train(Shard::gradients, 6), with);
-  }
-}
-
-TEST_F(ReduceTypeTraining, SkipsTheStepsThatDataParallelismSkips) {
-  options_.on_nan = OnNan::skip;
-  options_.loss_scale = 1024;
-  for (const auto& types : {kShorter, kLonger}) {
-    use(types);
-    overflowing_call_ = 0;
-    const auto without = train(Shard::none, 8);
-    overflowing_call_ = 3;
-    const auto expected = train(Shard::none, 8);
-    EXPECT_NE(expected, without);
-    for (const auto shard : kStrategies) {
-      EXPECT_EQ(train(shard, 8), expected) << shard_mode_name(shard);
-    }
-  }
-}
-
-TEST_F(ReduceTypeTraining, RunContinuesWithAnotherType) {
-  for (const auto& types : {kShorter, kLonger}) {
-    use(types);
-    const auto continued = [&](Shard first, Shard second, const std::string& name) {
-      options_.parallel.reduce_type = types.reduce;
-      train(first, 4, name);
-      options_.parallel.reduce_type = std::nullopt;
-      return train(second, 8, name);
-    };
-    const auto kind = std::string(c10::toString(types.reduce));
-    const auto expected = continued(Shard::none, Shard::none, kind + "whole");
-    EXPECT_NE(train(Shard::none, 8), expected);
-    for (const auto shard : kStrategies) {
-      const auto name = kind + shard_mode_name(shard);
-      EXPECT_EQ(continued(shard, shard, name), expected) << name;
-      EXPECT_EQ(continued(shard, Shard::none, name + "none"), expected) << name;
-    }
-  }
-}
-
-TEST_F(ReduceTypeTraining, ClipsAndAccumulates) {
-  options_.clip_norm = 0.2;
-  options_.micro_batches = 2;
-  for (const auto& types : {kShorter, kLonger}) {
-    use(types);
-    train(Shard::none, 8);
-    const auto loss = loss_;
-    const auto expected = train(Shard::gradients, 8);
-    EXPECT_NEAR(loss_, loss, 1e-2);
-    EXPECT_EQ(train(Shard::parameters, 8), expected);
-    EXPECT_EQ(train(Shard::hybrid, 8), expected);
-    options_.parallel.reduce_type = std::nullopt;
-    EXPECT_NE(train(Shard::gradients, 8), expected);
-  }
-}
+class ReduceTypeTraining : public SmallRuns {};
 
 TEST_F(ReduceTypeTraining, Fp32AddsUpMoreMicroBatchesOfBf16Weights) {
-  use(kLonger);
+  options_.precision = options_.param_type = amp::Precision::bf16;
+  options_.parallel.reduce_type = torch::kFloat32;
   options_.batch = 1;
   options_.micro_batches = 17;
   for (const auto shard : {Shard::none, Shard::gradients}) EXPECT_NE(train(shard, 1), 0U);

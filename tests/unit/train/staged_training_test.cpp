@@ -189,13 +189,13 @@ TEST_F(StagedTraining, BalancesMeasuredTimes) {
   if (test::on_device()) GTEST_SKIP() << "pieces are measured on CPUs";
   test::run_ranks(2, [](comm::Group& group) {
     const StagedModel staged(group, stages(2, 1, "time"), building(small_model()), some_images);
-    std::vector<double> seconds;
-    for (const auto& piece : staged.plan().pieces) seconds.push_back(piece.seconds);
-    EXPECT_THAT(seconds, testing::Each(testing::Gt(0)));
-    EXPECT_EQ(staged.plan().balance, pipeline::balanced(seconds, 2));
-    auto same = seconds;
+    std::vector<double> times;
+    for (const auto& piece : staged.plan().pieces) times.push_back(piece.seconds);
+    EXPECT_THAT(times, testing::Each(testing::Gt(0)));
+    EXPECT_EQ(staged.plan().balance, pipeline::balanced(times, 2));
+    auto same = times;
     group.broadcast(comm::buffer_of(std::span(same)), 0).wait();
-    EXPECT_EQ(same, seconds) << "all ranks have the same balance";
+    EXPECT_EQ(same, times) << "all ranks have the same balance";
   });
 }
 
