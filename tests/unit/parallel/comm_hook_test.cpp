@@ -13,6 +13,7 @@
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/parallel/hooks/compression.h"
 #include "ddp_runtime/parallel/hooks/power_sgd.h"
+#include "tests/unit/error_of.h"
 #include "tests/unit/test_device.h"
 
 namespace ddp {
@@ -141,12 +142,7 @@ TEST(CommHook, ErrorsReachAllRanksWithTheirText) {
       if (bucket.group().rank() == 1) throw RuntimeError("thrown by the hook");
       co_await bucket.all_reduce(bucket.tensor());
     };
-    try {
-      run(1, fails, full_rank);
-      FAIL() << "nothing was thrown";
-    } catch (const std::exception& error) {
-      EXPECT_THAT(error.what(), HasSubstr("thrown by the hook"));
-    }
+    EXPECT_THAT(error_of([&] { run(1, fails, full_rank); }), HasSubstr("thrown by the hook"));
   }
 }
 

@@ -13,7 +13,7 @@
 #include "base/errors.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "tests/unit/error_of.h"
-#include "tests/unit/test_device.h"
+#include "tests/unit/modules.h"
 
 namespace ddp {
 namespace {
@@ -25,13 +25,8 @@ torch::nn::Sequential make_net() {
                                torch::nn::ReLU(), torch::nn::Linear(7, 3));
 }
 
-// All threads share the generator, so the models are built one after another to make them
-// identical.
 torch::nn::Sequential make_seeded_net() {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  torch::manual_seed(5);
-  return test::on_test_device(make_net());
+  return test::seeded(make_net);
 }
 
 struct Data {
@@ -140,17 +135,13 @@ TEST_F(DataParallel, GradientsLieInTheBucketsAndSurviveZeroGrad) {
 // An error in a hook must not crash the program: backward() throws it.
 std::string error_of_step(
     const std::function<void(DistributedDataParallel&, torch::nn::Sequential&)>& use) {
-  std::string text;
-  try {
+  return error_of([&] {
     test::run_ranks(2, [&](comm::Group& group) {
       auto net = make_seeded_net();
       DistributedDataParallel replica(*net, group);
       use(replica, net);
     });
-  } catch (const std::exception& e) {
-    text = e.what();
-  }
-  return text;
+  });
 }
 
 TEST_F(DataParallel, ParameterWithoutGradientIsNamed) {

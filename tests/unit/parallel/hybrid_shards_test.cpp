@@ -30,20 +30,6 @@ ShardOptions hybrid(int ranks = 0) {
   return options;
 }
 
-using OnHybridTower = std::function<void(Tower&, ShardedDataParallel&, comm::Group&)>;
-
-void with_hybrid_tower(int ranks, const ShardOptions& options, const OnHybridTower& body) {
-  test::run_ranks(ranks, [&](comm::Group& group) {
-    auto net = seeded([] { return Tower(); });
-    ShardedDataParallel replica(*net, group, options);
-    body(net, replica, group);
-  });
-}
-
-void backward_of_tower(Tower& net, GradientStep& step, int batch) {
-  step.backward(loss_of_tower(net->forward(numbers_of(batch)), batch));
-}
-
 // Takes long on one rank.
 struct SlowSgd : torch::optim::SGD {
   SlowSgd(std::vector<torch::Tensor> parameters, bool is_slow)
@@ -79,7 +65,7 @@ TEST(HybridGroups, OfRanksInARow) {
 TEST(HybridGroups, SaveEachPartOnce) {
   auto options = hybrid(2);
   options.data_parallel.buckets = {40, 300};
-  with_hybrid_tower(4, options, [](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
+  with_sharded_tower(4, options, [](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
     const auto& shards = replica.shards();
     std::vector<std::size_t> saved(4);
     for (const auto& parameter : net->parameters()) {
@@ -102,22 +88,21 @@ TEST(HybridGroups, ThatDriftApartAreNamed) {
   auto options = hybrid(2);
   options.data_parallel.check_parameters_every = 2;
   const auto text = error_of([&] {
-    with_hybrid_tower(4, options, [](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
-      ShardedOptimizer optimizer(std::make_unique<torch::optim::SGD>(net->parameters(), 0.1),
-                                 replica);
-      {
-        WholeParameters whole(replica);
-        const torch::NoGradGuard no_grad;
-        // Of the second rank of a node: the first one hears of it.
-        if (group.rank() >= 2) net->spare->weight[kWidth - 1].add_(1);
-        whole.keep_changes();
-      }
-      for (int i = 0; i < 3; ++i) {
-        auto step = replica.begin_step();
-        backward_of_tower(net, step, group.rank());
-        step.apply(optimizer);
-      }
-    });
+    with_sharded_tower(4, options,
+                       [](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
+                         ShardedOptimizer optimizer(
+                             std::make_unique<torch::optim::SGD>(net->parameters(), 0.1), replica);
+                         {
+                           WholeParameters whole(replica);
+                           const torch::NoGradGuard no_grad;
+                           // Of the second rank of a node: the first one hears of it.
+                           if (group.rank() >= 2) net->spare->weight[kWidth - 1].add_(1);
+                           whole.keep_changes();
+                         }
+                         for (int i = 0; i < 3; ++i) {
+                           step_of_tower(net, replica, optimizer, group.rank());
+                         }
+                       });
   });
   EXPECT_THAT(text, HasSubstr("the parameters are no longer the same on all ranks"));
 }
@@ -130,7 +115,7 @@ TEST(HybridGroups, OfSingleRanksDivideNothing) {
 TEST(CommonParameters, ExistOncePerNode) {
   if (on_device()) GTEST_SKIP() << "GPUs have no memory in common";
   std::atomic<void*> address = nullptr;
-  with_hybrid_tower(4, hybrid(2), [&](Tower& net, ShardedDataParallel&, comm::Group& group) {
+  with_sharded_tower(4, hybrid(2), [&](Tower& net, ShardedDataParallel&, comm::Group& group) {
     if (group.rank() == 0) address = net->blocks[1]->parameters()[0].data_ptr();
     group.barrier().wait();
     EXPECT_EQ(address == net->blocks[1]->parameters()[0].data_ptr(), group.rank() < 2);
@@ -140,7 +125,7 @@ TEST(CommonParameters, ExistOncePerNode) {
 
 TEST(CommonParameters, AreNotUpdatedWhileARankReadsThem) {
   if (on_device()) GTEST_SKIP() << "GPUs have no memory in common";
-  with_hybrid_tower(2, hybrid(), [](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
+  with_sharded_tower(2, hybrid(), [](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
     ShardedOptimizer optimizer(std::make_unique<torch::optim::SGD>(net->parameters(), 0.1),
                                replica);
     for (int i = 0; i < 2; ++i) {  // in the first step, the optimizer compares the ranks
@@ -161,12 +146,10 @@ TEST(CommonParameters, AreNotUpdatedWhileARankReadsThem) {
 
 TEST(CommonParameters, AreReadWhenAllRanksHaveUpdatedThem) {
   if (on_device()) GTEST_SKIP() << "GPUs have no memory in common";
-  with_hybrid_tower(2, hybrid(), [](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
+  with_sharded_tower(2, hybrid(), [](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
     ShardedOptimizer optimizer(std::make_unique<SlowSgd>(net->parameters(), group.rank() == 1),
                                replica);
-    auto step = replica.begin_step();
-    backward_of_tower(net, step, group.rank());
-    step.apply(optimizer);
+    step_of_tower(net, replica, optimizer, group.rank());
     const auto after = values_of(*net);
     group.barrier().wait();
     for (const auto& [name, value] : values_of(*net)) {
@@ -178,7 +161,7 @@ TEST(CommonParameters, AreReadWhenAllRanksHaveUpdatedThem) {
 
 TEST(CommonParameters, AreChangedInCopies) {
   if (on_device()) GTEST_SKIP() << "GPUs have no memory in common";
-  with_hybrid_tower(3, hybrid(), [](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
+  with_sharded_tower(3, hybrid(), [](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
     const auto expected = values_of(*net);
     const torch::NoGradGuard no_grad;
     {
@@ -225,23 +208,23 @@ TEST(CommonParameters, ThatAreChangedInPlaceAreNamed) {
   enum class When { before_step, before_update, before_look };
   for (const auto when : {When::before_step, When::before_update, When::before_look}) {
     const auto text = error_of([&] {
-      with_hybrid_tower(2, hybrid(),
-                        [&](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
-                          ShardedOptimizer optimizer(
-                              std::make_unique<torch::optim::SGD>(net->parameters(), 0.1), replica);
-                          const auto clamp = [&] {
-                            const torch::NoGradGuard no_grad;
-                            net->spare->weight.clamp_(-1, 1);
-                          };
-                          for (int i = 0; i < 2; ++i) {
-                            auto step = replica.begin_step();
-                            backward_of_tower(net, step, group.rank());
-                            if (i == 1 && when == When::before_update) clamp();
-                            step.apply(optimizer);
-                            if (when != When::before_update) clamp();
-                            if (when == When::before_look) const WholeParameters whole(replica);
-                          }
-                        });
+      with_sharded_tower(
+          2, hybrid(), [&](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
+            ShardedOptimizer optimizer(std::make_unique<torch::optim::SGD>(net->parameters(), 0.1),
+                                       replica);
+            const auto clamp = [&] {
+              const torch::NoGradGuard no_grad;
+              net->spare->weight.clamp_(-1, 1);
+            };
+            for (int i = 0; i < 2; ++i) {
+              auto step = replica.begin_step();
+              backward_of_tower(net, step, group.rank());
+              if (i == 1 && when == When::before_update) clamp();
+              step.apply(optimizer);
+              if (when != When::before_update) clamp();
+              if (when == When::before_look) const WholeParameters whole(replica);
+            }
+          });
     });
     EXPECT_THAT(text, HasSubstr("parameter 'spare.weight' was changed outside of the optimizer"));
   }

@@ -23,14 +23,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-bool same_bits(const Values& a, const Values& b) {
-  if (a.size() != b.size()) return false;
-  for (const auto& [name, tensor] : a) {
-    if (!torch::equal(tensor, b.at(name))) return false;
-  }
-  return true;
-}
-
 struct Loop {
   int ranks = 1;
   int steps = 6;

@@ -5,12 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ddp_runtime/optim/optimizers.h"
 #include "ddp_runtime/parallel/hooks/compression.h"
+#include "tests/unit/parallel/strategies.h"
 #include "tests/unit/parallel/tower.h"
 
 namespace ddp::test {
@@ -43,45 +45,23 @@ struct ReductionTrial {
   int micro_batches = 1;
 };
 
-// How the ranks divide the model. Plain data parallelism, and the optimizer's state alone, too.
-struct Division {
-  std::string name;
-  Shard shard = Shard::none;
-  int hybrid_ranks = 0;
-};
+const std::vector<std::string> kBlocks = {"blocks.*"};
 
-const std::vector<Division>& divisions() {
-  static const std::vector<Division> all = {
-      {"optimizer", Shard::optimizer},    {"gradients", Shard::gradients},
-      {"parameters", Shard::parameters},  {"hybrid", Shard::hybrid},
-      {"hybrid alone", Shard::hybrid, 1}, {"hybrid in pairs", Shard::hybrid, 2}};
+std::vector<Strategy> divisions() {
+  auto all = all_strategies(kBlocks);
+  all.push_back(hybrid_alone(kBlocks));
   return all;
 }
 
-DataParallelOptions parallel_of(const ReductionTrial& trial) {
-  return {.buckets = {100, 200}, .reduce_type = trial.reduce_type, .hook = trial.hook};
+Strategy with(Strategy strategy, const ReductionTrial& trial) {
+  strategy.options.data_parallel = {
+      .buckets = {100, 200}, .reduce_type = trial.reduce_type, .hook = trial.hook};
+  return strategy;
 }
 
-struct Divided {
-  OwnedReplica replica;
-  OwnedOptimizer optimizer;
-};
-
-Divided divide(Narrow& net, comm::Group& group, const Division& division,
-               const ReductionTrial& trial, OwnedOptimizer optimizer) {
-  if (division.shard == Shard::none || division.shard == Shard::optimizer) {
-    auto plain = std::make_unique<DistributedDataParallel>(*net, group, parallel_of(trial));
-    if (division.shard == Shard::optimizer) {
-      optimizer = std::make_unique<ShardedOptimizer>(std::move(optimizer), group);
-    }
-    return {std::move(plain), std::move(optimizer)};
-  }
-  ShardOptions options{.shard = division.shard, .hybrid_ranks = division.hybrid_ranks};
-  if (division.shard != Shard::gradients) options.units = {"blocks.*"};
-  options.data_parallel = parallel_of(trial);
-  auto sharded = std::make_unique<ShardedDataParallel>(*net, group, options);
-  optimizer = std::make_unique<ShardedOptimizer>(std::move(optimizer), *sharded);
-  return {std::move(sharded), std::move(optimizer)};
+// Plain data parallelism, and divided gradients.
+std::vector<Strategy> two_divisions() {
+  return {without_shards(), strategy_called("gradients", kBlocks)};
 }
 
 torch::Tensor input_of_batch(int batch, torch::ScalarType type) {
@@ -94,51 +74,41 @@ torch::Tensor loss_of_batch(Narrow& net, int batch, torch::ScalarType type) {
 }
 
 template <class Sgd>
-OwnedOptimizer adding_gradients(Narrow& net) {
-  return std::make_unique<Sgd>(net->parameters(), torch::optim::SGDOptions(1));
+std::unique_ptr<torch::optim::Optimizer> adding_gradients(std::vector<torch::Tensor> parameters) {
+  return std::make_unique<Sgd>(std::move(parameters), torch::optim::SGDOptions(1));
 }
 
-Narrow narrow_in(torch::ScalarType type) {
-  auto net = seeded([] { return Narrow(); });
+Narrow make_narrow(torch::ScalarType type) {
+  Narrow net;
   net->to(type);
   return net;
 }
 
+Narrow narrow_in(torch::ScalarType type) {
+  return seeded([&] { return make_narrow(type); });
+}
+
 // The values that rank 0 ends with.
-Values train_narrow(const ReductionTrial& trial, int ranks, const Division& division = {},
-                    int steps = 4) {
-  Values values;
-  test::run_ranks(ranks, [&](comm::Group& group) {
-    auto net = narrow_in(trial.weights);
-    auto adamw = std::make_unique<optim::AdamW>(net->parameters(),
-                                                torch::optim::AdamWOptions(0.02).weight_decay(0.1));
-    adamw->keep_masters();
-    const auto [replica, optimizer] = divide(net, group, division, trial, std::move(adamw));
-    for (int i = 0; i < steps; ++i) {
-      auto step = replica->begin_step(trial.micro_batches);
+Values train_narrow(const ReductionTrial& trial, int ranks,
+                    const Strategy& strategy = without_shards()) {
+  const auto adamw = [](std::vector<torch::Tensor> parameters) {
+    auto optimizer = std::make_unique<optim::AdamW>(
+        std::move(parameters), torch::optim::AdamWOptions(0.02).weight_decay(0.1));
+    optimizer->keep_masters();
+    return optimizer;
+  };
+  const auto body = [&](Narrow& net, Training& training, comm::Group& group) {
+    for (int i = 0; i < 4; ++i) {
+      auto step = training.replica->begin_step(trial.micro_batches);
       for (int micro = 0; micro < trial.micro_batches; ++micro) {
         const int batch = (i * trial.micro_batches + micro) * group.size() + group.rank();
         step.backward(loss_of_batch(net, batch, trial.weights));
       }
-      step.apply(*optimizer);
+      step.apply(*training.optimizer);
     }
-    auto* const sharded = dynamic_cast<ShardedDataParallel*>(&*replica);
-    const auto whole = sharded == nullptr ? nullptr : std::make_unique<WholeParameters>(*sharded);
-    if (group.rank() == 0) values = values_of(*net);
-  });
-  return values;
-}
-
-void expect_equal(const Values& values, const Values& expected) {
-  ASSERT_EQ(values.size(), expected.size());
-  for (const auto& [name, value] : expected) {
-    EXPECT_TRUE(torch::equal(values.at(name), value)) << name;
-  }
-}
-
-bool all_equal(const Values& a, const Values& b) {
-  return std::ranges::all_of(
-      a, [&](const auto& entry) { return torch::equal(entry.second, b.at(entry.first)); });
+  };
+  return values_after(
+      ranks, with(strategy, trial), [&] { return make_narrow(trial.weights); }, body, adamw);
 }
 
 const std::vector<ReductionTrial>& other_types() {
@@ -148,65 +118,47 @@ const std::vector<ReductionTrial>& other_types() {
   return trials;
 }
 
-TEST(ReduceTypes, AllStrategiesHaveTheBitsOfDataParallelism) {
-  torch::set_num_threads(1);
-  for (const auto& trial : other_types()) {
-    for (const int ranks : {1, 2, 3, 4}) {
-      const auto expected = train_narrow(trial, ranks);
-      for (const auto& division : divisions()) {
-        const int in_a_row = division.hybrid_ranks;
-        if (in_a_row > 0 && ranks % in_a_row != 0) continue;
-        // Ranks of a pair add up first.
-        if (in_a_row > 0 && ranks > 2) continue;
-        SCOPED_TRACE(division.name + " with " + std::to_string(ranks) + " ranks, weights in " +
-                     c10::toString(trial.weights));
-        expect_equal(train_narrow(trial, ranks, division), expected);
-      }
-    }
-  }
-}
-
 TEST(ReduceTypes, ChangeTheBits) {
   for (auto trial : other_types()) {
     const auto other = train_narrow(trial, 2);
     const auto alone = train_narrow(trial, 1);
     trial.reduce_type = std::nullopt;
-    EXPECT_FALSE(all_equal(other, train_narrow(trial, 2)));
-    EXPECT_TRUE(all_equal(alone, train_narrow(trial, 1))) << "a single rank rounds nothing";
+    EXPECT_FALSE(same_bits(other, train_narrow(trial, 2)));
+    EXPECT_TRUE(same_bits(alone, train_narrow(trial, 1))) << "a single rank rounds nothing";
   }
 }
 
 TEST(ReduceTypes, TypeOfTheGradientsChangesNothing) {
   for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
     for (const auto& division : divisions()) {
-      if (division.hybrid_ranks > 0) continue;
-      expect_equal(train_narrow({.weights = type, .reduce_type = type}, 2, division),
-                   train_narrow({.weights = type}, 2, division));
+      if (division.options.hybrid_ranks > 0) continue;
+      expect_same_bits(train_narrow({.weights = type, .reduce_type = type}, 2, division),
+                       train_narrow({.weights = type}, 2, division));
     }
   }
 }
 
 TEST(ReduceTypes, Bf16HasTheBitsOfItsCommunicationHook) {
-  expect_equal(train_narrow({.reduce_type = torch::kBFloat16}, 2),
-               train_narrow({.hook = hooks::bf16}, 2));
+  expect_same_bits(train_narrow({.reduce_type = torch::kBFloat16}, 2),
+                   train_narrow({.hook = hooks::bf16}, 2));
 }
 
 // Micro-batches are added up in the longer type.
 TEST(ReduceTypes, StrategiesThatReduceEachMicroBatchAreAlike) {
   for (auto trial : other_types()) {
     trial.micro_batches = 3;
-    const auto expected = train_narrow(trial, 2, {"gradients", Shard::gradients});
+    const auto expected = train_narrow(trial, 2, strategy_called("gradients", kBlocks));
     for (const auto& division : divisions()) {
-      if (division.shard == Shard::optimizer) continue;
+      if (division.options.shard == Shard::optimizer) continue;
       // Nodes add up their parts once per step.
-      if (division.hybrid_ranks == 1) continue;
-      expect_equal(train_narrow(trial, 2, division), expected);
+      if (division.options.hybrid_ranks == 1) continue;
+      expect_same_bits(train_narrow(trial, 2, division), expected);
     }
     // A single rank adds up micro-batches only.
     const auto alone = train_narrow(trial, 1);
     for (const auto& division : divisions()) {
-      if (division.hybrid_ranks == 2) continue;
-      expect_equal(train_narrow(trial, 1, division), alone);
+      if (division.options.hybrid_ranks == 2) continue;
+      expect_same_bits(train_narrow(trial, 1, division), alone);
     }
     for (const auto& [name, value] : train_narrow(trial, 2)) {
       EXPECT_TRUE(torch::allclose(value, expected.at(name), 2e-2, 2e-2)) << name;
@@ -236,20 +188,18 @@ TEST(ReduceTypes, Bf16RoundsEachContributionAndTheSum) {
     return x.to(torch::kBFloat16).to(torch::kFloat32);
   };
   auto all = divisions();
-  all.push_back({"none", Shard::none});
+  all.push_back(without_shards());
   for (const auto& division : all) {
-    if (division.hybrid_ranks == 2) continue;  // the same as hybrid
+    if (division.options.hybrid_ranks == 2) continue;  // the same as hybrid
     SCOPED_TRACE(division.name);
     test::run_ranks(2, [&](comm::Group& group) {
       auto net = narrow_in(torch::kFloat32);
-      const auto [replica, optimizer] = divide(net, group, division, other_types().front(),
-                                               adding_gradients<torch::optim::SGD>(net));
-      auto step = replica->begin_step();
+      const auto training = begin_training(*net, group, with(division, other_types().front()),
+                                           adding_gradients<torch::optim::SGD>);
+      auto step = training.replica->begin_step();
       step.backward(loss_of_batch(net, group.rank(), torch::kFloat32));
-      step.apply(*optimizer);
-      auto* const sharded = dynamic_cast<ShardedDataParallel*>(&*replica);
-      const auto whole = sharded == nullptr ? nullptr : std::make_unique<WholeParameters>(*sharded);
-      for (const auto& [name, value] : values_of(*net)) {
+      step.apply(*training.optimizer);
+      for (const auto& [name, value] : whole_values(*net, training)) {
         const auto& a = first.at(name);
         const auto& b = second.at(name);
         EXPECT_TRUE(torch::equal(value, start.at(name) - rounded(rounded(a) + rounded(b)))) << name;
@@ -268,14 +218,16 @@ TEST(ReduceTypes, Fp32SumsOfBf16GradientsReachTheMastersUnrounded) {
   const auto second = contribution(1, torch::kBFloat16);
   const auto start = values_of(*narrow_in(torch::kBFloat16));
   for (const auto& division : divisions()) {
-    if (division.hybrid_ranks == 2) continue;
+    if (division.options.hybrid_ranks == 2) continue;
     SCOPED_TRACE(division.name);
     test::run_ranks(2, [&](comm::Group& group) {
       auto net = narrow_in(torch::kBFloat16);
-      auto sgd = std::make_unique<optim::SGD>(net->parameters(), torch::optim::SGDOptions(1));
-      sgd->keep_masters();
-      const auto [replica, optimizer] =
-          divide(net, group, division, other_types().back(), std::move(sgd));
+      const auto [replica, optimizer] = begin_training(
+          *net, group, with(division, other_types().back()), [](std::vector<torch::Tensor> all) {
+            auto sgd = std::make_unique<optim::SGD>(std::move(all), torch::optim::SGDOptions(1));
+            sgd->keep_masters();
+            return sgd;
+          });
       auto step = replica->begin_step();
       step.backward(loss_of_batch(net, group.rank(), torch::kBFloat16));
       step.apply(*optimizer);
@@ -302,8 +254,9 @@ TEST(ReduceTypes, GradientsHaveTheTypeOfTheirSum) {
   test::run_ranks(2, [&](comm::Group& group) {
     for (const auto& trial : other_types()) {
       auto net = narrow_in(trial.weights);
-      const auto [replica, optimizer] = divide(net, group, {"gradients", Shard::gradients}, trial,
-                                               adding_gradients<torch::optim::SGD>(net));
+      const auto [replica, optimizer] =
+          begin_training(*net, group, with(strategy_called("gradients", kBlocks), trial),
+                         adding_gradients<torch::optim::SGD>);
       auto step = replica->begin_step();
       step.backward(loss_of_batch(net, group.rank(), trial.weights));
       auto& sharded = dynamic_cast<ShardedOptimizer&>(*optimizer);
@@ -339,12 +292,12 @@ TEST(ReduceTypes, MastersTakeFloat32Gradients) {
 }
 
 TEST(ReduceTypes, BytesThatAreReduced) {
-  const auto bytes_of = [](const Division& division, ReduceType type) {
+  const auto bytes_of = [](const Strategy& strategy, ReduceType type) {
     std::size_t bytes = 0;
     test::run_ranks(2, [&](comm::Group& group) {
       auto net = narrow_in(torch::kFloat32);
-      const auto [replica, optimizer] = divide(net, group, division, {.reduce_type = type},
-                                               adding_gradients<torch::optim::SGD>(net));
+      const auto [replica, optimizer] =
+          begin_training(*net, group, with(strategy, {.reduce_type = type}));
       auto step = replica->begin_step();
       step.backward(loss_of_batch(net, group.rank(), torch::kFloat32));
       if (group.rank() != 0) return;
@@ -355,46 +308,48 @@ TEST(ReduceTypes, BytesThatAreReduced) {
     return bytes;
   };
   if (on_device()) GTEST_SKIP() << "collectives of a device are not over yet";
-  for (const auto shard : {Shard::none, Shard::gradients, Shard::hybrid}) {
-    const auto full = bytes_of({"", shard}, std::nullopt);
+  for (const auto& strategy : {without_shards(), strategy_called("gradients", kBlocks),
+                               strategy_called("hybrid", kBlocks)}) {
+    const auto full = bytes_of(strategy, std::nullopt);
     EXPECT_GT(full, 0U);
-    EXPECT_EQ(bytes_of({"", shard}, torch::kBFloat16) * 2, full);
+    EXPECT_EQ(bytes_of(strategy, torch::kBFloat16) * 2, full);
   }
 }
 
 TEST(ReduceTypeErrors, NameRanksWithAnotherType) {
-  for (const auto shard : {Shard::none, Shard::gradients}) {
+  for (const auto& strategy : two_divisions()) {
     const auto error = error_of_three_ranks([&](comm::Group& group) {
       auto net = narrow_in(torch::kFloat32);
       const ReduceType type = group.rank() == 1 ? ReduceType(torch::kBFloat16) : std::nullopt;
-      divide(net, group, {"", shard}, {.reduce_type = type},
-             adding_gradients<torch::optim::SGD>(net));
+      begin_training(*net, group, with(strategy, {.reduce_type = type}));
     });
     EXPECT_THAT(error, HasSubstr("(gradients reduced in bf16)"));
   }
 }
 
 TEST(ReduceTypeErrors, NameWhatIsWrong) {
-  const auto error_with = [](const ReductionTrial& trial, Shard shard) {
+  const auto error_with = [](const ReductionTrial& trial, const Strategy& strategy) {
     return error_of_three_ranks([&](comm::Group& group) {
       auto net = narrow_in(torch::kFloat32);
-      divide(net, group, {"", shard}, trial, adding_gradients<torch::optim::SGD>(net));
+      begin_training(*net, group, with(strategy, trial));
     });
   };
-  for (const auto shard : {Shard::none, Shard::gradients}) {
-    EXPECT_THAT(error_with({.reduce_type = torch::kHalf}, shard),
+  for (const auto& strategy : two_divisions()) {
+    EXPECT_THAT(error_with({.reduce_type = torch::kHalf}, strategy),
                 HasSubstr("gradients cannot be reduced in Half"));
-    EXPECT_THAT(error_with({.reduce_type = torch::kBFloat16, .hook = hooks::fp16}, shard),
+    EXPECT_THAT(error_with({.reduce_type = torch::kBFloat16, .hook = hooks::fp16}, strategy),
                 HasSubstr("does not go together with a reduce type (--reduce-type)"));
   }
-  EXPECT_THAT(error_with({.hook = hooks::bf16}, Shard::gradients),
+  EXPECT_THAT(error_with({.hook = hooks::bf16}, strategy_called("gradients", kBlocks)),
               HasSubstr("or use --reduce-type bf16"));
-  for (const auto shard : {Shard::none, Shard::optimizer, Shard::gradients}) {
+  auto three_divisions = two_divisions();
+  three_divisions.push_back(strategy_called("optimizer", kBlocks));
+  for (const auto& strategy : three_divisions) {
     EXPECT_THAT(error_of_three_ranks([&](comm::Group& group) {
                   auto net = narrow_in(torch::kBFloat16);
                   const auto [replica, optimizer] =
-                      divide(net, group, {"", shard}, {.reduce_type = torch::kFloat32},
-                             adding_gradients<optim::SGD>(net));
+                      begin_training(*net, group, with(strategy, {.reduce_type = torch::kFloat32}),
+                                     adding_gradients<optim::SGD>);
                   auto step = replica->begin_step();
                   step.backward(loss_of_batch(net, group.rank(), torch::kBFloat16));
                   step.apply(*optimizer);

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/errors.h"
-#include "tests/unit/test_device.h"
+#include "tests/unit/parallel/branches.h"
 
 namespace ddp {
 namespace {
@@ -34,25 +34,12 @@ class RequireSameModel : public testing::TestWithParam<ModelDifference> {};
 
 TEST_P(RequireSameModel, EveryRankThrowsTheSameText) {
   const ModelDifference& c = GetParam();
-  std::vector<std::string> texts(3);
-  try {
-    test::run_ranks(3, [&](comm::Group& group) {
-      auto mine = group.rank() == 2 ? c.other() : model();
-      move_to_test_device(mine);
-      try {
-        require_same_model(group, mine);
-      } catch (const RuntimeError& e) {
-        texts[static_cast<std::size_t>(group.rank())] = e.what();
-        group.barrier().wait();  // keeps every rank here until all have thrown
-        throw;
-      }
-    });
-    FAIL() << "no rank threw";
-  } catch (const RuntimeError&) {
-    // the first error, rethrown
-  }
-  for (const auto& text : texts) EXPECT_EQ(text, texts[0]);
-  for (const char* part : c.expected) EXPECT_THAT(texts[0], HasSubstr(part));
+  const auto text = test::error_on_each_of_three_ranks([&](comm::Group& group) {
+    auto mine = group.rank() == 2 ? c.other() : model();
+    move_to_test_device(mine);
+    require_same_model(group, mine);
+  });
+  for (const char* part : c.expected) EXPECT_THAT(text, HasSubstr(part));
 }
 
 INSTANTIATE_TEST_SUITE_P(

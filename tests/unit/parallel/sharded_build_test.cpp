@@ -37,12 +37,7 @@ ShardOptions options_with(Shard shard, ShardedBuild* build) {
 Values trained(comm::Group& group, Tower& net, const ShardOptions& options) {
   ShardedDataParallel replica(*net, group, options);
   ShardedOptimizer optimizer(std::make_unique<torch::optim::SGD>(net->parameters(), 0.1), replica);
-  for (int i = 0; i < 2; ++i) {
-    auto step = replica.begin_step();
-    const int batch = 2 * i + group.rank();
-    step.backward(loss_of_tower(net->forward(numbers_of(batch)), batch));
-    step.apply(optimizer);
-  }
+  for (int i = 0; i < 2; ++i) step_of_tower(net, replica, optimizer, 2 * i + group.rank());
   const WholeParameters whole(replica);
   return values_of(*net);
 }

@@ -23,6 +23,7 @@ namespace {
 using testing::ElementsAre;
 
 constexpr int kRecordedParts = 3;
+const std::vector<std::string> kParts = {"parts.*"};
 
 // Notes when it computes.
 struct NotedImpl : torch::nn::Module {
@@ -90,11 +91,6 @@ void with_recorded_parts(int ranks, const Strategy& strategy, const OnRecorded& 
   });
 }
 
-Strategy strategy_called(const std::string& name) {
-  const auto all = all_strategies({"parts.*"});
-  return *std::ranges::find(all, name, &Strategy::name);
-}
-
 // The calls of the second step.
 std::vector<std::string> calls_of_a_step(const Strategy& strategy, int micro_batches = 1) {
   std::vector<std::string> calls;
@@ -117,7 +113,7 @@ std::vector<std::string> calls_of_a_step(const Strategy& strategy, int micro_bat
 // The next unit is gathered while one computes, and in backward before its gradients are reduced.
 TEST(OrderOfGathers, IsAheadOfTheUnitThatComputes) {
   if (on_device()) GTEST_SKIP() << "its collectives are others";
-  EXPECT_THAT(calls_of_a_step(strategy_called("parameters")),
+  EXPECT_THAT(calls_of_a_step(strategy_called("parameters", kParts)),
               ElementsAre("gather 0", "gather 1", "begin 0", "end 0", "gather 2", "begin 1",
                           "end 1", "begin 2", "end 2", "back 2", "gather 1", "scatter 2", "back 1",
                           "gather 0", "scatter 1", "back 0", "scatter 0"));
@@ -125,7 +121,7 @@ TEST(OrderOfGathers, IsAheadOfTheUnitThatComputes) {
 
 TEST(OrderOfGathers, HasEachUnitOnceIfItIsKept) {
   if (on_device()) GTEST_SKIP() << "its collectives are others";
-  EXPECT_THAT(calls_of_a_step(strategy_called("keep")),
+  EXPECT_THAT(calls_of_a_step(strategy_called("keep", kParts)),
               ElementsAre("gather 0", "gather 1", "begin 0", "end 0", "gather 2", "begin 1",
                           "end 1", "begin 2", "end 2", "back 2", "scatter 2", "back 1", "scatter 1",
                           "back 0", "scatter 0"));
@@ -134,7 +130,7 @@ TEST(OrderOfGathers, HasEachUnitOnceIfItIsKept) {
 // A program may catch the error and begin another step.
 TEST(OrderOfGathers, IsTheSameAfterAnErrorInForward) {
   if (on_device()) GTEST_SKIP() << "its collectives are others";
-  with_recorded_parts(2, strategy_called("parameters"),
+  with_recorded_parts(2, strategy_called("parameters", kParts),
                       [](Parts& net, Training& training, CallLog& log, comm::Group&) {
                         std::vector<std::vector<std::string>> of_steps;
                         for (int i = 0; i < 3; ++i) {
@@ -159,7 +155,7 @@ TEST(OrderOfGathers, HasNoMoreOfAUnitThatRecomputes) {
     CallLog log;
     RecordingGroup recording(group, log);
     auto net = seeded(recomputed_inside);
-    auto training = begin_training(*net, recording, strategy_called("parameters"));
+    auto training = begin_training(*net, recording, strategy_called("parameters", kParts));
     for (int i = 0; i < 3; ++i) {
       log.take();
       auto step = training.replica->begin_step();
@@ -178,7 +174,7 @@ TEST(OrderOfReductions, ReachesOtherNodesOncePerStep) {
   if (on_device()) GTEST_SKIP() << "its collectives are others";
   for (const int micro_batches : {1, 3}) {
     with_recorded_parts(
-        4, strategy_called("hybrid in pairs"),
+        4, strategy_called("hybrid in pairs", kParts),
         [&](Parts& net, Training& training, CallLog& log, comm::Group&) {
           for (int i = 0; i < 2; ++i) {
             log.take();
@@ -231,7 +227,7 @@ TEST_F(ShardedMemory, OfWholeUnitsIsThatOfThreeAtMost) {
           return x;
         }));
       });
-      auto training = begin_training(*net, group, strategy_called("parameters"));
+      auto training = begin_training(*net, group, strategy_called("parameters", kParts));
       for (int i = 0; i < 4; ++i) {
         auto step = training.replica->begin_step();
         step.backward(net->forward(parts_numbers(i)).square().mean());

@@ -23,25 +23,18 @@ using testing::HasSubstr;
 using OnRank = std::function<void(Tower&, Training&, comm::Group&)>;
 
 // The first error of three ranks, or four if they are pairs.
-std::string error_of_ranks(const Strategy& strategy, const OnRank& body) {
+std::string error_of_towers(const Strategy& strategy, const OnRank& body) {
   const int ranks = strategy.options.hybrid_ranks > 0 ? 4 : 3;
   const auto on_rank = [&](comm::Group& group) {
     auto net = seeded([] { return Tower(); });
     auto training = begin_training(*net, group, strategy);
     body(net, training, group);
   };
-  return error_of(
-      [&] { test::run_ranks(ranks, on_rank, {.limits = {.timeout = std::chrono::seconds(10)}}); });
-}
-
-void forward_and_backward(Tower& net, GradientStep& step, int batch) {
-  step.backward(loss_of_tower(net->forward(numbers_of(batch)), batch));
+  return error_of_ranks(ranks, on_rank);
 }
 
 void make_plain_step(Tower& net, Training& training, int batch) {
-  auto step = training.replica->begin_step();
-  forward_and_backward(net, step, batch);
-  step.apply(*training.optimizer);
+  step_of_tower(net, *training.replica, *training.optimizer, batch);
 }
 
 std::vector<Strategy> strategies_of_towers() {
@@ -96,7 +89,7 @@ TEST(RankThatDiffers, InTheOrderOfAnEvaluation) {
     for (const bool after_a_step : {false, true}) {
       SCOPED_TRACE(strategy.name + std::to_string(static_cast<int>(after_a_step)));
       const auto text =
-          error_of_ranks(strategy, [&](Tower& net, Training& training, comm::Group& group) {
+          error_of_towers(strategy, [&](Tower& net, Training& training, comm::Group& group) {
             if (after_a_step) make_plain_step(net, training, 0);
             const torch::NoGradGuard no_grad;
             ForwardPasses passes(*net);
@@ -122,7 +115,7 @@ TEST(ParametersWithoutValues, AreNamedWhereverTheyAreRead) {
   for (const auto& strategy : strategies_with_units()) {
     for (const bool of_unit : {false, true}) {
       SCOPED_TRACE(strategy.name + std::to_string(static_cast<int>(of_unit)));
-      const auto text = error_of_ranks(strategy, [&](Tower& net, Training& training, auto&) {
+      const auto text = error_of_towers(strategy, [&](Tower& net, Training& training, auto&) {
         for (int i = 0; i < 3; ++i) {
           make_plain_step(net, training, i);
           const torch::NoGradGuard no_grad;
@@ -138,15 +131,15 @@ TEST(ParametersWithoutValues, AreNamedWhereverTheyAreRead) {
 // A view reads nothing.
 TEST(ParametersWithoutValues, MayBeViewed) {
   for (const auto& strategy : strategies_with_units()) {
-    EXPECT_EQ(error_of_ranks(strategy,
-                             [&](Tower& net, Training& training, auto&) {
-                               for (int i = 0; i < 3; ++i) {
-                                 make_plain_step(net, training, i);
-                                 net->spare->weight.detach().view(-1).slice(0, 0, 3);
-                                 EXPECT_EQ(net->spare->weight.to(torch::kFloat32).numel(),
-                                           kWidth * kWidth);
-                               }
-                             }),
+    EXPECT_EQ(error_of_towers(strategy,
+                              [&](Tower& net, Training& training, auto&) {
+                                for (int i = 0; i < 3; ++i) {
+                                  make_plain_step(net, training, i);
+                                  net->spare->weight.detach().view(-1).slice(0, 0, 3);
+                                  EXPECT_EQ(net->spare->weight.to(torch::kFloat32).numel(),
+                                            kWidth * kWidth);
+                                }
+                              }),
               "");
   }
 }
@@ -158,7 +151,7 @@ TEST(ParametersWithoutValues, AreNamedIfOneRankReadsThem) {
 #endif
   for (const auto& strategy : strategies_with_units()) {
     const auto text =
-        error_of_ranks(strategy, [&](Tower& net, Training& training, comm::Group& group) {
+        error_of_towers(strategy, [&](Tower& net, Training& training, comm::Group& group) {
           for (int i = 0; i < 3; ++i) {
             make_plain_step(net, training, i);
             if (group.rank() == 1) net->spare->weight.norm();
@@ -175,7 +168,7 @@ TEST(ParametersWithoutValues, AreNamedInLaterSteps) {
   for (const auto& strategy : strategies_with_units()) {
     if (!strategy.options.reshard_after_forward) continue;  // they still have values
     SCOPED_TRACE(strategy.name);
-    const auto text = error_of_ranks(strategy, [&](Tower& net, Training& training, auto&) {
+    const auto text = error_of_towers(strategy, [&](Tower& net, Training& training, auto&) {
       for (int i = 0; i < 3; ++i) {
         auto step = training.replica->begin_step();
         auto loss = loss_of_tower(net->forward(numbers_of(i)), i);
@@ -192,7 +185,7 @@ TEST(ParametersWithoutValues, AreNamedInLaterSteps) {
 TEST(ParametersThatAreChanged, BetweenForwardAndBackwardAreNamed) {
   for (const auto& strategy : strategies_of_towers()) {
     SCOPED_TRACE(strategy.name);
-    const auto text = error_of_ranks(strategy, [&](Tower& net, Training& training, auto&) {
+    const auto text = error_of_towers(strategy, [&](Tower& net, Training& training, auto&) {
       for (int i = 0; i < 2; ++i) {
         auto step = training.replica->begin_step();
         const auto loss = loss_of_tower(net->forward(numbers_of(i)), i);

@@ -49,18 +49,16 @@ std::unique_ptr<torch::optim::Optimizer> masters_sgd_of(std::vector<torch::Tenso
 }
 
 Parts make_parts(const PartsRow& row, Type type) {
-  auto net = seeded(row.make);
+  auto net = row.make();
   if (type == Type::bf16_weights) net->to(torch::kBFloat16);
   return net;
 }
 
 // The values of rank 0.
 Values train_parts(const PartsRow& row, Strategy strategy, const PartsRun& run) {
-  Values values;
   strategy.options.data_parallel.allow_unused = row.allow_unused;
-  test::run_ranks(run.ranks, [&](comm::Group& group) {
-    auto net = make_parts(row, run.type);
-    const auto training = begin_training(*net, group, strategy, masters_sgd_of);
+  const auto make = [&] { return make_parts(row, run.type); };
+  const auto body = [&](Parts& net, Training& training, comm::Group& group) {
     for (int i = 0; i < kStepsOfParts; ++i) {
       auto step = training.replica->begin_step(run.micro_batches);
       for (int micro = 0; micro < run.micro_batches; ++micro) {
@@ -69,15 +67,13 @@ Values train_parts(const PartsRow& row, Strategy strategy, const PartsRun& run) 
       }
       step.apply(*training.optimizer);
     }
-    auto mine = whole_values(*net, training);
-    if (group.rank() == 0) values = std::move(mine);
-  });
-  return values;
+  };
+  return values_after(run.ranks, strategy, make, body, masters_sgd_of);
 }
 
 // Of one process that adds up the gradients of all batches of a step.
 Values train_parts_alone(const PartsRow& row, const PartsRun& run) {
-  auto net = make_parts(row, run.type);
+  auto net = seeded([&] { return make_parts(row, run.type); });
   const auto optimizer = sgd_of(net->parameters());
   const int batches = run.ranks * run.micro_batches;
   for (int i = 0; i < kStepsOfParts; ++i) {
@@ -117,9 +113,7 @@ TEST_P(ShardedModels, HaveTheBitsOfDataParallelism) {
       for (const auto& strategy : strategies_for(ranks)) {
         SCOPED_TRACE(strategy.name + ", " + std::to_string(ranks) + " ranks, " + name_of(type));
         const auto values = train_parts(GetParam(), strategy, run);
-        // The ranks of a pair add up first.
-        const bool same_order = strategy.options.hybrid_ranks == 0 || ranks == 2;
-        if (same_order) {
+        if (strategy.adds_in_order(ranks)) {
           expect_same_bits(values, expected);
         } else {
           expect_near(values, expected, type == Type::fp32 ? 1e-6 : 0.02);

@@ -156,18 +156,20 @@ void with_sharded_adamw(comm::Group& group, const OnMixed& body) {
   body(net, optimizer, group);
 }
 
+void with_sharded_adamw(int ranks, const OnMixed& body) {
+  test::run_ranks(ranks, [&](comm::Group& group) { with_sharded_adamw(group, body); });
+}
+
 void set_gradients(Mixed& net) {
   for (auto& p : net->parameters()) p.mutable_grad() = torch::ones_like(p);
 }
 
 TEST(ShardedState, IsDividedAmongTheRanks) {
   std::array<std::int64_t, 4> held{};
-  test::run_ranks(4, [&](comm::Group& ranks) {
-    with_sharded_adamw(ranks, [&](Mixed& net, ShardedOptimizer& optimizer, comm::Group& group) {
-      set_gradients(net);
-      optimizer.step();
-      held.at(static_cast<std::size_t>(group.rank())) = elements_of(optimizer.shard());
-    });
+  with_sharded_adamw(4, [&](Mixed& net, ShardedOptimizer& optimizer, comm::Group& group) {
+    set_gradients(net);
+    optimizer.step();
+    held.at(static_cast<std::size_t>(group.rank())) = elements_of(optimizer.shard());
   });
   const auto net = seeded([] { return Mixed(); });
   std::int64_t all = 0;
@@ -178,33 +180,29 @@ TEST(ShardedState, IsDividedAmongTheRanks) {
 }
 
 TEST(ShardedStep, TakesAClosureAndTellsAutogradOfTheUpdate) {
-  test::run_ranks(2, [](comm::Group& ranks) {
-    with_sharded_adamw(ranks, [](Mixed& net, ShardedOptimizer& optimizer, comm::Group&) {
-      const auto loss = optimizer.step([&] {
-        optimizer.zero_grad();
-        auto value = net->forward(images(0), true).sum();
-        value.backward();
-        return value.detach();
-      });
-      EXPECT_TRUE(loss.defined());
-      const auto squared = net->scale * net->scale;  // keeps the scale for backward
-      optimizer.step();
-      EXPECT_THAT(error_of([&] { squared.backward(); }), HasSubstr("inplace operation"));
+  with_sharded_adamw(2, [](Mixed& net, ShardedOptimizer& optimizer, comm::Group&) {
+    const auto loss = optimizer.step([&] {
+      optimizer.zero_grad();
+      auto value = net->forward(images(0), true).sum();
+      value.backward();
+      return value.detach();
     });
+    EXPECT_TRUE(loss.defined());
+    const auto squared = net->scale * net->scale;  // keeps the scale for backward
+    optimizer.step();
+    EXPECT_THAT(error_of([&] { squared.backward(); }), HasSubstr("inplace operation"));
   });
 }
 
 TEST(ShardedStep, LeavesGradientsWithTheParameters) {
-  test::run_ranks(2, [](comm::Group& ranks) {
-    with_sharded_adamw(ranks, [](Mixed& net, ShardedOptimizer& optimizer, comm::Group&) {
-      set_gradients(net);
-      optimizer.step();
-      for (const auto& p : net->parameters())
-        EXPECT_TRUE(torch::equal(p.grad(), torch::ones_like(p)));
-      for (const auto& group : optimizer.shard().param_groups()) {
-        for (const auto& part : group.params()) EXPECT_FALSE(part.grad().defined());
-      }
-    });
+  with_sharded_adamw(2, [](Mixed& net, ShardedOptimizer& optimizer, comm::Group&) {
+    set_gradients(net);
+    optimizer.step();
+    for (const auto& p : net->parameters())
+      EXPECT_TRUE(torch::equal(p.grad(), torch::ones_like(p)));
+    for (const auto& group : optimizer.shard().param_groups()) {
+      for (const auto& part : group.params()) EXPECT_FALSE(part.grad().defined());
+    }
   });
 }
 
@@ -222,14 +220,12 @@ TEST(ShardedStep, TakesGradientsInAnotherOrderThanTheParameters) {
   set_gradients_in_order_of_dimensions(whole);
   expected.step();
   const auto values = on_cpu(whole->parameters());
-  test::run_ranks(2, [&](comm::Group& ranks) {
-    with_sharded_adamw(ranks, [&](Mixed& net, ShardedOptimizer& optimizer, comm::Group&) {
-      set_gradients_in_order_of_dimensions(net);
-      optimizer.step();
-      const auto mine = on_cpu(net->parameters());
-      for (std::size_t i = 0; i < mine.size(); ++i)
-        EXPECT_TRUE(torch::equal(mine[i], values[i])) << i;
-    });
+  with_sharded_adamw(2, [&](Mixed& net, ShardedOptimizer& optimizer, comm::Group&) {
+    set_gradients_in_order_of_dimensions(net);
+    optimizer.step();
+    const auto mine = on_cpu(net->parameters());
+    for (std::size_t i = 0; i < mine.size(); ++i)
+      EXPECT_TRUE(torch::equal(mine[i], values[i])) << i;
   });
 }
 
@@ -304,26 +300,22 @@ TEST(ShardedErrors, NameParametersThatEachRankKeepsForItself) {
 }
 
 TEST(ShardedErrors, NameFilesOfLibtorch) {
-  test::run_ranks(1, [](comm::Group& ranks) {
-    with_sharded_adamw(ranks, [](Mixed&, ShardedOptimizer& optimizer, comm::Group&) {
-      torch::serialize::OutputArchive out;
-      torch::serialize::InputArchive in;
-      EXPECT_THAT(error_of([&] { optimizer.save(out); }), HasSubstr("torch::save() cannot save"));
-      EXPECT_THAT(error_of([&] { optimizer.load(in); }), HasSubstr("torch::load() cannot load"));
-    });
+  with_sharded_adamw(1, [](Mixed&, ShardedOptimizer& optimizer, comm::Group&) {
+    torch::serialize::OutputArchive out;
+    torch::serialize::InputArchive in;
+    EXPECT_THAT(error_of([&] { optimizer.save(out); }), HasSubstr("torch::save() cannot save"));
+    EXPECT_THAT(error_of([&] { optimizer.load(in); }), HasSubstr("torch::load() cannot load"));
   });
 }
 
 TEST(ShardedStep, LeavesGraphsOfParametersWithoutGradientsUsable) {
-  test::run_ranks(2, [](comm::Group& ranks) {
-    with_sharded_adamw(ranks, [](Mixed& net, ShardedOptimizer& optimizer, comm::Group&) {
-      const auto squared = net->scale * net->scale;
-      set_gradients(net);
-      net->scale.mutable_grad().reset();
-      optimizer.step();
-      squared.backward();
-      EXPECT_EQ(net->scale.grad().item<float>(), 3);
-    });
+  with_sharded_adamw(2, [](Mixed& net, ShardedOptimizer& optimizer, comm::Group&) {
+    const auto squared = net->scale * net->scale;
+    set_gradients(net);
+    net->scale.mutable_grad().reset();
+    optimizer.step();
+    squared.backward();
+    EXPECT_EQ(net->scale.grad().item<float>(), 3);
   });
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "tests/unit/parallel/tower.h"
 
@@ -17,16 +18,6 @@ namespace ddp::test {
 namespace {
 
 using testing::HasSubstr;
-
-using OnTower = std::function<void(Tower&, ShardedDataParallel&, comm::Group&)>;
-
-void with_sharded_tower(int ranks, const ShardOptions& options, const OnTower& body) {
-  test::run_ranks(ranks, [&](comm::Group& group) {
-    auto net = seeded([] { return Tower(); });
-    ShardedDataParallel replica(*net, group, options);
-    body(net, replica, group);
-  });
-}
 
 std::size_t bytes_with_memory(const torch::nn::Module& module) {
   std::size_t bytes = 0;
@@ -104,80 +95,9 @@ TEST(ShardedParameters, PassForwardBetweenSteps) {
                      });
 }
 
-// As one process that makes the steps of the last rank alone.
-Values trained_alone(int steps) {
-  auto alone = seeded([] { return Tower(); });
-  torch::optim::SGD plain(alone->parameters(), 0.1);
-  for (int i = 0; i < steps; ++i) {
-    plain.zero_grad();
-    const auto both = loss_of_tower(alone->forward(numbers_of(1)), 1) +
-                      loss_of_tower(alone->forward(numbers_of(2)), 2);
-    (both / 2).backward();
-    plain.step();
-  }
-  return values_of(*alone);
-}
-
-TEST(ShardedParameters, TrainOnRanksWithoutData) {
-  const auto body = [](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
-    ShardedOptimizer optimizer(std::make_unique<torch::optim::SGD>(net->parameters(), 0.1),
-                               replica);
-    int steps = 0;
-    while (auto step = replica.begin_uneven_step(steps < group.rank(), 2)) {
-      if (step->has_data()) {
-        step->backward(loss_of_tower(net->forward(numbers_of(1)), 1));
-        step->backward(loss_of_tower(net->forward(numbers_of(2)), 2));
-      } else {
-        step->without_data();
-      }
-      step->apply(optimizer);
-      ++steps;
-    }
-    EXPECT_EQ(steps, group.size() - 1);
-    const WholeParameters whole(replica);
-    expect_close(values_of(*net), trained_alone(steps));
-  };
-  for (const auto& options : divided_weights())
-    with_sharded_tower(ranks_for(options), options, body);
-}
-
-// The values of rank 0 after a step; null: without shards.
-Values clipped(int ranks, const ShardOptions* shards) {
-  Values values;
-  test::run_ranks(ranks, [&](comm::Group& group) {
-    auto net = seeded([] { return Tower(); });
-    OwnedOptimizer plain = std::make_unique<torch::optim::SGD>(net->parameters(), 0.5);
-    const auto replica =
-        shards != nullptr ? std::make_unique<ShardedDataParallel>(*net, group, *shards) : nullptr;
-    const auto whole =
-        shards == nullptr ? std::make_unique<DistributedDataParallel>(*net, group) : nullptr;
-    auto step = replica ? replica->begin_step() : whole->begin_step();
-    step.backward(loss_of_tower(net->forward(numbers_of(group.rank())), group.rank()));
-    if (replica) {
-      ShardedOptimizer optimizer(std::move(plain), *replica);
-      optimizer.clip_gradients(0.25);
-      step.apply(optimizer);
-      const WholeParameters now(*replica);
-      if (group.rank() == 0) values = values_of(*net);
-      return;
-    }
-    torch::nn::utils::clip_grad_norm_(net->parameters(), 0.25);
-    step.apply(*plain);
-    if (group.rank() == 0) values = values_of(*net);
-  });
-  return values;
-}
-
-TEST(ShardedParameters, ClipByTheNormOverAllRanks) {
-  for (const auto& options : divided_weights()) {
-    const int ranks = ranks_for(options);
-    expect_close(clipped(ranks, &options), clipped(ranks, nullptr));
-  }
-}
-
 std::string error_with(
     const ShardOptions& options,
-    const OnTower& body = [](Tower&, ShardedDataParallel&, comm::Group&) {}) {
+    const OnShardedTower& body = [](Tower&, ShardedDataParallel&, comm::Group&) {}) {
   return error_on_each_of_three_ranks([&](comm::Group& group) {
     auto net = seeded([] { return Tower(); });
     ShardedDataParallel replica(*net, group, options);
@@ -209,9 +129,7 @@ TEST(ShardedMisuse, OptimizersThatDoNotKnowTheShards) {
   EXPECT_THAT(error_with(in_units(),
                          [](Tower& net, ShardedDataParallel& replica, comm::Group&) {
                            torch::optim::SGD plain(net->parameters(), 0.1);
-                           auto step = replica.begin_step();
-                           step.backward(loss_of_tower(net->forward(numbers_of(1)), 1));
-                           step.apply(plain);
+                           step_of_tower(net, replica, plain, 1);
                          }),
               text);
   EXPECT_THAT(error_with(in_units(),
@@ -263,7 +181,7 @@ TEST(ShardedMisuse, ValuesFromBeforeAnUpdateAreNotUsed) {
                                std::make_unique<torch::optim::SGD>(net->parameters(), 0.1),
                                replica);
                            auto step = replica.begin_step();
-                           step.backward(loss_of_tower(net->forward(numbers_of(1)), 1));
+                           backward_of_tower(net, step, 1);
                            const WholeParameters whole(replica);
                            step.apply(optimizer);
                          }),
@@ -276,32 +194,37 @@ TEST(ShardedMisuse, ValuesFromBeforeAnUpdateAreNotUsed) {
               HasSubstr("ForwardPasses are for passes between two steps"));
 }
 
+// The values of one process that trains with these batches.
+Values trained_alone(
+    const std::vector<int>& batches,
+    const std::function<void(TowerImpl&, int batch)>& before_step = [](TowerImpl&, int) {}) {
+  auto net = seeded([] { return Tower(); });
+  torch::optim::SGD optimizer(net->parameters(), 0.1);
+  for (const int batch : batches) {
+    optimizer.zero_grad();
+    before_step(*net, batch);
+    loss_of_tower(net->forward(numbers_of(batch)), batch).backward();
+    optimizer.step();
+  }
+  return values_of(*net);
+}
+
 // A pass between backward and the update gathers units ahead, with the old values.
 TEST(ShardedParameters, AreGatheredAgainAfterAnUpdate) {
   with_sharded_tower(2, in_units(), [](Tower& net, ShardedDataParallel& replica, comm::Group&) {
     ShardedOptimizer optimizer(std::make_unique<torch::optim::SGD>(net->parameters(), 0.1),
                                replica);
     auto step = replica.begin_step();
-    step.backward(loss_of_tower(net->forward(numbers_of(1)), 1));
+    backward_of_tower(net, step, 1);
     {
       const torch::NoGradGuard no_grad;
       unit(net->blocks->ptr<BlockImpl>(0))(on_test_device(torch::ones({2, kWidth})));
     }
     step.apply(optimizer);
     EXPECT_EQ(bytes_with_memory(*net), 0U);
-    auto next = replica.begin_step();
-    next.backward(loss_of_tower(net->forward(numbers_of(2)), 2));
-    next.apply(optimizer);
-
-    auto alone = seeded([] { return Tower(); });
-    torch::optim::SGD plain(alone->parameters(), 0.1);
-    for (const int batch : {1, 2}) {
-      plain.zero_grad();
-      loss_of_tower(alone->forward(numbers_of(batch)), batch).backward();
-      plain.step();
-    }
+    step_of_tower(net, replica, optimizer, 2);
     const WholeParameters whole(replica);
-    expect_close(values_of(*net), values_of(*alone));
+    expect_close(values_of(*net), trained_alone({1, 2}));
   });
 }
 
@@ -309,32 +232,22 @@ TEST(ShardedParameters, MayBeFrozenBetweenSteps) {
   auto options = on_device() ? parameters_in({"blocks.*"}) : in_units();
   options.data_parallel.allow_unused = !on_device();
   if (on_device()) GTEST_SKIP() << "needs allow_unused";
-  with_sharded_tower(2, options, [](Tower& net, ShardedDataParallel& replica, comm::Group&) {
+  const auto freeze = [](TowerImpl& net, int batch) {
+    if (batch != 1) return;
+    for (auto& p : net.blocks[1]->parameters()) {
+      p.requires_grad_(false);
+      p.mutable_grad().reset();
+    }
+  };
+  with_sharded_tower(2, options, [&](Tower& net, ShardedDataParallel& replica, comm::Group&) {
     ShardedOptimizer optimizer(std::make_unique<torch::optim::SGD>(net->parameters(), 0.1),
                                replica);
     for (int i = 0; i < 3; ++i) {
-      if (i == 1) {
-        for (auto& p : net->blocks[1]->parameters()) p.requires_grad_(false);
-      }
-      auto step = replica.begin_step();
-      step.backward(loss_of_tower(net->forward(numbers_of(i)), i));
-      step.apply(optimizer);
-    }
-    auto alone = seeded([] { return Tower(); });
-    torch::optim::SGD plain(alone->parameters(), 0.1);
-    for (int i = 0; i < 3; ++i) {
-      plain.zero_grad();
-      if (i == 1) {
-        for (auto& p : alone->blocks[1]->parameters()) {
-          p.requires_grad_(false);
-          p.mutable_grad().reset();
-        }
-      }
-      loss_of_tower(alone->forward(numbers_of(i)), i).backward();
-      plain.step();
+      freeze(*net, i);
+      step_of_tower(net, replica, optimizer, i);
     }
     const WholeParameters whole(replica);
-    expect_close(values_of(*net), values_of(*alone));
+    expect_close(values_of(*net), trained_alone({0, 1, 2}, freeze));
   });
 }
 
@@ -347,60 +260,23 @@ std::size_t gathers_of(const std::string& unit, const ShardedDataParallel& repli
 TEST(ShardedParameters, AreGatheredOnceInForwardAndOnceInBackward) {
   if (on_device()) GTEST_SKIP() << "a device may not have ended them";
   for (const bool recompute : {false, true}) {
-    with_sharded_tower(
-        2, in_units(), [&](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
-          net->recompute = recompute;
-          for (int i = 0; i < 3; ++i) {
-            auto step = replica.begin_step();
-            step.backward(loss_of_tower(net->forward(numbers_of(group.rank())), group.rank()));
-            EXPECT_EQ(gathers_of("blocks.0", replica), 2U);
-            EXPECT_EQ(gathers_of("blocks.2", replica), 2U);
-            EXPECT_EQ(gathers_of("spare", replica), 1U);  // the last one
-          }
-          // Twice backward through one forward.
-          auto step = replica.begin_step(2);
-          const auto loss = loss_of_tower(net->forward(numbers_of(1)), 1);
-          step.backward(loss, {.retain_graph = true});
-          step.backward(loss);
-          EXPECT_EQ(gathers_of("blocks.0", replica), 3U);
-        });
-  }
-}
-
-// It takes part in all gathers and reductions, more than there are buffers.
-TEST(ShardedParameters, MayBeUnusedByARank) {
-  if (on_device()) GTEST_SKIP() << "needs allow_unused";
-  const auto trained = [](bool sharded) {
-    Values values;
-    test::run_ranks(2, [&](comm::Group& group) {
-      auto net = seeded([] { return Tower(); });
-      OwnedOptimizer optimizer = std::make_unique<torch::optim::SGD>(net->parameters(), 0.1);
-      auto options = in_units();
-      options.data_parallel.allow_unused = true;
-      OwnedReplica replica;
-      if (sharded) {
-        auto made = std::make_unique<ShardedDataParallel>(*net, group, options);
-        optimizer = std::make_unique<ShardedOptimizer>(std::move(optimizer), *made);
-        replica = std::move(made);
-      } else {
-        replica = std::make_unique<DistributedDataParallel>(*net, group, options.data_parallel);
-      }
-      if (group.rank() == 1) net->calls.clear();
-      for (int i = 0; i < 3; ++i) {
-        auto step = replica->begin_step();
-        step.backward(loss_of_tower(net->forward(numbers_of(i), group.rank() == 0), i));
-        step.apply(*optimizer);
-      }
-      const auto whole =
-          sharded ? std::make_unique<WholeParameters>(dynamic_cast<ShardedDataParallel&>(*replica))
-                  : nullptr;
-      if (group.rank() == 0) values = values_of(*net);
-    });
-    return values;
-  };
-  const auto expected = trained(false);
-  for (const auto& [name, value] : trained(true)) {
-    EXPECT_TRUE(torch::equal(value, expected.at(name))) << name;
+    with_sharded_tower(2, in_units(),
+                       [&](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
+                         net->recompute = recompute;
+                         for (int i = 0; i < 3; ++i) {
+                           auto step = replica.begin_step();
+                           backward_of_tower(net, step, group.rank());
+                           EXPECT_EQ(gathers_of("blocks.0", replica), 2U);
+                           EXPECT_EQ(gathers_of("blocks.2", replica), 2U);
+                           EXPECT_EQ(gathers_of("spare", replica), 1U);  // the last one
+                         }
+                         // Twice backward through one forward.
+                         auto step = replica.begin_step(2);
+                         const auto loss = loss_of_tower(net->forward(numbers_of(1)), 1);
+                         step.backward(loss, {.retain_graph = true});
+                         step.backward(loss);
+                         EXPECT_EQ(gathers_of("blocks.0", replica), 3U);
+                       });
   }
 }
 
@@ -440,9 +316,7 @@ TEST(ShardedMisuse, PassesInAnUnknownOrderAreRefused) {
     ShardedOptimizer optimizer(std::make_unique<torch::optim::SGD>(net->parameters(), 0.1),
                                replica);
     for (int i = 0; i < 2; ++i) {
-      auto step = replica.begin_step();
-      step.backward(loss_of_tower(net->forward(numbers_of(1)), 1));
-      step.apply(optimizer);
+      step_of_tower(net, replica, optimizer, 1);
     }
     pass(net);
   });
@@ -455,17 +329,11 @@ TEST(ShardedGradients, LeftByAnErrorAreForgotten) {
                                replica);
     {
       auto step = replica.begin_step(2);
-      step.backward(loss_of_tower(net->forward(numbers_of(5)), 5));  // the second one fails
+      backward_of_tower(net, step, 5);  // the second one fails
     }
-    auto step = replica.begin_step();
-    step.backward(loss_of_tower(net->forward(numbers_of(1)), 1));
-    step.apply(optimizer);
-    auto alone = seeded([] { return Tower(); });
-    torch::optim::SGD plain(alone->parameters(), 0.1);
-    loss_of_tower(alone->forward(numbers_of(1)), 1).backward();
-    plain.step();
+    step_of_tower(net, replica, optimizer, 1);
     const WholeParameters whole(replica);
-    expect_close(values_of(*net), values_of(*alone));
+    expect_close(values_of(*net), trained_alone({1}));
   });
 }
 
@@ -486,7 +354,7 @@ TEST(ShardedMisuse, DifferentOrdersOfUnitsAreNamed) {
                 ShardedDataParallel replica(*net, group, in_units());
                 net->calls = group.rank() == 2 ? std::vector{0, 2, 1} : std::vector{1, 0, 2};
                 auto step = replica.begin_step();
-                step.backward(loss_of_tower(net->forward(numbers_of(1)), 1));
+                backward_of_tower(net, step, 1);
               }),
               HasSubstr("the ranks call different units in step 1: unit number 5 is 'blocks.0' on "
                         "rank 0, and 'spare' on rank 2; forward may leave out units"));

@@ -4,6 +4,7 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,6 +24,8 @@ struct Strategy {
   bool is_possible_with(int ranks) const {
     return options.hybrid_ranks == 0 || ranks % options.hybrid_ranks == 0;
   }
+  // Ranks of a pair add up first, so their sums round in another order than those of all ranks.
+  bool adds_in_order(int ranks) const { return options.hybrid_ranks == 0 || ranks <= 2; }
   bool has_units() const {
     return options.shard == Shard::parameters || (options.shard == Shard::hybrid && on_device());
   }
@@ -55,6 +58,19 @@ inline std::vector<Strategy> all_strategies(const std::vector<std::string>& unit
   return {make("optimizer", Shard::optimizer),   make("gradients", Shard::gradients),
           make("parameters", Shard::parameters), keep,
           make("hybrid", Shard::hybrid),         in_pairs};
+}
+
+// Each rank has all parameters, and exchanges sums of gradients with all others.
+inline Strategy hybrid_alone(const std::vector<std::string>& units) {
+  auto alone = all_strategies(units)[4];
+  alone.name = "hybrid alone";
+  alone.options.hybrid_ranks = 1;
+  return alone;
+}
+
+inline Strategy strategy_called(const std::string& name, const std::vector<std::string>& units) {
+  const auto all = all_strategies(units);
+  return *std::ranges::find(all, name, &Strategy::name);
 }
 
 // One rank's replica and optimizer.
@@ -97,9 +113,7 @@ inline Values whole_values(const torch::nn::Module& module, const Training& trai
   const auto whole = training.sharded() == nullptr
                          ? nullptr
                          : std::make_unique<WholeParameters>(*training.sharded());
-  auto values = values_of(module);
-  for (const auto& b : module.named_buffers()) values[b.key()] = b.value().cpu().clone();
-  return values;
+  return state_of(module);
 }
 
 inline void expect_same_bits(const Values& values, const Values& expected) {
@@ -107,6 +121,22 @@ inline void expect_same_bits(const Values& values, const Values& expected) {
   for (const auto& [name, value] : values) {
     EXPECT_TRUE(torch::equal(value, expected.at(name))) << name;
   }
+}
+
+// The values with which rank 0 ends after `body`, which is called with the model, a Training and
+// the group. `make` returns a pointer to the model.
+template <class Make, class Body>
+Values values_after(int ranks, const Strategy& strategy, const Make& make, const Body& body,
+                    const MakeOptimizer& make_optimizer = sgd_of) {
+  Values values;
+  test::run_ranks(ranks, [&](comm::Group& group) {
+    auto net = seeded(make);
+    auto training = begin_training(*net, group, strategy, make_optimizer);
+    body(net, training, group);
+    auto mine = whole_values(*net, training);
+    if (group.rank() == 0) values = std::move(mine);
+  });
+  return values;
 }
 
 // `tolerance` of the largest value of each tensor.

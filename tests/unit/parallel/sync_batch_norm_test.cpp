@@ -18,7 +18,7 @@
 #include "ddp_runtime/parallel/batch_statistics.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "tests/unit/error_of.h"
-#include "tests/unit/test_device.h"
+#include "tests/unit/parallel/branches.h"
 
 namespace ddp {
 namespace {
@@ -377,13 +377,9 @@ TEST(SyncBatchNorm, AllowsBucketsToOvertakeItOnSomeRanks) {
                   {.limits = {.timeout = 5s}});
 }
 
-std::string error_of_ranks(int ranks, const std::function<void(comm::Group&)>& body) {
-  return error_of([&] { test::run_ranks(ranks, body, {.limits = {.timeout = 10s}}); });
-}
-
 TEST(SyncBatchNorm, OneValuePerChannelIsRefusedOnAllRanks) {
   std::atomic<int> refused{0};
-  const auto text = error_of_ranks(3, [&](comm::Group& group) {
+  const auto text = test::error_of_ranks(3, [&](comm::Group& group) {
     auto net = test::on_test_device(Normalized());
     connect_sync_batch_norm(*net, group);
     try {
@@ -408,7 +404,7 @@ TEST(SyncBatchNorm, WrongShapeIsRefused) {
 }
 
 TEST(SyncBatchNorm, LayerThatCannotBeConnectedIsNamed) {
-  const auto text = error_of_ranks(2, [](comm::Group& group) {
+  const auto text = test::error_of_ranks(2, [](comm::Group& group) {
     torch::nn::Sequential net(SyncBatchNorm(4), torch::nn::Linear(4, 4), torch::nn::BatchNorm1d(4));
     connect_sync_batch_norm(*net, group);
   });
@@ -417,7 +413,7 @@ TEST(SyncBatchNorm, LayerThatCannotBeConnectedIsNamed) {
 }
 
 TEST(SyncBatchNorm, RankWithoutDataIsAnErrorNotAHang) {
-  const auto text = error_of_ranks(3, [](comm::Group& group) {
+  const auto text = test::error_of_ranks(3, [](comm::Group& group) {
     auto net = make_normalized();
     connect_sync_batch_norm(*net, group);
     DistributedDataParallel replica(*net, group);
@@ -428,7 +424,7 @@ TEST(SyncBatchNorm, RankWithoutDataIsAnErrorNotAHang) {
 
 TEST(SyncBatchNorm, ExceptionOnOneRankReleasesTheOthers) {
   for (const bool in_backward : {false, true}) {
-    const auto text = error_of_ranks(3, [&](comm::Group& group) {
+    const auto text = test::error_of_ranks(3, [&](comm::Group& group) {
       auto net = make_normalized();
       connect_sync_batch_norm(*net, group);
       DistributedDataParallel replica(*net, group);

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <map>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -82,8 +82,16 @@ inline torch::Tensor loss_of_tower(const torch::Tensor& scores, int batch) {
   return torch::nn::functional::cross_entropy(scores, numbers_of(batch + 1));
 }
 
-using OwnedReplica = std::unique_ptr<DistributedDataParallel>;
-using OwnedOptimizer = std::unique_ptr<torch::optim::Optimizer>;
+inline void backward_of_tower(Tower& net, GradientStep& step, int batch) {
+  step.backward(loss_of_tower(net->forward(numbers_of(batch)), batch));
+}
+
+inline void step_of_tower(Tower& net, DistributedDataParallel& replica,
+                          torch::optim::Optimizer& optimizer, int batch) {
+  auto step = replica.begin_step();
+  backward_of_tower(net, step, batch);
+  step.apply(optimizer);
+}
 
 inline ShardOptions parameters_in(std::vector<std::string> units) {
   ShardOptions options;
@@ -96,18 +104,14 @@ inline ShardOptions in_units() {
   return parameters_in({"blocks.*", "spare"});
 }
 
-// Parameters among all ranks, and all of it among the ranks of a machine, or of each pair.
-inline std::vector<ShardOptions> divided_weights() {
-  auto hybrid = in_units();
-  hybrid.shard = Shard::hybrid;
-  auto in_pairs = hybrid;
-  in_pairs.hybrid_ranks = 2;
-  return {in_units(), hybrid, in_pairs};
-}
+using OnShardedTower = std::function<void(Tower&, ShardedDataParallel&, comm::Group&)>;
 
-// That can be divided so.
-inline int ranks_for(const ShardOptions& options) {
-  return options.hybrid_ranks > 0 ? 2 * options.hybrid_ranks : 3;
+inline void with_sharded_tower(int ranks, const ShardOptions& options, const OnShardedTower& body) {
+  test::run_ranks(ranks, [&](comm::Group& group) {
+    auto net = seeded([] { return Tower(); });
+    ShardedDataParallel replica(*net, group, options);
+    body(net, replica, group);
+  });
 }
 
 }  // namespace ddp::test
