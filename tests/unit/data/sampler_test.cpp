@@ -89,14 +89,10 @@ TEST(DistributedSampler, CountsWholeSteps) {
 }
 
 TEST(DistributedSampler, BatchLargerThanTheDataIsRefusedWithARemedy) {
-  try {
-    DistributedSampler(100, 1, {60, 1, 0, 2});
-    FAIL();
-  } catch (const UsageError& e) {
-    EXPECT_THAT(e.what(), HasSubstr("120 samples"));
-    EXPECT_THAT(e.what(), HasSubstr("100 training samples"));
-    EXPECT_THAT(e.what(), HasSubstr("--batch 50"));
-  }
+  const auto error = error_of<UsageError>([] { DistributedSampler(100, 1, {60, 1, 0, 2}); });
+  EXPECT_THAT(error, HasSubstr("120 samples"));
+  EXPECT_THAT(error, HasSubstr("100 training samples"));
+  EXPECT_THAT(error, HasSubstr("--batch 50"));
 }
 
 TEST(DistributedSampler, BatchThatOverflowsIsRefusedToo) {

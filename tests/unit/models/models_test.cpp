@@ -11,6 +11,7 @@
 #include "ddp_runtime/amp/autocast.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/torch_compat.h"
+#include "tests/unit/error_of.h"
 
 namespace ddp::models {
 namespace {
@@ -41,12 +42,7 @@ ModelOptions text(std::int64_t context, std::int64_t width, std::int64_t layers,
 }
 
 std::string error_of(const ModelOptions& options) {
-  try {
-    make_model(options);
-  } catch (const UsageError& e) {
-    return e.what();
-  }
-  return {};
+  return ddp::error_of<UsageError>([&] { make_model(options); });
 }
 
 torch::Tensor some_tokens(std::int64_t n, std::int64_t context) {

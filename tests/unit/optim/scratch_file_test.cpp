@@ -14,6 +14,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/optim/offload/windows.h"
+#include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace ddp::optim {
@@ -92,13 +93,10 @@ TEST_F(ScratchFileTest, NamesTheLimitOfAFilesSize) {
   rlimit small = before;
   small.rlim_cur = kBytes;
   ::setrlimit(RLIMIT_FSIZE, &small);
-  std::string text;
-  try {
+  const auto text = error_of<RuntimeError>([&] {
     const auto a = file_->allocate(kBytes);
     const auto b = file_->allocate(kBytes);
-  } catch (const RuntimeError& error) {
-    text = error.what();
-  }
+  });
   ::setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_EQ(text, "the optimizer's state needs a file of 3 MiB or more in " +
                       directory_.path().string() +
@@ -109,13 +107,9 @@ TEST_F(ScratchFileTest, NamesADiskThatLosesData) {
   const auto a = file_->allocate(kBytes);
   std::filesystem::resize_file(path_in_proc(), 4096);
   std::vector<std::byte> into(kBytes);
-  try {
-    file_->read(a.get(), into.data(), kBytes);
-    FAIL() << "no error";
-  } catch (const RuntimeError& error) {
-    EXPECT_EQ(error.what(), "cannot read the optimizer's state from its file in " +
-                                directory_.path().string() + " (the file has become shorter)");
-  }
+  EXPECT_EQ(error_of<RuntimeError>([&] { file_->read(a.get(), into.data(), kBytes); }),
+            "cannot read the optimizer's state from its file in " + directory_.path().string() +
+                " (the file has become shorter)");
 }
 
 class Windows : public ScratchFileTest {
@@ -187,13 +181,9 @@ TEST_F(Windows, StopAtAnError) {
 
 TEST_F(Windows, ReportAnErrorOfTheDisk) {
   std::filesystem::resize_file(path_in_proc(), 4096);
-  try {
-    auto all = windows();
-    stream_.run(all, [](std::size_t) {});
-    FAIL() << "no error";
-  } catch (const RuntimeError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("the file has become shorter"));
-  }
+  auto all = windows();
+  EXPECT_THAT(error_of<RuntimeError>([&] { stream_.run(all, [](std::size_t) {}); }),
+              HasSubstr("the file has become shorter"));
 }
 
 TEST_F(Windows, MayBeNone) {

@@ -12,6 +12,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/optim/partial_step.h"
+#include "tests/unit/error_of.h"
 #include "tests/unit/optim/pair_of_optimizers.h"
 #include "tests/unit/temporary_directory.h"
 
@@ -170,16 +171,9 @@ TEST_P(StateInAFile, TakesStateFromElsewhere) {
 }
 
 TEST(StateFile, RefusesADirectoryThatDoesNotExist) {
-  try {
-    const StateFile file("/does/not/exist");
-    FAIL() << "no error";
-  } catch (const UsageError& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "no file for the optimizer's state can be made in /does/not/exist (No such file or "
-        "directory); give a directory on a local disk that exists and that you may write "
-        "to");
-  }
+  EXPECT_EQ(error_of<UsageError>([] { const StateFile file("/does/not/exist"); }),
+            "no file for the optimizer's state can be made in /does/not/exist (No such file or "
+            "directory); give a directory on a local disk that exists and that you may write to");
 }
 
 TEST(StateFile, RefusesADirectoryInMemory) {
@@ -187,14 +181,9 @@ TEST(StateFile, RefusesADirectoryInMemory) {
   if (::statfs("/dev/shm", &status) != 0 || status.f_type != TMPFS_MAGIC) {
     GTEST_SKIP() << "/dev/shm is no tmpfs here";
   }
-  try {
-    const StateFile file("/dev/shm");
-    FAIL() << "no error";
-  } catch (const UsageError& error) {
-    EXPECT_STREQ(error.what(),
-                 "/dev/shm keeps its files in memory, so the optimizer's state would save none "
-                 "there; give a directory on a local disk");
-  }
+  EXPECT_EQ(error_of<UsageError>([] { const StateFile file("/dev/shm"); }),
+            "/dev/shm keeps its files in memory, so the optimizer's state would save none there; "
+            "give a directory on a local disk");
 }
 
 }  // namespace
