@@ -236,6 +236,16 @@ JOB
   "$cluster" up 2 2>&1 </dev/null
 }
 
+# bats test_tags=full
+@test "a cluster in a container, and that of its machine, do not disturb each other" {
+  "$cluster" up 1 2>&1 </dev/null
+  run -0 unshare --mount --pid --uts --ipc --fork --kill-child --mount-proc bash -c '
+    mount --make-rprivate / && mount -t tmpfs tmpfs /run && mkdir /run/netns
+    "$0" up 1 2>&1 < /dev/null && "$0" status && "$0" down' "$cluster"
+  [[ $output == *healthy* ]]
+  [[ $("$cluster" status) == *healthy* ]]
+}
+
 @test "usage errors give one sentence and status 2" {
   local arguments
   for arguments in "" "up" "up 0" "up x" "up 9999" "up 2 --bogus 1" "up 2 --plugin" "up 2 --plugin /nope" \

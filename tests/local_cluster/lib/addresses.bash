@@ -2,7 +2,8 @@
 # Chooses the addresses of the cluster, a /24 to which this machine has no route yet.
 # shellcheck shell=bash
 
-readonly CANDIDATE_SUBNETS="10.213.77 10.214.78 172.29.213 192.168.213"
+# Containers try their own first, because the cluster of the machine may start at the same time.
+readonly CANDIDATE_SUBNETS="${container:+10.215.$((container % 250)) }10.213.77 10.214.78 172.29.213 192.168.213"
 subnet="" # the first three numbers of the /24
 
 choose_subnet() {

@@ -13,11 +13,31 @@ create_namespace_directory() {
 }
 
 create_node_namespaces() { # NAME
+  local cpu
   touch "$NAMESPACES/$1.mnt" "$NAMESPACES/$1.uts"
+  for cpu in $(allowed_cpus); do
+    can_keep_mount_namespace "$cpu" && break
+  done
   nsenter --net="/run/netns/$(network_namespace "$1")" \
-    unshare --mount="$NAMESPACES/$1.mnt" --uts="$NAMESPACES/$1.uts" --propagation slave \
+    taskset --cpu-list "$cpu" unshare --mount="$NAMESPACES/$1.mnt" --uts="$NAMESPACES/$1.uts" --propagation slave \
     bash "$here/lib/inside_node.bash" "$1" "$STATE" "$tmp_size" "$shm_size" "$project_root" \
     >>"$STATE/log/start.log" 2>&1 || fail "cannot make the namespaces of $1; see $STATE/log/start.log"
+}
+
+# Linux 6.18 keeps a mount namespace only if its number is higher than that of the current one. Each CPU has numbers of its
+# own, so that in a container only the namespaces of some CPUs can be kept.
+can_keep_mount_namespace() { # CPU
+  local probe=$NAMESPACES/probe.mnt rc=0
+  touch "$probe"
+  taskset --cpu-list "$1" unshare --mount="$probe" true 2>/dev/null || rc=1
+  umount "$probe" 2>/dev/null
+  rm -f "$probe"
+  return "$rc"
+}
+
+allowed_cpus() { # prints their numbers
+  local range
+  for range in $(taskset --cpu-list --pid $$ | sed 's/.*: //; s/,/ /g'); do seq "${range%-*}" "${range#*-}"; done
 }
 
 network_namespace() { # NAME of a node or of the controller

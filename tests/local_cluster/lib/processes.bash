@@ -60,7 +60,10 @@ job_processes() {
 
 program_of() { basename "$(readlink "$1/exe" 2>/dev/null)" 2>/dev/null || true; }
 
-process_id() { echo "${1#/proc/}"; }
+# Prints the id of a process, unless it is in a container: a cluster there has the same directories as ours.
+process_id() { # /proc/ID
+  [[ $(readlink "$1/ns/pid") != "$(readlink /proc/self/ns/pid)" ]] || echo "${1#/proc/}"
+}
 
 all_processes() {
   { namespace_processes; daemon_processes; job_processes; } | sort -un | grep -vx "$$" || true

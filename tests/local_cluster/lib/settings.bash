@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Names, paths and defaults of the cluster. There is at most one cluster per machine, with fixed
+# Names, paths and defaults of the cluster. There is at most one cluster per machine or container, with fixed
 # names for its network namespaces and state directory, so that any checkout can find and remove it.
 # shellcheck shell=bash disable=SC2034  # the other parts use these
 
@@ -10,7 +10,12 @@ readonly STATE=/run/slurm-ddp-cluster # configuration, sockets, pid files, spool
 readonly LOCK=/run/slurm-ddp-cluster.lock
 readonly NAMESPACE_PREFIX=ddp-            # ip netns list: ddp-node1, ddp-node2, ...
 readonly CONTROLLER=ddp-controller        # the namespace of slurmctld, and of the bridge
-readonly HOST_LINK=ddp-host               # the machine's own link to the cluster's network
+# The machine's own link to the cluster's network. A container may share the network of its machine, which may have a
+# cluster, too: the first process namespace of Linux has this number.
+container=$(readlink /proc/self/ns/pid)
+container=${container//[!0-9]/}
+((container != 4026531836)) || container=
+readonly container HOST_LINK=ddp-host${container:+-$((container % 100000))}
 readonly CONTROLLER_PORT=26817 NODE_PORT=26818
 readonly RESERVED_PORTS=23000-23999 # below the kernel's ephemeral range
 readonly CLUSTER_NAME=ddp-local
