@@ -40,8 +40,9 @@ class Processes:
         with self._starting:
             if self._stopping:
                 raise Stopped
-            process = subprocess.Popen(command, cwd=self._root, env=environment, stdin=subprocess.DEVNULL,
-                                       stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+            # Under nohup, a case could not end a program with SIGHUP.
+            process = subprocess.Popen(["env", "--default-signal=HUP", *command], cwd=self._root, env=environment,
+                                       stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         size, printed = -1, time.monotonic()
         while process.poll() is None:
             time.sleep(0.05)
