@@ -31,7 +31,8 @@ in_job() { # OPTIONS COMMAND, each as one word: runs COMMAND in a job of `salloc
 of_components() {
   local rc=0
   timeout -k 1 20 "$@" || rc=$?
-  ((rc == 0 || rc == 124 || rc == 137)) # 124, 137: terminated or killed by timeout
+  # 124, 137: terminated or killed by timeout
+  ((rc == 0 || rc == 124 || rc == 137)) || { echo "$1 exited with $rc"; return 1; }
 }
 
 @test "two nodes: seven variables, consistent in every task" {
@@ -455,7 +456,7 @@ use_plugin_arguments() {
   check-records "$RECORDS" 2
   [ "$(grep -c "argument 'port_bsae=1' is left out" err)" -eq 1 ]
   srun --ddp=off -n1 bash -c '[ -z "$RANK" ]'
-  of_components salloc -Q -N2 -n4 bash -c "
+  SLURM_MPI_TYPE=none salloc -Q -N2 -n4 bash -c "
     srun --overlap -w node1 -N1 -n1 true : --overlap -w node2 -N1 -n1 true" 2>err
   [ "$(grep -c "argument 'port_bsae=1' is left out" err)" -eq 1 ] # once, not for each component
   use_plugin_arguments
