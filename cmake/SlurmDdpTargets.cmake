@@ -164,3 +164,10 @@ function(slurm_ddp_unit_test name)
       ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}${filter}")
   endforeach()
 endfunction()
+
+# The gate leaves out the rows of tables that are instantiated with the prefix "Full".
+function(slurm_ddp_full_rows name)
+  set_tests_properties(${name} PROPERTIES ENVIRONMENT "GTEST_FILTER=-Full/*")
+  add_test(NAME ${name}.full COMMAND ${name} --gtest_filter=Full/*)
+  set_tests_properties(${name}.full PROPERTIES LABELS "unit;torch;full" TIMEOUT 1200)
+endfunction()

@@ -232,8 +232,10 @@ same_with_and_without_shards() {
   export MALLOC_MMAP_THRESHOLD_=1000000 MALLOC_TRIM_THRESHOLD_=1000000
   mlp=(mpirun --quiet --oversubscribe -n 4 "$train" --model mlp --width 2048 --optimizer adamw --batch 16
     --data synthetic --steps 4 --layers)
-  run -0 in_limited_memory 2560 timeout 200 "${mlp[@]}" 24 --shard hybrid
-  [[ $output == *"done: 4 steps"* ]]
+  for mode in parameters hybrid; do
+    run -0 in_limited_memory 2560 timeout 200 "${mlp[@]}" 24 --shard "$mode"
+    [[ $output == *"done: 4 steps"* ]]
+  done
   run in_limited_memory 2560 timeout 200 "${mlp[@]}" 8
   [ "$status" -ne 0 ]
   [[ $output != *"done: 4 steps"* ]]

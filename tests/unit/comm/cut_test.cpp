@@ -73,6 +73,8 @@ void put_element(ElementType type, std::byte* at, float value) {
   }
 }
 
+constexpr int kElementTypes = 9;
+
 struct Trial {
   std::size_t count = 0;
   std::size_t offset = 0;  // in memory from allocate()
@@ -91,7 +93,7 @@ Trial random_trial(std::mt19937& random, int ranks) {
   t.count = below(kLimits[below(5)] + 1);
   t.offset = 8 * below(3);
   t.allocated = below(3) > 0;
-  t.type = static_cast<ElementType>(below(9));
+  t.type = static_cast<ElementType>(below(kElementTypes));
   t.op = static_cast<ReduceOp>(below(3));
   t.seed = static_cast<unsigned>(random());
   if (below(3) == 0) return t;
@@ -168,6 +170,13 @@ class InPlaceParts : public testing::TestWithParam<Shape> {
             std::mt19937 random(7);
             for (int i = 0; i < 25; ++i) {
               compare(*group, random_trial(random, group->size()), memory.get());
+            }
+            for (int type = 0; type < kElementTypes; ++type) {  // sums round differently in each
+              Trial sum;
+              while (sum.count < 100) sum = random_trial(random, group->size());
+              sum.type = static_cast<ElementType>(type);
+              sum.op = ReduceOp::sum;
+              compare(*group, sum, memory.get());
             }
           }
         },

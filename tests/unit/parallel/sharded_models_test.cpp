@@ -4,6 +4,7 @@
 
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -14,8 +15,6 @@
 
 namespace ddp::test {
 namespace {
-
-constexpr int kStepsOfParts = 3;
 
 enum class Type : std::uint8_t { fp32, bf16_weights, autocast };
 
@@ -29,6 +28,7 @@ torch::Tensor parts_input(Parts& net, int batch) {
 }
 
 struct PartsRun {
+  int steps = 1;
   int ranks = 1;
   int micro_batches = 1;
   Type type = Type::fp32;
@@ -59,7 +59,7 @@ Values train_parts(const PartsRow& row, Strategy strategy, const PartsRun& run) 
   strategy.options.data_parallel.allow_unused = row.allow_unused;
   const auto make = [&] { return make_parts(row, run.type); };
   const auto body = [&](Parts& net, Training& training, comm::Group& group) {
-    for (int i = 0; i < kStepsOfParts; ++i) {
+    for (int i = 0; i < run.steps; ++i) {
       auto step = training.replica->begin_step(run.micro_batches);
       for (int micro = 0; micro < run.micro_batches; ++micro) {
         const int batch = (i * run.micro_batches + micro) * group.size() + group.rank();
@@ -76,7 +76,7 @@ Values train_parts_alone(const PartsRow& row, const PartsRun& run) {
   auto net = seeded([&] { return make_parts(row, run.type); });
   const auto optimizer = sgd_of(net->parameters());
   const int batches = run.ranks * run.micro_batches;
-  for (int i = 0; i < kStepsOfParts; ++i) {
+  for (int i = 0; i < run.steps; ++i) {
     optimizer->zero_grad();
     for (int batch = i * batches; batch < (i + 1) * batches; ++batch) {
       (loss_of_parts(net, batch, run.type) / batches).backward();
@@ -86,33 +86,39 @@ Values train_parts_alone(const PartsRow& row, const PartsRun& run) {
   return values_of(*net);
 }
 
-class ShardedModels : public testing::TestWithParam<PartsRow> {
+// A row of the table, and the number of steps.
+class ShardedModels : public testing::TestWithParam<std::tuple<PartsRow, int>> {
  protected:
   ShardedModels() { torch::set_num_threads(1); }
 
-  static std::vector<Strategy> strategies_for(int ranks) {
+  void SetUp() override {
+    if (on_device() && !row_.is_on_devices)
+      GTEST_SKIP() << "the simulated device lacks an operator";
+  }
+  std::vector<Strategy> strategies_for(int ranks) const {
     std::vector<Strategy> strategies;
-    for (auto& strategy : all_strategies(GetParam().units)) {
+    for (auto& strategy : all_strategies(row_.units)) {
       // Refused: see ShardedMisuse.
-      if (GetParam().allow_unused && strategy.has_units() && on_device()) continue;
+      if (row_.allow_unused && strategy.has_units() && on_device()) continue;
       if (strategy.is_possible_with(ranks)) strategies.push_back(strategy);
     }
     return strategies;
   }
-  static bool is_skipped() { return on_device() && !GetParam().is_on_devices; }
+
+  const PartsRow& row_ = std::get<PartsRow>(GetParam());
+  const int steps_ = std::get<int>(GetParam());
 };
 
 TEST_P(ShardedModels, HaveTheBitsOfDataParallelism) {
-  if (is_skipped()) GTEST_SKIP() << "the simulated device lacks an operator";
   for (const auto type : {Type::fp32, Type::bf16_weights, Type::autocast}) {
-    if (type != Type::fp32 && (!GetParam().is_in_bf16 || on_device())) continue;
-    if (type == Type::autocast && GetParam().uses_weights_twice) continue;
+    if (type != Type::fp32 && (!row_.is_in_bf16 || on_device())) continue;
+    if (type == Type::autocast && row_.uses_weights_twice) continue;
     for (const int ranks : numbers_of_ranks()) {
-      const PartsRun run{.ranks = ranks, .type = type};
-      const auto expected = train_parts(GetParam(), without_shards(), run);
+      const PartsRun run{.steps = steps_, .ranks = ranks, .type = type};
+      const auto expected = train_parts(row_, without_shards(), run);
       for (const auto& strategy : strategies_for(ranks)) {
         SCOPED_TRACE(strategy.name + ", " + std::to_string(ranks) + " ranks, " + name_of(type));
-        const auto values = train_parts(GetParam(), strategy, run);
+        const auto values = train_parts(row_, strategy, run);
         if (strategy.adds_in_order(ranks)) {
           expect_same_bits(values, expected);
         } else {
@@ -125,17 +131,16 @@ TEST_P(ShardedModels, HaveTheBitsOfDataParallelism) {
 
 // Divided gradients are reduced in each micro-batch, by all of these strategies alike.
 TEST_P(ShardedModels, AccumulateTheSameSums) {
-  if (is_skipped()) GTEST_SKIP() << "the simulated device lacks an operator";
   for (const auto type : {Type::fp32, Type::bf16_weights}) {
-    if (type != Type::fp32 && (!GetParam().is_in_bf16 || on_device())) continue;
+    if (type != Type::fp32 && (!row_.is_in_bf16 || on_device())) continue;
     for (const int ranks : {2, 3}) {
-      const PartsRun run{.ranks = ranks, .micro_batches = 3, .type = type};
-      const auto expected = train_parts(GetParam(), without_shards(), run);
+      const PartsRun run{.steps = steps_, .ranks = ranks, .micro_batches = 3, .type = type};
+      const auto expected = train_parts(row_, without_shards(), run);
       const auto tolerance = type == Type::fp32 ? 1e-6 : 0.02;
       std::optional<Values> divided;
       for (const auto& strategy : strategies_for(ranks)) {
         SCOPED_TRACE(strategy.name + ", " + std::to_string(ranks) + " ranks, " + name_of(type));
-        const auto values = train_parts(GetParam(), strategy, run);
+        const auto values = train_parts(row_, strategy, run);
         if (strategy.options.shard == Shard::optimizer) {
           expect_same_bits(values, expected);
           continue;
@@ -150,19 +155,26 @@ TEST_P(ShardedModels, AccumulateTheSameSums) {
 
 // Two pairs of ranks: the sums of a pair are complete when they are added to those of the other.
 TEST_P(ShardedModels, AccumulateLikeOneProcess) {
-  if (is_skipped()) GTEST_SKIP() << "the simulated device lacks an operator";
-  const PartsRun run{.ranks = 4, .micro_batches = 2};
-  const auto expected = train_parts_alone(GetParam(), run);
+  const PartsRun run{.steps = steps_, .ranks = 4, .micro_batches = 2};
+  const auto expected = train_parts_alone(row_, run);
   for (const auto& strategy : strategies_for(run.ranks)) {
     SCOPED_TRACE(strategy.name);
-    auto values = train_parts(GetParam(), strategy, run);
+    auto values = train_parts(row_, strategy, run);
     std::erase_if(values, [&](const auto& value) { return !expected.contains(value.first); });
     expect_near(values, expected, 1e-6);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, ShardedModels, testing::ValuesIn(parts_rows()),
-                         [](const auto& param_info) { return param_info.param.name; });
+std::string name_of_row(const testing::TestParamInfo<ShardedModels::ParamType>& param_info) {
+  return std::get<PartsRow>(param_info.param).name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, ShardedModels,
+                         testing::Combine(testing::ValuesIn(parts_rows()), testing::Values(3)),
+                         name_of_row);
+INSTANTIATE_TEST_SUITE_P(Full, ShardedModels,
+                         testing::Combine(testing::ValuesIn(parts_rows()), testing::Values(20)),
+                         name_of_row);
 
 }  // namespace
 }  // namespace ddp::test
