@@ -34,9 +34,18 @@ if(SLURM_DDP_TESTS)
   target_precompile_headers(slurm_ddp_torch_test_pch PRIVATE <torch/torch.h>)
 endif()
 
+# From GCC 13 on, what -O1 turns off may not differ from the precompiled header.
+function(slurm_ddp_fit_torch_pch target)
+  get_target_property(options ${target} COMPILE_OPTIONS)
+  if("${options}" MATCHES "-O1" AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O2>)
+  endif()
+endfunction()
+
 # For libraries: torch is part of their interface.
 function(slurm_ddp_uses_torch target)
   target_link_libraries(${target} PUBLIC slurm_ddp_torch)
+  slurm_ddp_fit_torch_pch(${target})
   target_precompile_headers(${target} REUSE_FROM slurm_ddp_torch_pch)
 endfunction()
 
@@ -45,6 +54,7 @@ endfunction()
 function(slurm_ddp_torch_executable target)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE -fPIC)
+  slurm_ddp_fit_torch_pch(${target})
   target_precompile_headers(${target} REUSE_FROM slurm_ddp_torch_pch)
 endfunction()
 

@@ -2,6 +2,7 @@
 #include "ddp_runtime/report/run_record.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The document of a sweep: whether the runs scale and, if not, why.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>

@@ -2,6 +2,7 @@
 // ddp-report: analyzes the run.json of one or more runs. It reports where the time went, whether
 // the runs scale, and how they differ.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -102,8 +102,14 @@ class Walk {
     hdf5_check(H5Lget_info(group, name, &link, H5P_DEFAULT), "inspect a link");
     if (link.type != H5L_TYPE_HARD)
       throw DamagedError(fmt::format("'{}' is a link to another place", path));
+#if H5_VERSION_GE(1, 12, 0)
+    H5O_info2_t info = {};
+    hdf5_check(H5Oget_info_by_name3(group, name, &info, H5O_INFO_BASIC, H5P_DEFAULT),
+               "inspect an object");
+#else
     H5O_info_t info = {};
     hdf5_check(H5Oget_info_by_name1(group, name, &info, H5P_DEFAULT), "inspect an object");
+#endif
     if (info.rc != 1) throw DamagedError(fmt::format("'{}' has several names", path));
     if (info.type == H5O_TYPE_GROUP) {
       const Hdf5Group child(H5Gopen2(group, name, H5P_DEFAULT), "open a group");

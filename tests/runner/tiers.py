@@ -6,12 +6,15 @@ import subprocess
 from steps import Bats, Command, Ctest
 
 
+STRICT = "-DSLURM_DDP_WERROR=ON"  # not a user's build: compilers that we have not met have other warnings
+
+
 def build(run):
     # With a tree of one's own, as for development. Else the unity build, which takes half the time.
     preset = "release" if (run.root / "build/CMakeCache.txt").exists() else "release-at-once"
     everything = ["-DSLURM_DDP_TESTS=FULL", "-DSLURM_DDP_BENCH=ON"] if run.full else ["-DSLURM_DDP_TESTS=ON"]
     return [
-        Command("cmake --preset", ["cmake", "--preset", preset, *everything], needed=True),
+        Command("cmake --preset", ["cmake", "--preset", preset, STRICT, *everything], needed=True),
         Command("cmake --build", ["cmake", "--build", "build"], needed=True),
     ]
 
@@ -59,10 +62,10 @@ def lint(run):
 def sanitize(run):
     suppressions = f"suppressions={run.root}/tests/tsan.supp halt_on_error=1"
     return [
-        Command("cmake --preset asan", ["cmake", "--preset", "asan", "-DSLURM_DDP_TORCH=OFF"], needed=True),
+        Command("cmake --preset asan", ["cmake", "--preset", "asan", STRICT, "-DSLURM_DDP_TORCH=OFF"], needed=True),
         Command("cmake --build build-asan", ["cmake", "--build", "build-asan", "--target", "unit_tests"], needed=True),
         Ctest("build-asan", ["--label-regex", "^unit$", "--label-exclude", "^gpu$"]),
-        Command("cmake --preset tsan", ["cmake", "--preset", "tsan", "-DSLURM_DDP_PLUGIN=OFF"], needed=True),
+        Command("cmake --preset tsan", ["cmake", "--preset", "tsan", STRICT, "-DSLURM_DDP_PLUGIN=OFF"], needed=True),
         Command("cmake --build build-tsan", ["cmake", "--build", "build-tsan", "--target", "threads_tests"], needed=True),
         Ctest("build-tsan", ["--label-regex", "^threads$"], environment={"TSAN_OPTIONS": suppressions}),
     ]

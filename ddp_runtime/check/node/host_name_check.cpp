@@ -2,6 +2,7 @@
 #include "ddp_runtime/check/node/host_name_check.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace ddp::check {
 

@@ -2,6 +2,7 @@
 #include "ddp_runtime/tools/run/run_arguments.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <array>

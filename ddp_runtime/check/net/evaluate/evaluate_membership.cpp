@@ -2,6 +2,7 @@
 #include "ddp_runtime/check/net/evaluate/evaluate_membership.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>

@@ -65,7 +65,8 @@ std::optional<json> parse_nccl_result(std::string_view output) {
   const auto text = output.substr(at + kResult.size());
   const json value = json::parse(text.substr(0, text.find('\n')), nullptr, false);
   if (!value.is_object()) return std::nullopt;
-  return value;
+  // In newer standard libraries, a conversion of json to optional<json> is ambiguous.
+  return std::make_optional(value);
 }
 
 std::string nccl_transport(std::string_view output) {
