@@ -114,6 +114,15 @@ std::uint32_t place_in_list(const StepFacts& step, const TaskFacts& task) {
   return *task.node_rank;
 }
 
+// The steps of batch scripts and interactive shells have numbers close to the largest, which since
+// SLURM 25.11 are written as negative ones.
+std::uint32_t read_step_number(const EnvLookup& environment) {
+  const char* const name = "SLURM_STEP_ID";
+  const std::string text = environment(name).value_or("");
+  if (!text.starts_with('-')) return required_number(environment, name, kMaxId);
+  return ~to_number(name, std::string_view(text).substr(1), 100) + 1;
+}
+
 void check_task(const StepFacts& step, const TaskFacts& task) {
   if (task.rank >= step.task_count) {
     throw LaunchError("SLURM_PROCID=" + std::to_string(task.rank) +
@@ -138,7 +147,7 @@ StepFacts read_slurm_step(const EnvLookup& environment) {
   StepFacts step;
   step.launcher = Launcher::slurm;
   const auto job_id = required_number(environment, "SLURM_JOB_ID", kMaxId);
-  const auto step_id = required_number(environment, "SLURM_STEP_ID", kMaxId);
+  const auto step_id = read_step_number(environment);
   step.restarts = optional_number(environment, "SLURM_RESTART_COUNT", 0);
   step.id = std::to_string(job_id) + "." + std::to_string(step_id);
   // The key is linear, so that neighboring jobs never get the same port before the range wraps. The

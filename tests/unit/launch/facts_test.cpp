@@ -84,6 +84,18 @@ TEST(SlurmFacts, ReservedPortsOfAnEnclosingStepAreIgnored) {
   EXPECT_EQ(slurm_facts(variables).step.reserved_ports, "20000-20002") << "this step got its own";
 }
 
+TEST(SlurmFacts, NumbersOfSpecialStepsMayBeNegative) {
+  auto variables = two_by_two();
+  for (const auto& [text, id] :
+       {std::pair("4294967290", "100.4294967290"), std::pair("-6", "100.4294967290"),
+        std::pair("-5", "100.4294967291")}) {
+    variables["SLURM_STEP_ID"] = text;
+    EXPECT_EQ(slurm_facts(variables).step.id, id);
+  }
+  variables["SLURM_STEP_ID"] = "-x";
+  EXPECT_THAT(message_of(variables), HasSubstr("SLURM_STEP_ID"));
+}
+
 TEST(SlurmFacts, ReadsAStepOf4096Nodes) {
   Variables variables = {{"SLURM_JOB_ID", "1"},
                          {"SLURM_STEP_ID", "0"},
