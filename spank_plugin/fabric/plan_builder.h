@@ -41,6 +41,12 @@ class PlanBuilder {
   void set(const std::string& name, const std::string& value, const std::string& rule,
            const std::string& source);
 
+  // Sets the variable although a configuration file does.
+  void replace(const std::string& name, const std::string& value, const std::string& rule,
+               const std::string& source) {
+    plan_.settings.push_back({name, value, rule, source, false});
+  }
+
   void note(std::string text) { plan_.notes.push_back(std::move(text)); }
   void warn(std::string text) { plan_.warnings.push_back(std::move(text)); }
 

@@ -94,9 +94,17 @@ void set_nccl_sockets(const Node& node, const LeaderInterface& leader, PlanBuild
 
 // Open MPI uses all interfaces except its two defaults, and hangs on a docker0 that has the same
 // address on each node. It refuses to start if both lists are set.
-void set_open_mpi_sockets(const std::vector<std::string>& traps, PlanBuilder& builder) {
+void set_open_mpi_sockets(const LeaderInterface& leader, const std::vector<std::string>& traps,
+                          PlanBuilder& builder) {
   constexpr const char* kDefault = "127.0.0.1/8,sppp,";
-  const bool is_included = builder.is_decided("OMPI_MCA_btl_tcp_if_include");
+  constexpr const char* kInclude = "OMPI_MCA_btl_tcp_if_include";
+  // Debian's Open MPI 6 is configured so, with which no two nodes can communicate.
+  const auto given = builder.given(kInclude);
+  if (given && given->value == "lo" && given->source != "environment") {
+    builder.replace(kInclude, leader.name, "instead of lo, which reaches no other node",
+                    given->source);
+  }
+  const bool is_included = builder.is_decided(kInclude);
   if (builder.is_decided("OMPI_MCA_btl_tcp_if_exclude") || is_included || traps.empty()) return;
   builder.set("OMPI_MCA_btl_tcp_if_exclude", kDefault + join(traps, ","),
               "Open MPI's own list, and networks of containers, VPNs and similar", kInterfaces);
@@ -135,7 +143,7 @@ void set_sockets(const Node& node, const Request& request, Plan& plan, PlanBuild
   builder.set("GLOO_SOCKET_IFNAME", leader->name, rule, leader->source);
   builder.set("TP_SOCKET_IFNAME", leader->name, rule, leader->source);
   const auto traps = traps_beside(node, leader->name);
-  set_open_mpi_sockets(traps, builder);
+  set_open_mpi_sockets(*leader, traps, builder);
   set_ucx_sockets(node, leader->name, traps, builder);
 }
 

@@ -100,6 +100,17 @@ TEST(Plan, OpenMpiNeverGetsBothLists) {
   EXPECT_EQ(value_set(plan, "OMPI_MCA_btl_tcp_if_exclude"), "");
 }
 
+TEST(Plan, OpenMpiIsNotLimitedToLoByAFile) {
+  const Node by_file =
+      read("workstation", "etc/openmpi/openmpi-mca-params.conf = btl_tcp_if_include = lo\n");
+  const auto* const name = "OMPI_MCA_btl_tcp_if_include";
+  const Plan plan = make_plan(by_file, two_nodes("192.168.50.11"), {});
+  EXPECT_EQ(value_set(plan, name), plan.interface);
+  EXPECT_EQ(value_set(plan, "OMPI_MCA_btl_tcp_if_exclude"), "");
+  const Plan by_user = make_plan(by_file, two_nodes("192.168.50.11"), variables({{name, "lo"}}));
+  EXPECT_TRUE(setting_of(by_user, name).kept);
+}
+
 TEST(Plan, SocketsCarryTheDataIfInfiniBandIsOff) {
   const Plan plan =
       make_plan(read("single_ib"), two_nodes("10.1.0.20"), variables({{"NCCL_IB_DISABLE", "1"}}));
