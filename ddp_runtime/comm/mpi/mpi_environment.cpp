@@ -16,6 +16,8 @@ MpiEnvironment::MpiEnvironment() {
   if (started != 0) {
     MPI_Query_thread(&provided);
   } else {
+    // Open MPI 5 otherwise ends all ranks without a word when one is lost.
+    setenv("OMPI_MCA_mpi_ft_enable", "1", /*overwrite=*/0);
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
     finalize_ = true;
   }
