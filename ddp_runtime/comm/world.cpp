@@ -35,6 +35,9 @@
 #include "ddp_runtime/comm/run_events.h"
 #include "ddp_runtime/comm/secret/step_secret.h"
 #include "ddp_runtime/comm/start_check.h"
+#include "ddp_runtime/comm/tcp/end_step.h"
+#include "ddp_runtime/comm/tcp/tcp_plan.h"
+#include "ddp_runtime/comm/tcp/tcp_transport.h"
 
 namespace ddp::comm {
 namespace {
@@ -101,8 +104,11 @@ void print_failure(const std::string& program, int rank, int size, const char* t
   std::fflush(stderr);
 }
 
+// How rank 0 ends the other ranks, too.
+enum class EndOfJob : std::uint8_t { none, mpi, slurm };
+
 // Terminates a process that is blocked in an MPI call, where it would wait forever for a lost rank.
-[[noreturn]] void end_stuck_process(std::chrono::milliseconds limit, bool end_job) {
+[[noreturn]] void end_stuck_process(std::chrono::milliseconds limit, EndOfJob way) {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
   fmt::print(
@@ -110,7 +116,8 @@ void print_failure(const std::string& program, int rank, int size, const char* t
       "slurm-ddp: process {} on {} is still running {:.0f} s after a failure; terminating it\n",
       getpid(), host.data(), std::chrono::duration<double>(limit).count());
   std::fflush(stderr);
-  if (end_job) MpiEnvironment::end_job(1);
+  if (way == EndOfJob::mpi) MpiEnvironment::end_job(1);
+  if (way == EndOfJob::slurm) kill_this_step();
   std::_Exit(1);
 }
 
@@ -134,8 +141,9 @@ std::string text_of_current_exception() {
 Backend parse_backend(const std::string& name) {
   if (name == "auto") return Backend::automatic;
   if (name == "mpi") return Backend::mpi;
+  if (name == "tcp") return Backend::tcp;
   if (name == "nccl") return Backend::nccl;
-  throw UsageError(fmt::format("unknown backend '{}'; use auto, mpi or nccl", name));
+  throw UsageError(fmt::format("unknown backend '{}'; use auto, mpi, tcp or nccl", name));
 }
 
 World::World(const WorldOptions& options, const OnFailure& on_failure)
@@ -143,31 +151,17 @@ World::World(const WorldOptions& options, const OnFailure& on_failure)
   make_start_checks();
   raise_descriptor_limit();
   if (options.backend == Backend::nccl && options.group.in_rank_order) {
-    throw UsageError("the NCCL backend does not add in rank order; use --backend mpi");
+    throw UsageError("the NCCL backend does not add in rank order; use --backend mpi or tcp");
   }
-  const Announced announced = announced_ranks();
-  if (const auto report = missing_process_manager(getenv, pmi_support_of_mpi())) {
-    throw UsageError(*report);
-  }
-  std::optional<StartDeadline> deadline;
-  if (MpiEnvironment::launched_by_mpi() || announced.ranks > 1) {
-    deadline.emplace(options.start_timeout);
-    mpi_ = std::make_unique<MpiEnvironment>();
-    require_agreement(announced, mpi_->size());
-  }
-  const bool several = mpi_ && mpi_->size() > 1;
   try {
-    group_ = std::make_unique<P2pGroup>(
-        several ? make_mpi_transport(*failures_) : std::move(make_in_process_transports(1).front()),
-        *failures_, options.group);
-    deadline.reset();  // all later waits have their own limits
-    const bool is_leader = group_->rank() == 0;
+    group_ = std::make_unique<P2pGroup>(connect(options), *failures_, options.group);
+    const auto way = group_->rank() > 0 || group_->size() == 1 ? EndOfJob::none
+                     : mpi_                                    ? EndOfJob::mpi
+                                                               : EndOfJob::slurm;
     errors_ = std::make_unique<ErrorChannel>(
         *group_, *failures_,
         ChannelOptions{options.failure_dump, options.liveness, key_of_step(),
-                       [is_leader, several, limit = options.liveness.exit] {
-                         end_stuck_process(limit, is_leader && several);
-                       }});
+                       [way, limit = options.liveness.exit] { end_stuck_process(limit, way); }});
     if (options.gpus || options.backend == Backend::nccl) open_gpus(options);
   } catch (...) {
     if (errors_ && failures_->failed() && on_failure) {
@@ -177,6 +171,49 @@ World::World(const WorldOptions& options, const OnFailure& on_failure)
     if (failures_->failed() && mpi_) mpi_->abandon();
     throw;
   }
+}
+
+// Prefers MPI, for its networks.
+std::unique_ptr<Transport> World::connect(const WorldOptions& options) {
+  const Announced announced = announced_ranks();
+  std::string why_no_plan;
+  const auto key = key_of_step();
+  const auto plan = tcp_plan(getenv, key, &why_no_plan);
+  const bool has_plan = plan && plan->ranks > 1;
+  const auto over_tcp = [&](const std::string& reason) {
+    if (plan->rank == 0 && options.group.announce && (!reason.empty() || !key)) {
+      options.group.announce(fmt::format(
+          "{}{}ranks are connected over TCP{}", reason, reason.empty() ? "" : ", so ",
+          key ? "" : ", without a key that keeps other programs out; srun --ddp gives one"));
+    }
+    return make_tcp_transport(*plan, *failures_, options.start_timeout);
+  };
+  if (options.backend == Backend::tcp) {
+    if (has_plan) return over_tcp("");
+    if (announced.ranks > 1) throw UsageError(why_no_plan);
+  }
+  const auto against_mpi = missing_process_manager(getenv, pmi_support_of_mpi());
+  const bool may_use_tcp = has_plan && options.backend != Backend::mpi;
+  if (may_use_tcp && (against_mpi || !MpiEnvironment::launched_by_mpi())) {
+    return over_tcp("there is no process manager for MPI");
+  }
+  if (against_mpi) throw UsageError(*against_mpi);
+  if (!MpiEnvironment::launched_by_mpi() && announced.ranks == 1) {
+    return std::move(make_in_process_transports(1).front());
+  }
+  std::optional<StartDeadline> deadline(options.start_timeout);
+  mpi_ = std::make_unique<MpiEnvironment>();
+  if (mpi_->size() > 1) {
+    require_agreement(announced, mpi_->size());
+    return make_mpi_transport(*failures_);
+  }
+  deadline.reset();  // TCP has a limit of its own
+  if (may_use_tcp) {
+    mpi_.reset();
+    return over_tcp(fmt::format("MPI connects 1 of {} ranks", plan->ranks));
+  }
+  require_agreement(announced, mpi_->size());
+  return std::move(make_in_process_transports(1).front());
 }
 
 void World::open_gpus(const WorldOptions& options) {
@@ -189,11 +226,12 @@ void World::open_gpus(const WorldOptions& options) {
             ? "NCCL does not add in rank order"
             : reason_against_nccl(exchange_facts(*group_, find_this_gpu(*group_, gpu).facts));
     if (against_nccl && group_->rank() == 0 && options.group.announce) {
-      options.group.announce(
-          fmt::format("{}, so GPU memory is sent by MPI through the host", *against_nccl));
+      options.group.announce(fmt::format("{}, so GPU memory is sent by {} through the host",
+                                         *against_nccl,
+                                         group_->backend() == "tcp" ? "TCP" : "MPI"));
     }
   }
-  if (options.backend == Backend::mpi || against_nccl) {
+  if (options.backend == Backend::mpi || options.backend == Backend::tcp || against_nccl) {
     staged_ = std::make_unique<StagedGroup>(*group_, *failures_, gpu, options.staging);
   } else {
     nccl_ = std::make_unique<NcclGroup>(*group_, *failures_, gpu);
@@ -254,8 +292,9 @@ int World::speaker_for(int lost) const noexcept {
 }
 
 void World::kill_remaining(int exit_code) {
-  if (errors_->wait_for_peer_exit(std::chrono::seconds(10)) || !mpi_) return;
-  MpiEnvironment::end_job(exit_code);
+  if (errors_->wait_for_peer_exit(std::chrono::seconds(10))) return;
+  if (mpi_) MpiEnvironment::end_job(exit_code);
+  kill_this_step();
 }
 
 namespace {

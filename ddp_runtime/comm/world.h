@@ -25,11 +25,13 @@ class FailureState;
 class MpiEnvironment;
 class NcclGroup;
 class StagedGroup;
+class Transport;
 
-// nccl: collectives of GPU memory run on the GPUs, and those of host memory by MPI. mpi: all run by
-// MPI, and GPU memory is copied through the host. automatic: mpi on CPUs; on GPUs, nccl unless
-// ranks share a GPU or sums must be in rank order.
-enum class Backend : std::uint8_t { automatic, mpi, nccl };
+// mpi, tcp: all collectives are messages over MPI or TCP, and GPU memory is copied through the
+// host. nccl: collectives of GPU memory run on the GPUs. automatic: nccl on GPUs, unless ranks
+// share one or sums must be in rank order. Messages of automatic and nccl use MPI where a process
+// manager connects all ranks, and else TCP.
+enum class Backend : std::uint8_t { automatic, mpi, tcp, nccl };
 
 // Throws UsageError with the list of available backends.
 Backend parse_backend(const std::string& name);
@@ -37,7 +39,8 @@ Backend parse_backend(const std::string& name);
 struct WorldOptions {
   Backend backend = Backend::automatic;
   // The ranks train on GPUs, so collectives of GPU memory are needed. Backend::nccl implies it. If
-  // the backend is chosen automatically and is mpi, group.announce is called with the reason.
+  // the backend is chosen automatically and is not the usual one, group.announce is called with the
+  // reason.
   bool gpus = false;
   GroupOptions group;
   // For nccl; `limits` are those of `group`. `device`, `prepare`, `cuda_library` and `node` also
@@ -48,8 +51,7 @@ struct WorldOptions {
   std::string failure_dump;
   // Limits for detecting ranks that are stopped or whose machine is gone.
   LivenessLimits liveness;
-  // Time limit for MPI to connect all processes of the job. After that, this process exits with
-  // code 1.
+  // Time limit for connecting all processes of the job. After that, this process exits with code 1.
   std::chrono::milliseconds start_timeout = std::chrono::minutes(10);
 };
 
@@ -91,6 +93,7 @@ class World {
   void kill_remaining(int exit_code);
 
  private:
+  std::unique_ptr<Transport> connect(const WorldOptions& options);
   void open_gpus(const WorldOptions& options);
   std::optional<Failure> verdict();
 

@@ -178,8 +178,9 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
       ->capture_default_str();
   app.add_option(
          "--backend", c.backend,
-         "How gradients travel: mpi, or nccl for GPUs; auto takes nccl for GPUs that ranks do "
-         "not share; mpi sends GPU memory through the host")
+         "How gradients travel: mpi, tcp, or nccl for GPUs; auto takes nccl for GPUs that ranks "
+         "do not share, and else mpi, or tcp if no process manager connects the ranks; mpi and "
+         "tcp send GPU memory through the host")
       ->capture_default_str();
   app.add_option("--bucket-mb", c.bucket_mb,
                  "Size of gradient buckets in MiB (default: 4 on CPUs, 25 on GPUs)")

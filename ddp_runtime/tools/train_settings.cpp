@@ -43,7 +43,7 @@ comm::Backend backend_of(const TrainCommandLine& c) {
     throw UsageError(fmt::format("unknown device '{}'; use cpu or cuda", c.device));
   }
   if (!trains_on_gpus(c) && backend == comm::Backend::nccl) {
-    throw UsageError("--backend nccl is for GPUs; add --device cuda, or use --backend mpi");
+    throw UsageError("--backend nccl is for GPUs; add --device cuda, or use --backend mpi or tcp");
   }
   return backend;
 }
@@ -199,7 +199,7 @@ void interpret(TrainCommandLine& c) {
   const auto backend = backend_of(c);
   require_init_from(c.init);
   if (c.deterministic && backend == comm::Backend::nccl) {
-    throw UsageError("--deterministic needs --backend mpi: NCCL does not add in rank order");
+    throw UsageError("--deterministic needs --backend mpi or tcp: NCCL does not add in rank order");
   }
   if (t.staleness && trains_on_gpus(c)) {
     throw UsageError(

@@ -21,21 +21,25 @@ setup() {
 
 step=(srun --ddp -N3 --ntasks-per-node=1)
 
-# ends FAULT RANK...: checks that the fault ends all ranks. With --kill-on-bad-exit=0, SLURM does
-# not terminate the other tasks.
+# ends FAULT RANK...: checks that the fault ends all ranks, over MPI and where SLURM has no process manager for it. With
+# --kill-on-bad-exit=0, SLURM does not terminate the other tasks.
 ends() {
-  local status=0
-  timeout -k 5 90 "${step[@]}" --kill-on-bad-exit=0 "$build_dir/tests/fault_ranks" "$1" "$work" > out 2>&1 || status=$?
-  if [ "$status" -eq 0 ] || [ "$status" -eq 124 ]; then
-    cat out
-    return 1
-  fi
-  check_fault "$1" "$work" "${@:2}"
+  local manager status
+  for manager in pmix none; do
+    status=0
+    rm -f ./*
+    timeout -k 5 90 "${step[@]}" --mpi=$manager --kill-on-bad-exit=0 "$build_dir/tests/fault_ranks" "$1" "$work" > out 2>&1 ||
+      status=$?
+    if [ "$status" -eq 0 ] || [ "$status" -eq 124 ]; then
+      cat out
+      return 1
+    fi
+    check_fault "$1" "$work" "${@:2}"
+  done
 }
 
 @test "killed ranks" {
   ends kill-in-backward 0 2
-  rm -f ./*
   ends kill-in-norm 0 2
 }
 
@@ -73,7 +77,6 @@ EOF
 
 @test "errors of one rank" {
   for fault in throw-in-forward nan skip-step uneven-data; do
-    rm -f ./*
     ends "$fault" 0 1 2
   done
 }
@@ -81,7 +84,6 @@ EOF
 # bats test_tags=full
 @test "models that differ" {
   for fault in swapped-parameters extra-layer leave-out-norm; do
-    rm -f ./*
     ends "$fault" 0 1 2
   done
 }
@@ -115,17 +117,21 @@ PY
 }
 
 @test "a node whose link is cut is named within seconds by default" {
-  timeout -k 5 90 "${step[@]}" --kill-on-bad-exit=0 "$build_dir/tests/comm_ranks" barriers 60 "$work" > out 2>&1 3>&- &
-  local job=$!
-  wait_until 60 test -s pid.0 -a -s pid.1 -a -s pid.2
-  ip -n ddp-controller link set dev node2 down # node2's port on the switch
-  wait_until 60 grep -qE '^comm_ranks: ' out || true
-  ip -n ddp-controller link set dev node2 up
-  cat out
-  grep -qE '^comm_ranks: rank 1 \(node2, process [0-9]+\) has been silent for 8 s, and the machine does not answer: .*' out
-  scancel --user=root
-  wait "$job" || true
-  wait_until 60 assert_nodes_in_service
+  local manager job
+  for manager in pmix none; do
+    rm -f ./*
+    timeout -k 5 90 "${step[@]}" --mpi=$manager --kill-on-bad-exit=0 "$build_dir/tests/comm_ranks" barriers 60 "$work" > out 2>&1 3>&- &
+    job=$!
+    wait_until 60 test -s pid.0 -a -s pid.1 -a -s pid.2
+    ip -n ddp-controller link set dev node2 down # node2's port on the switch
+    wait_until 60 grep -qE '^comm_ranks: ' out || true
+    ip -n ddp-controller link set dev node2 up
+    cat out
+    grep -qE '^comm_ranks: rank 1 \(node2, process [0-9]+\) has been silent for 8 s, and the machine does not answer: .*' out
+    scancel --user=root
+    wait "$job" || true
+    wait_until 60 assert_nodes_in_service
+  done
 }
 
 # Messages of the error channel queue behind data on the leader's link for longer than the allowed

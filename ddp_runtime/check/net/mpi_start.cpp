@@ -3,6 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
+#include "ddp_runtime/comm/mpi/process_manager.h"
+#include "ddp_runtime/comm/tcp/tcp_plan.h"
+
 namespace ddp::check {
 namespace {
 
@@ -14,6 +19,19 @@ std::string first_error(const ByRank& answers) {
 }
 
 }  // namespace
+
+std::optional<std::string> reason_for_tcp() {
+  if (!comm::tcp_plan(getenv, std::nullopt)) return std::nullopt;
+  return comm::missing_process_manager(getenv, comm::pmi_support_of_mpi());
+}
+
+Finding mpi_not_used(const std::string& why) {
+  return {.check = "mpi.pairs",
+          .severity = Severity::ok,
+          .value = "not used",
+          .rule = "MPI is measured if it connects the tasks; else ranks connect over TCP",
+          .evidence = why};
+}
 
 Finding mpi_not_run(const std::string& why) {
   return {.check = "mpi.pairs",

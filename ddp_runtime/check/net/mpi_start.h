@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,9 @@
 
 namespace ddp::check {
 
+// Why no MPI connects the tasks of this step, if trainings then connect their ranks over TCP.
+std::optional<std::string> reason_for_tcp();
+Finding mpi_not_used(const std::string& why);
 // An UNKNOWN finding with the reason why MPI was not measured.
 Finding mpi_not_run(const std::string& why);
 

@@ -364,6 +364,7 @@ void NetCheck::measure_mpi() {
         mpi_not_run("not run: MPI starts only with all tasks, and some are missing or silent"));
     return;
   }
+  if (const auto why = reason_for_tcp()) return verdict_.findings.add(mpi_not_used(*why));
   write_partial_verdict();
   options_.progress("starting MPI");
   auto failures = start_mpi(leader_, options_.join_limit, options_.pair_limit);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/deadline.h"
@@ -68,6 +69,12 @@ class Connection {
     bool operator==(const Endpoint&) const = default;
   };
   std::optional<Endpoint> peer() const;
+  // Gives the socket away, with the bytes that have arrived behind the last message.
+  struct Released {
+    FileDescriptor socket;
+    std::string received;
+  };
+  Released release() { return {std::move(socket_), decoder_.take_rest()}; }
   void close() noexcept { socket_.close(); }
 
  private:

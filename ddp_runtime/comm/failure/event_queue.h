@@ -22,6 +22,8 @@ class EventQueue {
 
   // Events of `fd` carry `key`. Closing a descriptor removes it.
   void watch(int fd, std::uint64_t key) noexcept { control(EPOLL_CTL_ADD, fd, key, EPOLLIN); }
+  // For a descriptor that lives on.
+  void forget(int fd) noexcept { control(EPOLL_CTL_DEL, fd, 0, 0); }
   void change(int fd, std::uint64_t key, bool for_writing) noexcept {
     control(EPOLL_CTL_MOD, fd, key, EPOLLIN | (for_writing ? EPOLLOUT : 0U));
   }

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "ddp_runtime/comm/secret/key.h"
 
@@ -32,7 +33,8 @@ enum class MessageKind : std::uint8_t {
   hub_lost = 13,       // the sender considers the hub lost and exits; rank: 1 if the hub's machine
                        // answered, else 0; text: the sender's verdict
   remote_error = 14,   // like timeout: the sender's library reports that another process ended
-  last = remote_error,
+  directory = 15,      // a part of the list of all ranks' addresses; see tcp/directory.h
+  last = directory,
 };
 
 struct Message {
@@ -66,6 +68,8 @@ class Decoder {
  public:
   void append(std::span<const char> bytes);
   std::optional<Message> next();
+  // The bytes that are no message yet.
+  std::string take_rest() { return std::exchange(buffer_, {}); }
 
   // Rejects longer texts, from the next message on.
   void accept_at_most(std::size_t text) noexcept { most_text_ = text; }

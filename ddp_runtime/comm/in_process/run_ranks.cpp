@@ -13,8 +13,16 @@ namespace ddp::comm {
 
 void run_ranks(int ranks, const std::function<void(Group&)>& body, GroupOptions options,
                const std::function<int(int)>& node_of) {
-  FailureState failures;
   auto transports = make_in_process_transports(ranks, node_of);
+  const auto take = [&](int rank, const FailureState&) {
+    return std::move(transports[static_cast<std::size_t>(rank)]);
+  };
+  run_ranks_over(take, ranks, body, options);
+}
+
+void run_ranks_over(const MakeTransport& make, int ranks, const std::function<void(Group&)>& body,
+                    const GroupOptions& options) {
+  FailureState failures;
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(ranks));
 
   const auto run_rank = [&](int rank) {
@@ -23,7 +31,7 @@ void run_ranks(int ranks, const std::function<void(Group&)>& body, GroupOptions 
       failures.fail({rank, e.what()});
     };
     try {
-      P2pGroup group(std::move(transports[static_cast<std::size_t>(rank)]), failures, options);
+      P2pGroup group(make(rank, failures), failures, options);
       try {
         body(group);
       } catch (const std::exception& e) {

@@ -3,17 +3,15 @@
 
 #include <fmt/format.h>
 #include <mpi.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/errors.h"
+#include "ddp_runtime/comm/node/machine_key.h"
 
 namespace ddp::comm {
 namespace {
@@ -31,16 +29,6 @@ bool is_truncated(int code) {
   int kind = MPI_SUCCESS;
   if (code != MPI_SUCCESS) MPI_Error_class(code, &kind);
   return kind == MPI_ERR_TRUNCATE;
-}
-
-// A key that is the same for processes that share one /dev/shm. It identifies the boot of the
-// machine and the file system mounted there, which differs between containers on one machine.
-std::string shared_memory_key() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  struct stat shm {};
-  if (stat("/dev/shm", &shm) != 0) return fmt::format("{} {}", boot, getpid());
-  return fmt::format("{} {}", boot, shm.st_dev);
 }
 
 // Note [Bounded run-ahead]
@@ -76,7 +64,7 @@ class MpiTransport final : public Transport {
   int world_rank(int rank) const noexcept override {
     return world_ranks_.empty() ? rank : world_ranks_[static_cast<std::size_t>(rank)];
   }
-  std::string node_key() const override { return shared_memory_key(); }
+  std::string node_key() const override { return machine_key(); }
   bool one_process() const noexcept override { return false; }
 
   Ticket post_send(std::span<const std::byte> data, int peer, int tag) override {

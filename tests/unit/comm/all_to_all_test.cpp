@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/comm/parts.h"
+#include "tests/unit/comm/ranks.h"
 #include "tests/unit/error_of.h"
 
 namespace ddp::comm {
@@ -36,7 +36,7 @@ TEST(AllToAll, RefusesSizesThatDoNotFit) {
 
 TEST(AllToAll, NamesTheRankWithAnotherSize) {
   const auto text = error_of([] {
-    run_ranks(
+    test::run_ranks(
         3,
         [](Group& group) {
           PartSizes sizes{{4, 4, 4}, {4, 4, 4}};

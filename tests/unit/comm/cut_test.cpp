@@ -14,7 +14,7 @@
 
 #include "ddp_runtime/comm/call_record.h"
 #include "ddp_runtime/comm/half_precision.h"
-#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "tests/unit/comm/ranks.h"
 #include "tests/unit/error_of.h"
 
 namespace ddp::comm {
@@ -160,7 +160,7 @@ class InPlaceParts : public testing::TestWithParam<Shape> {
  protected:
   void compare_random_trials(bool in_order) const {
     const auto& nodes = GetParam().node_of;
-    run_ranks(
+    test::run_ranks(
         static_cast<int>(nodes.size()),
         [&](Group& world) {
           // The whole group, and parts of it whose ranks are in the opposite order.
@@ -206,13 +206,13 @@ INSTANTIATE_TEST_SUITE_P(Shapes, InPlaceParts,
 
 TEST(InPlacePartsErrors, DifferentCutsAreReported) {
   const auto text = error_of([] {
-    run_ranks(3,
-              [](Group& group) {
-                std::vector<float> data(9000, 1);
-                const Cut cut = group.rank() == 1 ? Cut{{4000, 4000, 1000}} : Cut();
-                group.reduce_scatter(buffer_of(std::span(data)), cut, ReduceOp::sum).wait();
-              },
-              {.limits = {.timeout = std::chrono::milliseconds(300)}});
+    test::run_ranks(3,
+                    [](Group& group) {
+                      std::vector<float> data(9000, 1);
+                      const Cut cut = group.rank() == 1 ? Cut{{4000, 4000, 1000}} : Cut();
+                      group.reduce_scatter(buffer_of(std::span(data)), cut, ReduceOp::sum).wait();
+                    },
+                    {.limits = {.timeout = std::chrono::milliseconds(300)}});
   });
   EXPECT_NE(text, "");
 }

@@ -12,10 +12,10 @@
 #include <thread>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/comm/node/node_barrier.h"
 #include "ddp_runtime/comm/node/node_map.h"
 #include "ddp_runtime/comm/node/shared_memory.h"
+#include "tests/unit/comm/ranks.h"
 
 namespace ddp::comm {
 namespace {
@@ -134,7 +134,7 @@ std::vector<std::vector<float>> reduce_shared(const Placement& p, std::size_t co
                                               std::size_t offset, bool in_order) {
   const auto ranks = static_cast<int>(p.node_of.size());
   std::vector<std::vector<float>> results(p.node_of.size());
-  run_ranks(
+  test::run_ranks(
       ranks,
       [&](Group& group) {
         const auto memory = group.allocate((count + offset) * sizeof(float));
@@ -196,7 +196,7 @@ TEST_P(NodeAllReduce, PartsHaveItsBits) {
   const Placement& p = GetParam();
   const auto ranks = static_cast<int>(p.node_of.size());
   for (const bool in_order : {false, true}) {
-    run_ranks(
+    test::run_ranks(
         ranks,
         [&](Group& group) {
           constexpr std::size_t kMost = 20000;
@@ -232,7 +232,7 @@ TEST_P(NodeAllReduce, PartsHaveItsBits) {
 TEST_P(NodeAllReduce, PartsAreReadBeforeOtherRanksContinue) {
   const Placement& p = GetParam();
   const auto ranks = static_cast<int>(p.node_of.size());
-  run_ranks(
+  test::run_ranks(
       ranks,
       [&](Group& group) {
         constexpr std::size_t kCount = 5000;
@@ -265,7 +265,7 @@ TEST_P(NodeAllReduce, PartsAreReadBeforeOtherRanksContinue) {
 // Memory that does not come from allocate(), or only partly does, takes a different code path with
 // the same result.
 TEST(NodeAllReduceMemory, AnyBufferWorks) {
-  run_ranks(2, [](Group& group) {
+  test::run_ranks(2, [](Group& group) {
     const auto memory = group.allocate(64);
     std::vector<float> own(16, 1);
     group.all_reduce(buffer_of(std::span(own)), ReduceOp::sum).wait();
@@ -279,7 +279,7 @@ TEST(NodeAllReduceMemory, AnyBufferWorks) {
 }
 
 TEST(NodeAllReduceMemory, FreedMemoryIsForgotten) {
-  run_ranks(2, [](Group& group) {
+  test::run_ranks(2, [](Group& group) {
     for (int round = 0; round < 20; ++round) {
       const auto memory = group.allocate(4096);
       std::span<float> data(reinterpret_cast<float*>(memory.get()), 1024);
@@ -294,19 +294,20 @@ TEST(NodeAllReduceMemory, FreedMemoryIsForgotten) {
 TEST(NodeAllReduceFailure, MissingRankIsNamed) {
   std::string text;
   try {
-    run_ranks(3,
-              [](Group& group) {
-                const auto memory = group.allocate(4096);
-                if (group.rank() == 2) {
-                  std::this_thread::sleep_for(400ms);
-                  return;
-                }
-                group
-                    .all_reduce(buffer_of(std::span(reinterpret_cast<float*>(memory.get()), 1024)),
-                                ReduceOp::sum, "bucket 0")
-                    .wait();
-              },
-              {.limits = {.timeout = 100ms}});
+    test::run_ranks(3,
+                    [](Group& group) {
+                      const auto memory = group.allocate(4096);
+                      if (group.rank() == 2) {
+                        std::this_thread::sleep_for(400ms);
+                        return;
+                      }
+                      group
+                          .all_reduce(
+                              buffer_of(std::span(reinterpret_cast<float*>(memory.get()), 1024)),
+                              ReduceOp::sum, "bucket 0")
+                          .wait();
+                    },
+                    {.limits = {.timeout = 100ms}});
   } catch (const std::exception& e) {
     text = e.what();
   }

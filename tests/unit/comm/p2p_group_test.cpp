@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "tests/unit/comm/ranks.h"
 #include "tests/unit/error_of.h"
 
 namespace ddp::comm {
@@ -25,7 +25,7 @@ using namespace std::chrono_literals;
 
 TEST(P2pGroup, RejectsEmptySegments) {
   for (const LinkLimits& limits : {LinkLimits{.segment_bytes = 0}, LinkLimits{.window = 0}}) {
-    EXPECT_THROW(run_ranks(2, [](Group&) {}, {.limits = limits}), std::invalid_argument);
+    EXPECT_THROW(test::run_ranks(2, [](Group&) {}, {.limits = limits}), std::invalid_argument);
   }
 }
 
@@ -43,7 +43,7 @@ TEST(P2pGroup, SurveysTheNetworkOnce) {
                                 "all-reduce by .*(doubling|halving|ring)$"));
     };
     const auto node_of = [](int rank) { return rank % 2; };
-    run_ranks(
+    test::run_ranks(
         5,
         [](Group& group) {
           EXPECT_EQ(group.all_reduce_value<std::int64_t>(1, ReduceOp::sum), 5);
@@ -76,7 +76,7 @@ TEST(P2pGroup, MissingRankIsNamedOnTimeout) {
         throw;
       }
     };
-    return error_of([&] { run_ranks(2, body, {.limits = {.timeout = 100ms}}); });
+    return error_of([&] { test::run_ranks(2, body, {.limits = {.timeout = 100ms}}); });
   };
   std::vector<float> data(10000);
   const Buffer buffer = buffer_of(std::span(data));
@@ -91,12 +91,12 @@ TEST(P2pGroup, MissingRankIsNamedOnTimeout) {
 
 TEST(P2pGroup, RanksThatDisagreeOnLengthFailTogether) {
   const auto text = error_of([] {
-    run_ranks(2,
-              [](Group& group) {
-                std::vector<float> data(group.rank() == 0 ? 10 : 12);
-                group.all_reduce(buffer_of(std::span(data)), ReduceOp::sum).wait();
-              },
-              {.limits = {.timeout = 5s}});
+    test::run_ranks(2,
+                    [](Group& group) {
+                      std::vector<float> data(group.rank() == 0 ? 10 : 12);
+                      group.all_reduce(buffer_of(std::span(data)), ReduceOp::sum).wait();
+                    },
+                    {.limits = {.timeout = 5s}});
   });
   EXPECT_THAT(text,
               ContainsRegex("rank (0 expected a message of 40 bytes from rank 1|1 expected a "
@@ -104,7 +104,7 @@ TEST(P2pGroup, RanksThatDisagreeOnLengthFailTogether) {
 }
 
 TEST(P2pGroup, RejectsDeviceMemory) {
-  run_ranks(2, [](Group& group) {
+  test::run_ranks(2, [](Group& group) {
     std::vector<float> values(4);
     std::vector<float> all(8);
     Buffer here = buffer_of(std::span(values));
@@ -123,7 +123,7 @@ TEST(P2pGroup, RejectsDeviceMemory) {
 
 // Every wait of a collective of host memory blocks until it is done.
 TEST(P2pGroup, AllWaitsBlock) {
-  run_ranks(2, [](Group& group) {
+  test::run_ranks(2, [](Group& group) {
     std::int64_t one = 1;
     const Work work = group.all_reduce(buffer_of(one), ReduceOp::sum);
     group.rank() == 0 ? work.wait_on(nullptr) : work.wait_host();
@@ -134,7 +134,7 @@ TEST(P2pGroup, AllWaitsBlock) {
 
 TEST(P2pGroup, CommonMemoryIsTheSameForAllRanks) {
   for (const int ranks : {1, 3}) {
-    run_ranks(ranks, [](Group& group) {
+    test::run_ranks(ranks, [](Group& group) {
       const auto memory = group.allocate_common(1024);
       auto* values = reinterpret_cast<std::int32_t*>(memory.get());
       EXPECT_EQ(values[0], 0);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <barrier>
 #include <functional>
 #include <string>
 #include <thread>
@@ -12,10 +13,10 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/group_name.h"
-#include "ddp_runtime/comm/in_process/run_ranks.h"
 #include "ddp_runtime/comm/point_to_point_channel.h"
 #include "ddp_runtime/comm/split_plan.h"
 #include "tests/unit/comm/channel_peers.h"
+#include "tests/unit/comm/ranks.h"
 #include "tests/unit/error_of.h"
 
 namespace ddp::comm {
@@ -78,7 +79,7 @@ TEST(GroupName, OfDifferentRanksDiffer) {
 }
 
 TEST(Split, PartsHavePointToPointChannels) {
-  run_ranks(6, [](Group& world) {
+  test::run_ranks(6, [](Group& world) {
     Group& part = *world.split(world.rank() % 2, 0, "part");
     PointToPointChannel& line = part.point_to_point_channel("line");
     EXPECT_EQ(line.transport->size(), 3);
@@ -96,7 +97,7 @@ TEST(Split, PartsHavePointToPointChannels) {
 // The ranks of a part share memory if they are on one node, wherever the others are.
 TEST(Split, PartsShareMemoryWithinNodes) {
   const auto node_of = [](int rank) { return rank / 4; };
-  run_ranks(
+  test::run_ranks(
       8,
       [](Group& world) {
         const int color = world.rank() % 2;  // two ranks of each part on each node
@@ -115,7 +116,7 @@ TEST(Split, PartsShareMemoryWithinNodes) {
 TEST(Split, AddsInTheOrderOfThePart) {
   GroupOptions options;
   options.in_rank_order = true;
-  run_ranks(
+  test::run_ranks(
       3,
       [](Group& world) {
         Group& part = *world.split(0, -world.rank());
@@ -139,7 +140,7 @@ GroupOptions quick_timeout() {
 TEST(Split, WaitReportNamesTheRanksOfTheJobAndTheGroup) {
   const auto error = [](const std::function<void(Group & part)>& wait) {
     return error_of([&] {
-      run_ranks(
+      test::run_ranks(
           4,
           [&](Group& world) {
             Group* const part = world.split(world.rank() % 2 == 1 ? 0 : -1, 0, "odd");
@@ -160,14 +161,14 @@ TEST(Split, WaitReportNamesTheRanksOfTheJobAndTheGroup) {
 
 TEST(Split, WrongLengthNamesTheRanksOfTheJob) {
   const auto text = error_of([] {
-    run_ranks(4,
-              [](Group& world) {
-                Group& part = *world.split(world.rank() % 2);
-                if (world.rank() % 2 == 0) return;
-                std::vector<float> data(world.rank() == 1 ? 10 : 12);
-                part.all_reduce(buffer_of(std::span(data)), ReduceOp::sum).wait();
-              },
-              {.limits = {.timeout = 5s}});
+    test::run_ranks(4,
+                    [](Group& world) {
+                      Group& part = *world.split(world.rank() % 2);
+                      if (world.rank() % 2 == 0) return;
+                      std::vector<float> data(world.rank() == 1 ? 10 : 12);
+                      part.all_reduce(buffer_of(std::span(data)), ReduceOp::sum).wait();
+                    },
+                    {.limits = {.timeout = 5s}});
   });
   EXPECT_THAT(text, ContainsRegex("rank (1 expected a message of 40 bytes from rank 3|3 expected a "
                                   "message of 48 bytes from rank 1)"));
@@ -175,7 +176,7 @@ TEST(Split, WrongLengthNamesTheRanksOfTheJob) {
 
 TEST(Split, TakesTheNameOfItsFirstRank) {
   const auto text = error_of([] {
-    run_ranks(
+    test::run_ranks(
         3,
         [](Group& world) {
           Group& part = *world.split(0, -world.rank(), std::to_string(world.rank()));
@@ -188,7 +189,7 @@ TEST(Split, TakesTheNameOfItsFirstRank) {
 }
 
 TEST(Split, RefusesTooManyGroups) {
-  run_ranks(2, [](Group& world) {
+  test::run_ranks(2, [](Group& world) {
     const auto text = error_of([&] {
       for (int i = 0; i < 1000; ++i) EXPECT_EQ(sum_of_ones(*world.split(0, 0, "step")), 2);
     });
@@ -270,14 +271,18 @@ TEST(SplitDiagnosis, NamesTheGroupsThatWaitForEachOther) {
 TEST(SplitDiagnosis, FindsDifferentCallsInAPart) {
   GroupOptions options;
   options.limits.timeout = 1h;
-  options.limits.report_after = 50ms;
-  test::with_channels(make_in_process_transports(6), options, {}, [](test::ChannelRank rank) {
+  options.limits.report_after = 1s;  // in which all ranks call
+  std::barrier all(6);
+  test::with_channels(make_in_process_transports(6), options, {}, [&](test::ChannelRank rank) {
     const int me = rank.group.rank();
     Group& part = *rank.group.split(me % 2, 0, me % 2 == 0 ? "even" : "odd");
-    float value = 1;
     // The parts differ rightly; of the odd ranks, rank 3 differs wrongly.
-    auto work = me % 2 == 0 || me == 3 ? part.barrier("lost count")
-                                       : part.all_reduce(buffer_of(value), ReduceOp::sum);
+    float value = 1;
+    Work work;
+    if (me % 2 == 0) work = part.barrier("lost count");
+    all.arrive_and_wait();
+    if (me == 3) work = part.barrier("lost count");
+    if (me == 1 || me == 5) work = part.all_reduce(buffer_of(value), ReduceOp::sum);
     if (me % 2 == 1) {
       EXPECT_THROW(work.wait(), RuntimeError);
     }
