@@ -81,11 +81,15 @@ def torch2(_run):
     ]
 
 
+def debian(_run):
+    return [Command("Debian 13", ["scripts/on_debian", "13", "tests/debian/smoke"], skip_status=77)]
+
+
 # In the order of their results. The gate leaves out those that take long and rarely find what the others do not.
 ALL = {tier.__name__: tier for tier in
-       (build, unit, ranks, cluster, interop, browser, install, readme, lint, sanitize, torch2)}
+       (build, unit, ranks, cluster, interop, browser, install, readme, lint, debian, sanitize, torch2)}
 GATE = [name for name in ALL if name not in ("sanitize", "torch2")]
 NEED_BUILD = ("unit", "ranks", "cluster", "interop", "browser", "install", "readme")
 # After the build, the lanes run side by side, and the tiers of a lane one after the other. There is one local cluster on a
 # machine, so its tiers share a lane.
-LANES = [["ranks"], ["cluster", "readme", "install"], ["unit", "lint", "interop", "browser", "sanitize", "torch2"]]
+LANES = [["ranks"], ["cluster", "readme", "install"], ["unit", "lint", "interop", "browser", "sanitize", "torch2"], ["debian"]]
