@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <regex>
 #include <string>
 #include <vector>
 
 #include "ddp_runtime/report/collect.h"
 #include "ddp_runtime/report/named_losses.h"
 #include "ddp_runtime/report/render.h"
+#include "ddp_runtime/report/svg.h"
 #include "tests/unit/report/sample_runs.h"
 
 namespace ddp::report {
@@ -186,6 +188,31 @@ TEST(SweepDocument, PartsOfEachBarSumToTheStep) {
   for (const auto& row : loss.table.rows) {
     EXPECT_NEAR(std::get<double>(row.back()), 1, 1e-12);
   }
+}
+
+TEST(BarCharts, SegmentsFollowEachOtherAndAreAsLongAsTheirValues) {
+  BarChart chart;
+  chart.bars = {
+      {"rank 0", {{"data", "Data", 1, "10 ms"}, {"forward", "Forward", 3, "30 ms"}}, "40 ms"},
+      {"rank 1", {{"data", "Data", 2, "20 ms"}}, "20 ms"}};
+  const std::string svg = svg_of(chart, "c");
+  const std::regex rect(
+      R"re(<rect class="seg k-(\w+)" x="([\d.]+)" y="[\d.]+" width="([\d.]+)" height="\d+"><title>([^<]*)<)re");
+  std::vector<std::string> titles;
+  std::vector<double> begins;
+  std::vector<double> widths;
+  for (auto found = std::sregex_iterator(svg.begin(), svg.end(), rect);
+       found != std::sregex_iterator(); ++found) {
+    titles.push_back((*found)[4]);
+    begins.push_back(std::stod((*found)[2]));
+    widths.push_back(std::stod((*found)[3]));
+  }
+  ASSERT_THAT(titles, testing::ElementsAre("rank 0, Data: 10 ms", "rank 0, Forward: 30 ms",
+                                           "rank 1, Data: 20 ms"));
+  EXPECT_NEAR(begins[1], begins[0] + widths[0], 0.02);
+  EXPECT_EQ(begins[2], begins[0]);
+  EXPECT_NEAR(widths[1], 3 * widths[0], 0.05);
+  EXPECT_NEAR(widths[2], 2 * widths[0], 0.05);
 }
 
 // If the phases sum to less than the step, the bar must show the remainder.
