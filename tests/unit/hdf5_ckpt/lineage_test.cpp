@@ -289,6 +289,20 @@ TEST_F(Resuming, DamagedCheckpointsAheadOfTheStartAreSkipped) {
   EXPECT_EQ(run_.notes().size(), 2U);
 }
 
+TEST_F(Resuming, NamesTheNewestOfManyDamagedCheckpoints) {
+  for (const std::uint64_t step : {150, 160, 170}) run_.save(step, 7);
+  for (const std::uint64_t step : run_.steps()) test::damage(run_.path_of(step));
+  const std::size_t all = run_.steps().size();
+  ASSERT_GT(all, 5U);
+  const auto error = error_of([&] { run_.start(); });
+  EXPECT_THAT(error, HasSubstr("none of the " + std::to_string(all) + " checkpoints"));
+  for (const std::uint64_t step : run_.steps()) {
+    EXPECT_EQ(error.find(step_directory_name(step)) != error.npos,
+              step >= run_.steps()[4])  // the newest comes first
+        << step;
+  }
+}
+
 TEST_F(Resuming, RefusesToStartFromScratchBesideCheckpointsSetAside) {
   fs::create_directories(root_ / "ck/best");
   fs::rename(run_.path_of(120), root_ / "ck/best/step-00000120");
