@@ -120,9 +120,11 @@ def end_case(session):
     case = {pid for pid in parents if _session(pid) == session and b"bats-exec-test" in _read(pid, "cmdline")}
     while more := {pid for pid, parent in parents.items() if parent in case} - case:
         case |= more
-    for pid in case:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
+    # All at once: a shell whose child was ended first would get the signal while it writes its result.
+    for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT):
+        for pid in case:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
 
 def _parent(pid):

@@ -207,7 +207,7 @@ class Reruns(unittest.TestCase):
                 @test "before" {{ true; }}
                 @test "hangs" {{ echo last words; {hang}; }}
                 @test "after" {{ true; }}
-                """, limit=4)  # in which bats starts
+                """, limit=2)  # in which bats starts
             self.assertEqual(found, [("before", PASSED), ("hangs", FAILED), ("after", PASSED)], hang)
             self.assertIn("last words", self.found[1].text)
 
