@@ -33,7 +33,7 @@ enum class MessageKind : std::uint8_t {
   hub_lost = 13,       // the sender considers the hub lost and exits; rank: 1 if the hub's machine
                        // answered, else 0; text: the sender's verdict
   remote_error = 14,   // like timeout: the sender's library reports that another process ended
-  directory = 15,      // a part of the list of all ranks' addresses; see tcp/directory.h
+  directory = 15,      // a part of the list of all ranks' addresses; see tcp/rendezvous.h
   last = directory,
 };
 

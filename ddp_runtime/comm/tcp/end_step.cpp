@@ -13,7 +13,8 @@ namespace ddp::comm {
 void kill_this_step() noexcept {
   const char* const job = std::getenv("SLURM_JOB_ID");
   const char* const step = std::getenv("SLURM_STEP_ID");
-  if (job == nullptr || step == nullptr) return;
+  // In a batch script or an interactive shell, the step is that of the shell itself.
+  if (job == nullptr || step == nullptr || std::getenv("SLURM_STEP_NUM_TASKS") == nullptr) return;
   try {
     Subprocess::running({"scancel", "--signal=KILL", std::string(job) + "." + step})
         .wait(Clock::now() + std::chrono::seconds(20));

@@ -5,7 +5,8 @@
 namespace ddp::comm {
 
 // Asks SLURM to kill all processes of this step, including this one and those that are stopped.
-// Returns if this is no step, or if SLURM does not answer.
+// Returns if srun did not start this process, or if
+// SLURM does not answer.
 void kill_this_step() noexcept;
 
 }  // namespace ddp::comm
