@@ -7,8 +7,8 @@
 #include <iterator>
 
 #include "ddp_runtime/check/byte_units.h"
+#include "ddp_runtime/check/net/join_tasks.h"
 #include "ddp_runtime/check/net/measurements.h"
-#include "ddp_runtime/check/net/mpi_start.h"
 
 namespace ddp::check {
 namespace {
@@ -62,7 +62,8 @@ bool CollectiveStage::measure_speeds() {
     if (!bandwidth || !leader_.all_reachable()) return false;
     tell(measured, *bandwidth);
     account_.words +=
-        first ? fmt::format("; all-reduce {:.3g} GB/s busbw", bandwidth->bus_per_second / kGB)
+        first ? fmt::format("; all-reduce over {} {:.3g} GB/s busbw", title_of(options_.over),
+                            bandwidth->bus_per_second / kGB)
               : fmt::format(", {} {:.3g}", title_of(collective), bandwidth->bus_per_second / kGB);
   }
   return true;
@@ -83,6 +84,7 @@ CollectiveMeasured CollectiveStage::measure(Collective collective, std::size_t e
                                             int iterations) {
   CollectiveMeasured measured;
   measured.collective = collective;
+  measured.over = options_.over;
   measured.ranks = options_.ranks;
   const auto ranks = static_cast<std::size_t>(options_.ranks);
   const bool shared = collective != Collective::all_reduce;  // ranks contribute equal shares
@@ -101,7 +103,8 @@ CollectiveMeasured CollectiveStage::measure(Collective collective, std::size_t e
     measured.nodes[rank] = leader_.present().at(rank).node;
   }
   if (!error.empty()) {
-    account_.findings.push_back(mpi_not_run(fmt::format("the {} failed: {}", title, error)));
+    account_.findings.push_back(
+        not_run(options_.over, fmt::format("the {} failed: {}", title, error)));
   }
   return measured;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs collectives over all tasks of the step with MPI and verifies every result.
+// Runs collectives over all tasks of the step and verifies every result.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,8 @@ struct CollectiveStageOptions {
   std::chrono::milliseconds limit{};  // time limit for one collective
   std::optional<double>
       fewest_per_second;  // bus bandwidth, in bytes per second, that all-reduce must reach
-  PairBasis pairs;        // results of the pairs over MPI
+  TransportKind over = TransportKind::mpi;  // which connects the tasks, or tcp
+  PairBasis pairs;                          // results of the pairs over it
 };
 
 // The results of the stage, as the verdict reports them.
@@ -35,8 +36,8 @@ struct CollectivesMeasured {
 };
 
 // Measures the speed of each collective with a large amount of data, then the latency of an
-// all-reduce with a small amount. Stops early if a task does not answer. All tasks must be in
-// one MPI world.
+// all-reduce with a small amount. Stops early if a task does not answer. All tasks must be
+// connected (join_tasks.h).
 CollectivesMeasured measure_collectives(
     Leader& leader, const CollectiveStageOptions& options,
     const std::function<void(const std::string& line)>& progress);

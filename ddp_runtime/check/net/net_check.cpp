@@ -15,8 +15,8 @@
 #include "ddp_runtime/check/net/evaluate/evaluate_membership.h"
 #include "ddp_runtime/check/net/evaluate/evaluate_names.h"
 #include "ddp_runtime/check/net/evaluate/evaluate_transport.h"
+#include "ddp_runtime/check/net/join_tasks.h"
 #include "ddp_runtime/check/net/measurements.h"
-#include "ddp_runtime/check/net/mpi_start.h"
 #include "ddp_runtime/check/net/pair_stage.h"
 #include "ddp_runtime/check/net/path_stage.h"
 #include "ddp_runtime/check/net/rails.h"
@@ -54,7 +54,7 @@ class NetCheck {
       for (const auto& rail : rails()) measure_rail(rail);
       if (options_.verbs) measure_devices(TransportKind::verbs, plan_rdma(leader_.present()));
       if (options_.nccl) measure_devices(TransportKind::nccl, plan_nccl(leader_.present()));
-      if (options_.mpi) measure_mpi();
+      if (options_.mpi) measure_ranks();
     }
     final_checks();
     return concluded();
@@ -82,8 +82,10 @@ class NetCheck {
   std::vector<std::string> rails() const;
   void measure_rail(const std::string& rail);
   void measure_devices(TransportKind stage, const DevicePlan& plan);
+  void measure_ranks();
   void measure_mpi();
-  void measure_collectives();
+  void measure_over_tcp();
+  void measure_collectives(TransportKind over);
   std::size_t count_present() const;
   void add_figures(const PathConfig& way, const std::vector<PairResult>& results);
   void report_limit(const PathConfig& way, const PairsMeasured& measured);
@@ -97,7 +99,7 @@ class NetCheck {
   Verdict verdict_;
   std::string summary_;             // text for the verdict line
   std::uint64_t first_of_way_ = 0;  // number of the next path's first exchange; numbers are unique
-  PairBasis mpi_pairs_;             // basis for judging the collectives
+  std::map<TransportKind, PairBasis> pairs_;           // basis for judging the collectives
   std::map<std::string, std::set<std::string>> used_;  // devices that carried data, by node
 };
 
@@ -278,12 +280,13 @@ std::string NetCheck::measure_pairs(const PathConfig& way) {
   add_figures(way, pairs.results());
   report_transport(way, before);
   report_limit(way, measured);
-  if (way.stage == TransportKind::mpi) {
-    mpi_pairs_ = pair_basis_of(pairs.results());
-    mpi_pairs_.processors_shared = processors_shared(leader_.present());
+  if (way.rail.empty()) {
+    PairBasis& basis = pairs_[way.stage];
+    basis = pair_basis_of(pairs.results());
+    basis.processors_shared = processors_shared(leader_.present());
     const PeerRule
         rule;  // the defaults: the user's thresholds must not affect the prediction from the pairs
-    mpi_pairs_.noisy = detection_limit_of(measured, rule).value_or(0) > rule.coarsest();
+    basis.noisy = detection_limit_of(measured, rule).value_or(0) > rule.coarsest();
   }
   return pairs.broken();
 }
@@ -357,35 +360,54 @@ Classes NetCheck::classes_of(const PathConfig& way) const {
   return classes_by_rate(rates);
 }
 
-void NetCheck::measure_mpi() {
+// Together, as a training connects them.
+void NetCheck::measure_ranks() {
+  const auto why_tcp = reason_for_tcp();
+  if (why_tcp) verdict_.findings.add(mpi_not_used(*why_tcp));
   const auto expected = static_cast<std::size_t>(options_.step.size);
   if (leader_.present().size() < expected || !leader_.all_reachable()) {
-    verdict_.findings.add(
-        mpi_not_run("not run: MPI starts only with all tasks, and some are missing or silent"));
-    return;
+    verdict_.findings.add(not_run(why_tcp ? TransportKind::tcp : TransportKind::mpi,
+                                  "not run: all tasks take part, and some are missing or silent"));
+  } else if (why_tcp) {
+    measure_over_tcp();
+  } else {
+    measure_mpi();
   }
-  if (const auto why = reason_for_tcp()) return verdict_.findings.add(mpi_not_used(*why));
+}
+
+void NetCheck::measure_over_tcp() {
+  options_.progress("connecting all tasks over TCP");
+  auto failures = connect_over_tcp(leader_, options_.join_limit, options_.pair_limit);
+  if (!failures.empty()) return verdict_.findings.add(std::move(failures));
+  measure_collectives(TransportKind::tcp);
+  if (leader_.all_reachable()) {
+    leader_.ask_all({{"do", "leave_world"}}, "ending the connections", options_.join_limit);
+  }
+}
+
+void NetCheck::measure_mpi() {
   write_partial_verdict();
   options_.progress("starting MPI");
   auto failures = start_mpi(leader_, options_.join_limit, options_.pair_limit);
   if (!failures.empty()) return verdict_.findings.add(std::move(failures));
   const auto broken = measure_pairs({TransportKind::mpi, "mpi", "MPI", ""});
   if (broken.empty()) {
-    measure_collectives();
+    measure_collectives(TransportKind::mpi);
   } else {
     verdict_.findings.add(
-        mpi_not_run("stopped early, because MPI cannot continue after an error: " + broken));
+        not_run(TransportKind::mpi,
+                "stopped early, because MPI cannot continue after an error: " + broken));
   }
   if (leader_.all_reachable()) {
     leader_.ask_all({{"do", "leave_world"}}, "leaving MPI", options_.join_limit);
   }
 }
 
-void NetCheck::measure_collectives() {
+void NetCheck::measure_collectives(TransportKind over) {
   CollectivesMeasured measured =
       ddp::check::measure_collectives(leader_,
                                       {options_.step.size, options_.seed, options_.pair_limit,
-                                       options_.fewest_bus_bytes_per_second, mpi_pairs_},
+                                       options_.fewest_bus_bytes_per_second, over, pairs_[over]},
                                       options_.progress);
   verdict_.findings.add(std::move(measured.findings));
   verdict_.figures.insert(verdict_.figures.end(), measured.figures.begin(), measured.figures.end());

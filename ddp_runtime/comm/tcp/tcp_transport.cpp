@@ -26,10 +26,11 @@ struct Exchange {
   Switchboard switchboard;
   Directory directory;
 
-  Exchange(const TcpPlan& of, const FailureState& failed, std::chrono::milliseconds timeout)
+  Exchange(const TcpPlan& of, Listener listener, const FailureState& failed,
+           std::chrono::milliseconds timeout)
       : plan(of),
         failures(failed),
-        switchboard(listen_for_ranks(of), of.key, of.ranks),
+        switchboard(std::move(listener), of.key, of.ranks),
         directory(meet(switchboard, of, failed, timeout)) {}
 };
 
@@ -207,10 +208,17 @@ class TcpTransport final : public Transport {
 
 std::unique_ptr<Transport> make_tcp_transport(const TcpPlan& plan, const FailureState& failures,
                                               std::chrono::milliseconds timeout) {
+  return make_tcp_transport(plan, listen_for_ranks(plan), failures, timeout);
+}
+
+std::unique_ptr<Transport> make_tcp_transport(const TcpPlan& plan, Listener listener,
+                                              const FailureState& failures,
+                                              std::chrono::milliseconds timeout) {
   std::vector<int> world_ranks(static_cast<std::size_t>(plan.ranks));
   for (int rank = 0; rank < plan.ranks; ++rank) world_ranks[static_cast<std::size_t>(rank)] = rank;
-  return std::make_unique<TcpTransport>(std::make_shared<Exchange>(plan, failures, timeout), "data",
-                                        std::move(world_ranks));
+  return std::make_unique<TcpTransport>(
+      std::make_shared<Exchange>(plan, std::move(listener), failures, timeout), "data",
+      std::move(world_ranks));
 }
 
 }  // namespace ddp::comm

@@ -18,5 +18,9 @@ namespace ddp::comm {
 // transport. A connection that ends is BrokenCollective with Symptom::remote_error.
 std::unique_ptr<Transport> make_tcp_transport(const TcpPlan& plan, const FailureState& failures,
                                               std::chrono::milliseconds timeout);
+// For a rank that listens already, rank 0 at any port that the plans of the others then have.
+std::unique_ptr<Transport> make_tcp_transport(const TcpPlan& plan, Listener listener,
+                                              const FailureState& failures,
+                                              std::chrono::milliseconds timeout);
 
 }  // namespace ddp::comm

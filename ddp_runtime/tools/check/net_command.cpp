@@ -49,7 +49,7 @@ void add_net_limits(CLI::App& net, NetArguments& arguments) {
 }
 
 void add_net_ways(CLI::App& net, NetArguments& arguments) {
-  net.add_flag("--no-mpi", arguments.no_mpi, "Skip the MPI tests");
+  net.add_flag("--no-mpi", arguments.no_mpi, "Skip the MPI tests, and the collectives over TCP");
   net.add_option(
          "--rails", arguments.rails,
          "Also measure each of these interfaces separately, e.g. eth1,eth2; auto: all ports that "

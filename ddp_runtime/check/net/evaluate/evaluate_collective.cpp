@@ -16,9 +16,14 @@ constexpr double kSlowCollective = 5;
 constexpr double kLateCollective = 10;
 constexpr int kThreadsOfATask = 2;
 
-Finding wrong_data(Collective collective, const CollectiveResult& result) {
+// The name of a check, such as mpi.all_reduce_data.
+std::string check_of(const CollectiveMeasured& measured, const char* what) {
+  return fmt::format("{}.{}{}", name_of(measured.over), name_of(measured.collective), what);
+}
+
+Finding wrong_data(const CollectiveMeasured& measured, const CollectiveResult& result) {
   const Mismatch& mismatch = result.mismatch;
-  return {.check = fmt::format("mpi.{}_data", name_of(collective)),
+  return {.check = check_of(measured, "_data"),
           .severity = Severity::critical,
           .value = static_cast<double>(mismatch.count),
           .unit = "wrong elements",
@@ -43,7 +48,7 @@ std::vector<Finding> evaluate_collective_data(const CollectiveMeasured& measured
   std::vector<Finding> wrong;
   for (const auto& [rank, result] : measured.results) {
     if (result.mismatch.count == 0) continue;
-    wrong.push_back(wrong_data(measured.collective, result));
+    wrong.push_back(wrong_data(measured, result));
     wrong.back().node = measured.nodes.at(rank);
   }
   if (wrong.size() == 1 && measured.ranks == 2) blame_both_ends(measured, wrong.front());
@@ -147,7 +152,7 @@ void compare_with_pairs(const CollectiveMeasured& measured, const PairBasis& pai
 Finding evaluate_collective_speed(const CollectiveMeasured& measured, std::optional<double> fewest,
                                   const PairBasis& pairs) {
   Finding finding{
-      .check = "mpi." + name_of(measured.collective),
+      .check = check_of(measured, ""),
       .severity = Severity::ok,
       .unit = "GB/s",
       .rule = fewest ? "at least the requested bus bandwidth" : "verified; not compared"};
@@ -178,7 +183,7 @@ std::vector<Finding> evaluate_collective_latency(const CollectiveMeasured& measu
                                                  const PairBasis& pairs) {
   const auto bandwidth = bus_bandwidth(measured);
   if (!bandwidth) return {};
-  Finding finding{.check = fmt::format("mpi.{}_latency", name_of(measured.collective)),
+  Finding finding{.check = check_of(measured, "_latency"),
                   .severity = Severity::ok,
                   .value = bandwidth->seconds * 1e6,
                   .unit = "us"};

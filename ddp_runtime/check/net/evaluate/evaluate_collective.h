@@ -18,6 +18,7 @@ namespace ddp::check {
 
 struct CollectiveMeasured {
   Collective collective = Collective::all_reduce;
+  TransportKind over = TransportKind::mpi;
   int ranks = 0;
   std::size_t elements = 0;                 // number of float32 values on all ranks together
   std::map<int, CollectiveResult> results;  // by rank
@@ -39,7 +40,7 @@ std::optional<BusBandwidth> bus_bandwidth(const CollectiveMeasured& measured);
 // is to blame.
 std::vector<Finding> evaluate_collective_data(const CollectiveMeasured& measured);
 
-// Results of the pairs with the same library, since a collective consists of exchanges between
+// Results of the pairs over the same transport, since a collective consists of exchanges between
 // pairs. A value is 0 if it was not measured.
 struct PairBasis {
   double slowest_per_second = 0;   // bytes per second of the slowest pair that worked

@@ -30,16 +30,22 @@ constexpr std::chrono::milliseconds kWorkerTimeout{2000};
 
 using nlohmann::json;
 
+struct Reported {
+  std::shared_ptr<ControlChannel> channel;
+  std::string leader;  // its address
+  comm::Key key{};     // the step's
+};
+
 // Connects to the leader and reports, in one attempt. Throws NetError with the reason from the
 // leader or from the process that answered.
-std::unique_ptr<ControlChannel> report_to(const std::string& host, const AgentOptions& options,
-                                          Hello hello, Deadline deadline) {
+Reported report_to(const std::string& host, const AgentOptions& options, Hello hello,
+                   Deadline deadline) {
   FileDescriptor socket = connect_to(host, options.leader_port, deadline);
   hello.address = local_address(socket.get());
   hello.leader_address = remote_address(socket.get());
   describe_link(hello);
-  auto channel = std::make_unique<ControlChannel>(std::move(socket));
-  introduce(*channel, hello, options.secret, deadline);
+  auto channel = std::make_shared<ControlChannel>(std::move(socket));
+  const comm::Key key = introduce(*channel, hello, options.secret, deadline);
   hello.unix_time = unix_time(faults_of(options.step.node, options.injections));
   channel->send(to_message(hello), deadline);
   const auto answer = channel->receive(deadline);
@@ -51,12 +57,12 @@ std::unique_ptr<ControlChannel> report_to(const std::string& host, const AgentOp
   if (answer->value("welcome", -1) != hello.rank) {
     throw NetError(fmt::format("{} port {} did not confirm the rank", host, options.leader_port));
   }
-  return channel;
+  return {std::move(channel), hello.leader_address, key};
 }
 
 // Retries until the deadline, because tasks start at different times. The leader's own task falls
 // back to the loopback address, so that the check reports a wrong MASTER_ADDR instead of failing.
-std::unique_ptr<ControlChannel> find_leader(const AgentOptions& options, Hello hello) {
+Reported find_leader(const AgentOptions& options, Hello hello) {
   const Deadline deadline = Clock::now() + options.deadline;
   const Deadline loopback_from =
       Clock::now() + std::min(options.deadline / 3, std::chrono::milliseconds(3000));
@@ -162,11 +168,11 @@ AgentOutcome report_and_obey(const AgentOptions& options) {
   Listener data = listen_on(0);
   PathProbe probe;
   const Hello hello = make_hello(options, data.port, probe.port());
-  const std::shared_ptr<ControlChannel> channel = find_leader(options, hello);
-  const auto work =
-      std::make_shared<CommandHandler>(std::move(data), std::move(probe),
-                                       TaskOptions{options.step.rank, options.step.node,
-                                                   options.injections, options.rdma, options.nccl});
+  const auto [channel, leader, key] = find_leader(options, hello);
+  const auto work = std::make_shared<CommandHandler>(
+      std::move(data), std::move(probe),
+      TaskOptions{options.step.rank, options.step.size, options.step.node, leader, key,
+                  options.injections, options.rdma, options.nccl});
   Worker worker;
   try {
     outcome.exit_code = obey(channel, work, worker, options);

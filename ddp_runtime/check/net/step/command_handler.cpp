@@ -13,7 +13,11 @@
 #include "ddp_runtime/check/net/measure/run_collective.h"
 #include "ddp_runtime/check/net/measure/traffic.h"
 #include "ddp_runtime/check/resolve.h"
+#include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/mpi/process_manager.h"
+#include "ddp_runtime/comm/node/machine_key.h"
+#include "ddp_runtime/comm/p2p_group.h"
+#include "ddp_runtime/comm/tcp/tcp_transport.h"
 
 namespace ddp::check {
 namespace {
@@ -26,11 +30,6 @@ constexpr std::chrono::milliseconds kProbeTimeout{500};  // reached only if a pa
 
 std::chrono::milliseconds limit_of(const json& command) {
   return std::chrono::milliseconds(command.at("limit_ms").get<std::int64_t>());
-}
-
-comm::Group& group_of(const std::unique_ptr<comm::World>& world) {
-  if (!world) throw RuntimeError("the MPI world was not joined");
-  return world->group();
 }
 
 }  // namespace
@@ -67,6 +66,8 @@ json CommandHandler::execute(const json& command) {
   }
   if (what == "start_mpi") return start_mpi();
   if (what == "join_world") return join_world(command);
+  if (what == "listen_for_ranks") return listen_for_ranks();
+  if (what == "connect_ranks") return connect_ranks(command);
   if (what == "collective") return measure_collective(collective_order_from(command));
   if (what == "leave_world") return leave_world();
   throw RuntimeError("unknown command '" + what + "' from the leader");
@@ -121,7 +122,39 @@ json CommandHandler::join_world(const json& command) {
   return {{"size", world_->size()}};
 }
 
+// The plan's port is that of the leader, so rank 0 takes another one.
+json CommandHandler::listen_for_ranks() {
+  ranks_port_ = comm::listen_anywhere();
+  return {{"port", ranks_port_.port}};
+}
+
+json CommandHandler::connect_ranks(const json& command) {
+  const comm::TcpPlan plan{
+      options_.leader,
+      command.at("port"),
+      options_.rank,
+      options_.ranks,
+      comm::hmac_sha256(options_.key, "ranks of ddp-check"),
+      comm::machine_key() + options_.node,  // tasks may pretend to be on several
+  };
+  if (options_.rank != 0) ranks_port_ = comm::listen_anywhere();
+  comm::GroupOptions options;
+  options.limits.timeout = limit_of(command);
+  over_tcp_ = std::make_unique<comm::P2pGroup>(
+      comm::make_tcp_transport(plan, std::move(ranks_port_), failures_, limit_of(command)),
+      failures_, options);
+  return {{"size", over_tcp_->size()}};
+}
+
+comm::Group& CommandHandler::group() const {
+  if (over_tcp_) return *over_tcp_;
+  if (!world_) throw RuntimeError("the ranks are not connected");
+  return world_->group();
+}
+
 json CommandHandler::leave_world() {
+  over_tcp_.reset();
+  if (!mpi_) return json::object();
   if (failed_) mpi_->abandon();  // MPI_Finalize would wait for lost ranks
   world_.reset();
   mpi_.reset();
@@ -143,7 +176,7 @@ json CommandHandler::exchange_data(const ExchangeCommand& command) {
     failed_ = true;  // reset on success
     ExchangePlan over_mpi = plan;
     over_mpi.faults.drop = 0;  // only TCP reports losses
-    const auto result = exchange(*link_by_group(group_of(world_), command.peer_rank), over_mpi);
+    const auto result = exchange(*link_by_group(group(), command.peer_rank), over_mpi);
     failed_ = false;
     return to_message(result);
   }
@@ -160,7 +193,7 @@ json CommandHandler::exchange_data(const ExchangeCommand& command) {
 
 json CommandHandler::measure_collective(const CollectiveCommand& command) {
   failed_ = true;  // reset on success
-  const auto result = run_collective(group_of(world_), command, faults_.corrupt);
+  const auto result = run_collective(group(), command, faults_.corrupt);
   failed_ = false;
   return to_message(result);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Executes the leader's commands on a task, on one thread: resolve names, exchange data with
-// another task, start MPI, join its world, run collectives, leave the world.
+// another task, start MPI and join its world or connect over TCP, run collectives, leave.
 #pragma once
 
 #include <atomic>
@@ -9,13 +9,16 @@
 #include <string>
 #include <vector>
 
+#include "base/socket.h"
 #include "ddp_runtime/check/net/measure/inject.h"
 #include "ddp_runtime/check/net/measure/nccl_pair.h"
 #include "ddp_runtime/check/net/measure/path_probe.h"
 #include "ddp_runtime/check/net/measure/protocol.h"
 #include "ddp_runtime/check/net/measure/tcp.h"
 #include "ddp_runtime/check/net/measure/write_bandwidth.h"
+#include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/mpi/mpi_environment.h"
+#include "ddp_runtime/comm/secret/key.h"
 #include "ddp_runtime/comm/world.h"
 
 namespace ddp::check {
@@ -25,7 +28,10 @@ double unix_time(const Faults& faults);
 
 struct TaskOptions {
   int rank = 0;
+  int ranks = 1;
   std::string node;
+  std::string leader;  // its address
+  comm::Key key{};     // the step's
   std::vector<Injection> injections;
   RdmaTool rdma;
   NcclTool nccl;
@@ -50,9 +56,12 @@ class CommandHandler {
   nlohmann::json probe_path(const nlohmann::json& command) const;
   nlohmann::json start_mpi();
   nlohmann::json join_world(const nlohmann::json& command);
+  nlohmann::json listen_for_ranks();
+  nlohmann::json connect_ranks(const nlohmann::json& command);
   nlohmann::json leave_world();
   nlohmann::json exchange_data(const ExchangeCommand& command);
   nlohmann::json measure_collective(const CollectiveCommand& command);
+  comm::Group& group() const;
 
   Listener data_;
   PathProbe probe_;
@@ -62,6 +71,10 @@ class CommandHandler {
   bool failed_ = false;  // an exchange or a collective failed: no orderly shutdown of MPI
   std::unique_ptr<comm::MpiEnvironment> mpi_;
   std::unique_ptr<comm::World> world_;
+  // Where no MPI connects the tasks:
+  Listener ranks_port_;
+  comm::FailureState failures_;
+  std::unique_ptr<comm::Group> over_tcp_;
 };
 
 }  // namespace ddp::check

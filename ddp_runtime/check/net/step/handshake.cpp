@@ -55,13 +55,13 @@ void require_no_refusal(const nlohmann::json& message) {
   }
 }
 
-void introduce(ControlChannel& channel, const Hello& hello, const comm::StepSecret& secret,
-               Deadline deadline) {
+comm::Key introduce(ControlChannel& channel, const Hello& hello, const comm::StepSecret& secret,
+                    Deadline deadline) {
   const Presentation presentation{
       hello.program,       hello.identity, hello.rank, hello.node, comm::name_of(secret.source()),
       comm::random_nonce()};
   channel.send(to_message(presentation), deadline);
-  if (!secret) return;
+  if (!secret) return {};
   const auto challenge = channel.receive(deadline);
   if (!challenge) throw NetError("the process listening there is not ddp-check");
   require_no_refusal(*challenge);
@@ -70,6 +70,7 @@ void introduce(ControlChannel& channel, const Hello& hello, const comm::StepSecr
   channel.send({{"proof", comm::proof_of(key, meeting, comm::Side::caller)}}, deadline);
   channel.seal(comm::session_key(key, meeting, comm::Side::caller),
                comm::session_key(key, meeting, comm::Side::listener));
+  return key;
 }
 
 }  // namespace ddp::check

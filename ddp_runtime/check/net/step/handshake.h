@@ -36,11 +36,11 @@ comm::Meeting meeting_of(const Presentation& presentation, const std::string& le
 nlohmann::json challenge_of(const comm::StepSecret& secret, const comm::Meeting& meeting);
 
 // The task's side: sends the presentation, verifies the leader's proof, sends the task's proof, and
-// seals the channel. Without a secret, it only sends the presentation. Throws NetError with the
-// leader's reason if the leader refuses the task, or if the answering process does not know the
-// secret.
-void introduce(ControlChannel& channel, const Hello& hello, const comm::StepSecret& secret,
-               Deadline deadline);
+// seals the channel. Without a secret, it only sends the presentation. Returns the step's key, or
+// zeros without a secret. Throws NetError with the leader's reason if the leader refuses the task,
+// or if the answering process does not know the secret.
+comm::Key introduce(ControlChannel& channel, const Hello& hello, const comm::StepSecret& secret,
+                    Deadline deadline);
 
 // Throws NetError with the leader's reason if the message is a refusal.
 void require_no_refusal(const nlohmann::json& message);
