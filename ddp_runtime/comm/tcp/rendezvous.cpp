@@ -105,7 +105,15 @@ Directory join(const Switchboard& switchboard, const TcpPlan& plan, const Failur
     reached = reach_hub(leader, {plan.key, plan.rank, who}, {slice, slice}, failures);
     silences = reached.silent ? silences + 1 : 0;
   }
-  if (!reached.connection) throw RuntimeError(why_unreachable(leader, reached));
+  if (!reached.connection) {
+    // Rank 0 also closes the connection of a second process with the same rank.
+    const bool refused = reached.silent && !reached.stranger;
+    throw RuntimeError(why_unreachable(leader, reached) +
+                       (refused ? fmt::format(", or another process has connected as rank {}: each "
+                                              "needs a RANK of its own",
+                                              plan.rank)
+                                : ""));
+  }
   auto& connection = *reached.connection;
   const auto at = connection.peer();
   std::string text;

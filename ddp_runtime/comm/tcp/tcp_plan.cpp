@@ -43,12 +43,22 @@ std::optional<std::string> read(const VariableOf& variable, std::span<Number> nu
   return std::nullopt;
 }
 
-// A plan that a batch script exported is not that of the steps which it starts.
-std::optional<std::string> disagreement(const VariableOf& variable, const char* slurms,
+std::optional<std::string> disagreement(const VariableOf& variable, const char* launchers,
                                         const Number& ours) {
-  const char* const text = variable(slurms);
+  const char* const text = variable(launchers);
   if (text == nullptr || number(text, 0, INT32_MAX) == ours.value) return std::nullopt;
-  return fmt::format("{}={}, but {}={}", ours.name, ours.value, slurms, quote_for_display(text));
+  return fmt::format("{}={}, but {}={}", ours.name, ours.value, launchers, quote_for_display(text));
+}
+
+// A plan that a batch script exported is not that of the steps which it starts. Ranks of mpirun
+// inherit SLURM's variables from the script, or from mpirun's daemons.
+std::optional<std::string> disagreement(const VariableOf& variable, const Number& rank,
+                                        const Number& ranks) {
+  const bool by_mpirun = variable("OMPI_COMM_WORLD_SIZE") != nullptr;
+  auto found =
+      disagreement(variable, by_mpirun ? "OMPI_COMM_WORLD_SIZE" : "SLURM_STEP_NUM_TASKS", ranks);
+  return found ? found
+               : disagreement(variable, by_mpirun ? "OMPI_COMM_WORLD_RANK" : "SLURM_PROCID", rank);
 }
 
 }  // namespace
@@ -65,8 +75,7 @@ std::optional<TcpPlan> tcp_plan(const VariableOf& variable, const std::optional<
   if (!problem && rank.value >= ranks.value) {
     problem = fmt::format("RANK={} is not below WORLD_SIZE={}", rank.value, ranks.value);
   }
-  if (!problem) problem = disagreement(variable, "SLURM_STEP_NUM_TASKS", ranks);
-  if (!problem) problem = disagreement(variable, "SLURM_PROCID", rank);
+  if (!problem) problem = disagreement(variable, rank, ranks);
   if (problem) {
     if (why != nullptr) {
       *why = fmt::format(

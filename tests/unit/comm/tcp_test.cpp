@@ -25,6 +25,7 @@ namespace ddp::comm {
 namespace {
 
 using testing::AllOf;
+using testing::Contains;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
 
@@ -74,6 +75,14 @@ TEST_F(TcpPlanOf, AnotherStepIsRefused) {
   EXPECT_THAT(problem({{"SLURM_STEP_NUM_TASKS", "2"}}),
               HasSubstr("WORLD_SIZE=4, but SLURM_STEP_NUM_TASKS='2'"));
   EXPECT_THAT(problem({{"SLURM_PROCID", "0"}}), HasSubstr("RANK=2, but SLURM_PROCID='0'"));
+  // The ranks of mpirun have the variables of the script.
+  std::map<std::string, std::string> mpirun{{"SLURM_PROCID", "0"},
+                                            {"SLURM_STEP_NUM_TASKS", "1"},
+                                            {"OMPI_COMM_WORLD_SIZE", "4"},
+                                            {"OMPI_COMM_WORLD_RANK", "2"}};
+  EXPECT_EQ(problem(mpirun), "");
+  mpirun["OMPI_COMM_WORLD_RANK"] = "1";
+  EXPECT_THAT(problem(mpirun), HasSubstr("RANK=2, but OMPI_COMM_WORLD_RANK='1'"));
 }
 
 // ---- The rendezvous
@@ -140,6 +149,8 @@ TEST(TcpRendezvous, ASecondProcessWithTheSameRankIsRefused) {
   const auto errors = errors_of_ranks({of_rank(plan, 0), of_rank(plan, 1), of_rank(plan, 1)}, 2s);
   EXPECT_THAT(errors[0], AllOf(HasSubstr("1 of 3 ranks did not connect"), HasSubstr(": 2;")));
   EXPECT_NE(errors[1], errors[2]) << "one of them is told what rank 0 says, and the other refused";
+  EXPECT_THAT(errors,
+              Contains(HasSubstr("or another process has connected as rank 1: each needs")));
 }
 
 // ---- Messages
