@@ -159,7 +159,7 @@ StepSecret find_secret(const SecretOptions& options, const VariableLookup& varia
   }
   if (wanted == "launcher") {
     return required(launcher_key(variable, options.step), KeySource::launcher,
-                    "only Open MPI's mpirun provides one");
+                    "only mpirun of Open MPI 4 provides one");
   }
   if (wanted != "auto" && wanted != "munge") {
     throw UsageError(fmt::format(
