@@ -410,7 +410,7 @@ int rank_from_environment() noexcept {
 void let_rank_0_report() noexcept {
   // Much longer than programs of one start differ on a busy machine. A rank that waits is ended
   // with rank 0.
-  if (rank_from_environment() != 0) std::this_thread::sleep_for(std::chrono::seconds(2));
+  if (rank_from_environment() != 0) std::this_thread::sleep_for(std::chrono::seconds(5));
 }
 
 }  // namespace ddp::comm

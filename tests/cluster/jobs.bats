@@ -131,9 +131,11 @@ PY
 }
 
 @test "ddp-check blames no healthy node" {
-  run -0 --separate-stderr srun --mpi=pmix --ddp -N3 --ntasks-per-node=1 ddp-check net --slow-warning 0.9 --slow-critical 0.9 \
+  # Beside other tests, the latency may deserve a WARNING, which names no node.
+  run --separate-stderr srun --mpi=pmix --ddp -N3 --ntasks-per-node=1 ddp-check net --slow-warning 0.9 --slow-critical 0.9 \
     --exclude-file exclude.txt
-  [[ $output == *"ddp-check net OK - 3 nodes, 3 tasks"* ]]
+  [ "$status" -le 1 ]
+  [[ $output =~ "ddp-check net "(OK|WARNING)" - 3 nodes, 3 tasks" ]]
   [ ! -s exclude.txt ]
 }
 

@@ -53,13 +53,16 @@ said="there is no process manager for MPI, so ranks are connected over TCP"
   [[ $output == *"ranks that connect over TCP need a launch plan, but MASTER_ADDR is not set; start the step with srun --ddp"* ]]
 }
 
-@test "ddp-check net passes, and says that MPI is not used" {
-  run -0 srun --ddp -N2 --ntasks-per-node=1 ddp-check net --mib 1 --json net.json
+@test "ddp-check net says that MPI is not used, measures collectives over TCP, and names the node that corrupts them" {
+  run -0 srun --ddp -N2 -n4 ddp-check net --mib 1 --json net.json
+  [[ $output == *"; all-reduce over TCP "*" GB/s busbw, reduce-scatter "*", all-gather "* ]]
   run -0 python3 -c '
 import json
-found = [f for f in json.load(open("net.json"))["findings"] if f["check"].startswith("mpi")]
-print(*[(f["severity"], f["value"]) for f in found])'
-  [[ $output == *"not used"* ]]
+for f in json.load(open("net.json"))["findings"]: print(f["check"], f["severity"], f["value"])'
+  [[ $output == *"mpi.pairs OK not used"*"tcp.all_reduce OK "*"tcp.all_gather OK "* ]]
+  run -2 srun --ddp -N2 --ntasks-per-node=1 ddp-check net --mib 1 --min-busbw 1000 --inject corrupt:node2
+  [[ $output == *"CRITICAL tcp.all_reduce:"*"at least 1e+03 GB/s"* ]] || { echo "$output" && false; }
+  [[ $output == *"tcp.all_gather_data"* ]]
 }
 
 @test "a port that another program has, or blocks, is named on all ranks" {
@@ -71,6 +74,20 @@ print(*[(f["severity"], f["value"]) for f in found])'
   [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
   [[ $output == *"rank 0 on node1: rank 0 cannot listen at port 23456 of the launch plan: Address already in use"* ]]
   [ "$(grep -cE 'rank [123] on node[12]: .* accepts the connection but does not answer; another program uses that port' <<< "$output")" -ge 1 ]
+}
+
+# SLURM 24.11 and later give a batch script a number of a step, which rank 0 must not end.
+@test "if a rank of mpirun is killed in a batch script, the script continues" {
+  printf '%s\n' '#!/bin/bash' \
+    'mpirun --allow-run-as-root --oversubscribe -n 2 ddp-launch -- ddp-train --backend tcp --model mlp --data digits --steps 100000 \
+      --checkpoint-dir mine --checkpoint-every 5' 'echo after' > job
+  sbatch --parsable -N1 -n2 -o log job > number
+  wait_until 60 compgen -G "mine/step-*"
+  pkill -KILL --newest --full "^[^ ]*ddp-train .*--checkpoint-dir mine"
+  wait_until 60 job_is_over "$(cat number)"
+  cat log
+  grep -qE '^ddp-train: rank [01] \(node1, process [0-9]+\) exited unexpectedly' log
+  [ "$(tail -n 1 log)" = after ]
 }
 
 @test "programs without SLURM connect by the variables of a plan" {

@@ -81,8 +81,11 @@ def torch2(_run):
     ]
 
 
-def debian(_run):
-    return [Command("Debian 13", ["scripts/on_debian", "13", "tests/debian/smoke"], skip_status=77)]
+def debian(run):
+    def on(release, test):
+        return Command(f"Debian {release}: {test}", ["scripts/on_debian", release, f"tests/debian/{test}"], skip_status=77)
+
+    return [on("13", "smoke"), *([on("13", "whole"), on("sid", "smoke")] if run.full else [])]
 
 
 # In the order of their results. The gate leaves out those that take long and rarely find what the others do not.
