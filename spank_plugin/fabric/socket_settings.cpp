@@ -126,9 +126,13 @@ void set_ucx_sockets(const Node& node, const std::string& interface,
 void set_sockets(const Node& node, const Request& request, Plan& plan, PlanBuilder& builder) {
   const auto leader = find_leader_interface(node, request, plan.warnings);
   if (!leader) {
-    builder.warn(
-        "the interface that reaches MASTER_ADDR is unknown on this node, so NCCL and Gloo "
-        "choose one themselves");
+    // Without any network, the launch plan has a note.
+    const auto reaches_others = [](const auto& each) { return !each.address.is_loopback(); };
+    if (std::any_of(node.addresses.begin(), node.addresses.end(), reaches_others)) {
+      builder.warn(
+          "the interface that reaches MASTER_ADDR is unknown on this node, so NCCL and Gloo "
+          "choose one themselves");
+    }
     for (const auto* const name :
          {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
       builder.keep(name);

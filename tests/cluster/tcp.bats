@@ -90,6 +90,12 @@ for f in json.load(open("net.json"))["findings"]: print(f["check"], f["severity"
   [ "$(tail -n 1 log)" = after ]
 }
 
+@test "in a container with a network of its own, one note says that no other node reaches rank 0" {
+  run -0 srun -N2 -n2 unshare --net ddp-launch -- true
+  [ "$(grep -c '^ddp: note: ' <<< "$output")" -eq 1 ]
+  [[ $output == *"rank 0 has no network interface but lo, as in a container with a network of its own"* ]]
+}
+
 @test "programs without SLURM connect by the variables of a plan" {
   export MASTER_ADDR=127.0.0.1 MASTER_PORT=23457 WORLD_SIZE=2
   RANK=1 env -u SLURM_CONF "$build_dir/bin/ddp-train" --model mlp --data digits --steps 3 > one 2>&1 3>&- &

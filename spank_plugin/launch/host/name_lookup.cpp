@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spank_plugin/launch/host/name_lookup.h"
 
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -102,6 +104,16 @@ bool is_own_address(const std::string& address) noexcept {
   if (address == "0.0.0.0" || address == "::") return false;
   const FileDescriptor socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   return socket && bind(socket.get(), found->ai_addr, found->ai_addrlen) == 0;
+}
+
+bool has_only_loopback() noexcept {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return false;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(all, freeifaddrs);
+  for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
+    if ((each->ifa_flags & IFF_LOOPBACK) == 0) return false;
+  }
+  return true;
 }
 
 }  // namespace ddp::launch

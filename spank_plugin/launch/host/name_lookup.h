@@ -34,4 +34,8 @@ NameAnswer look_up_name(const std::string& name, std::chrono::milliseconds limit
 // for 0.0.0.0 and ::, and for text that is not an address.
 bool is_own_address(const std::string& address) noexcept;
 
+// True if this process has no interface but the loopback, as in a container with a network of its
+// own.
+bool has_only_loopback() noexcept;
+
 }  // namespace ddp::launch
