@@ -93,9 +93,12 @@ void tell_kept_in_memory(std::int64_t step, bool divided) noexcept {
   }
 }
 
-void tell_failure(int rank, std::string_view text) noexcept {
+void tell_failure(int rank, std::string_view text, bool is_usage_error) noexcept {
   try {
-    tell({{"event", "told"}, {"rank", rank}, {"text", beginning_of(text, kMaxFailureText)}});
+    tell({{"event", "told"},
+          {"rank", rank},
+          {"text", beginning_of(text, kMaxFailureText)},
+          {"usage_error", is_usage_error}});
   } catch (const std::exception&) {
     // its exit code says the rest
   }

@@ -31,6 +31,6 @@ void tell_kept_on_disk(std::int64_t step) noexcept;
 // `divided`: each has a part; otherwise each has all of it.
 void tell_kept_in_memory(std::int64_t step, bool divided) noexcept;
 // The program ends with an error, which is this rank's.
-void tell_failure(int rank, std::string_view text) noexcept;
+void tell_failure(int rank, std::string_view text, bool is_usage_error) noexcept;
 
 }  // namespace ddp::comm

@@ -305,10 +305,10 @@ void print_once(const std::string& program, World& world, const Failure& failure
   const int speaker = world.speaker_for(failure.rank);
   if (!failure.lost && world.rank() == failure.rank) {
     print_failure(program, world.rank(), world.size(), failure.text.c_str());
-    tell_failure(failure.rank, failure.text);
+    tell_failure(failure.rank, failure.text, failure.is_usage_error);
   } else if (failure.lost && world.rank() == speaker) {
     fmt::print(stderr, "{}: {}\n", program, failure.text);
-    tell_failure(failure.rank, failure.text);
+    tell_failure(failure.rank, failure.text, failure.is_usage_error);
   }
 }
 

@@ -46,6 +46,7 @@ struct EventWriter {
   json operator()(const Told& e) const {
     auto object = of_rank("told", e.generation, e.rank);
     object["text"] = e.text;
+    if (e.is_usage_error) object["usage_error"] = true;
     return object;
   }
   json operator()(const RankSilent& e) const {
@@ -193,7 +194,10 @@ Event event_from_json(const json& object) {
                      read.integer("signal", 0),
                      object.contains("with_its_agent") && read.flag("with_its_agent")};
   }
-  if (name == "told") return Told{read.generation(), read.rank(), read.text("text")};
+  if (name == "told") {
+    return Told{read.generation(), read.rank(), read.text("text"),
+                object.contains("usage_error") && read.flag("usage_error")};
+  }
   if (name == "rank_silent") return RankSilent{read.generation(), read.rank()};
   if (name == "rank_answered") return RankAnswered{read.generation(), read.rank()};
   if (name == "restoring") return Restoring{read.generation()};

@@ -56,6 +56,7 @@ struct Told {
   int generation = 0;
   int rank = 0;
   std::string text;
+  bool is_usage_error = false;  // its command line is wrong
 };
 struct RankSilent {  // no sign of life for a while
   int generation = 0;

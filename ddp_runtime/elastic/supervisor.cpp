@@ -91,11 +91,8 @@ void Supervisor::on(const RankEnded& event) {
     return;
   silent_since_.erase(event.rank);
   const bool failed = phase_ != Phase::ending || reason_ == Reason::failure;
-  if (failed && !saving_ && is_usage_error(event)) {
-    const auto index = static_cast<std::size_t>(event.rank / settings_.ranks_per_node);
-    return finish(kUsageCode,
-                  fmt::format("rank {} on {} says that its command line is wrong (exit code 2)",
-                              event.rank, index < members_.size() ? members_[index] : "a node"));
+  if (failed && event.signal == 0 && event.code == kUsageCode && may_be_usage_error()) {
+    return finish_usage_error(event.rank, " (exit code 2)");
   }
   if (phase_ == Phase::ending) {
     if (failed && !blamed_) failures_.add(event);
@@ -112,14 +109,23 @@ void Supervisor::on(const RankEnded& event) {
 
 // A program that has made steps has understood its command line; programs use this code for other
 // errors, too.
-bool Supervisor::is_usage_error(const RankEnded& event) const {
-  return event.signal == 0 && event.code == kUsageCode && !policy_.ever_made_step() &&
-         now_ - started_at_ < kUsageTime;
+bool Supervisor::may_be_usage_error() const {
+  return !saving_ && !policy_.ever_made_step() && now_ - started_at_ < kUsageTime;
+}
+
+void Supervisor::finish_usage_error(int rank, const std::string& how) {
+  const auto index = static_cast<std::size_t>(rank / settings_.ranks_per_node);
+  finish(kUsageCode, fmt::format("rank {} on {} says that its command line is wrong{}", rank,
+                                 index < members_.size() ? members_[index] : "a node", how));
 }
 
 void Supervisor::on(const Told& event) {
   if (!is_current(event.generation)) return;
   if (phase_ == Phase::ending && (reason_ != Reason::failure || blamed_)) return;
+  // It may not live long enough to end with its exit code.
+  if (event.is_usage_error && may_be_usage_error()) {
+    return finish_usage_error(event.rank, ": " + event.text);
+  }
   failures_.add(event);
   if (phase_ != Phase::ending) begin_ending(Reason::failure);
 }

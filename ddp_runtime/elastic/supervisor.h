@@ -113,7 +113,8 @@ class Supervisor {
   void enforce_end();
   void convict_silent();
   void convict_missing();
-  bool is_usage_error(const RankEnded& event) const;
+  bool may_be_usage_error() const;
+  void finish_usage_error(int rank, const std::string& how);
   void decide();
 
   // Starting

@@ -6,7 +6,8 @@
 // The program may write events to the descriptor in DDP_RUN_EVENTS, one JSON object per line:
 //   {"event": "progress", "step": 12}
 //   {"event": "kept", "tier": "disk", "step": 10}    a state that the program resumes from
-//   {"event": "told", "rank": 3, "text": "..."}      an error, and whose it is
+//   {"event": "told", "rank": 3, "text": "..."}      an error, and whose it is; "usage_error": true
+//                                                    if the command line is wrong
 //
 // A program that stays stopped is told as a silent rank.
 //

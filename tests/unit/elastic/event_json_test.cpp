@@ -20,6 +20,7 @@ TEST(EventJson, ReadsWhatItWrites) {
                                      RankEnded{2, 3, 75, 0, false},
                                      RankEnded{2, 3, 0, 9, true},
                                      Told{2, 3, "out of memory"},
+                                     Told{2, 3, "unknown model", true},
                                      RankSilent{2, 3},
                                      RankAnswered{2, 3},
                                      Restoring{2},
