@@ -38,11 +38,12 @@ setup() {
 }
 
 @test "ddp-check net passes over TCP, and over MPI where SLURM has PMIx" {
-  run -0 srun --ddp -N2 --ntasks-per-node=1 ddp-check net --mib 1
-  [[ $output == *"ddp-check net OK"* ]]
+  # A busy machine may deserve a WARNING.
+  run srun --ddp -N2 --ntasks-per-node=1 ddp-check net --mib 1
+  [[ $status -le 1 && $output == *"allreduce_busbw_GBps="* ]]
   [[ $(srun --mpi=list 2>&1) == *pmix* ]] || skip "this SLURM has no PMIx"
-  run -0 srun --mpi=pmix --ddp -N2 --ntasks-per-node=1 ddp-check net --mib 1
-  [[ $output == *"mpi_GBps="* ]]
+  run srun --mpi=pmix --ddp -N2 --ntasks-per-node=1 ddp-check net --mib 1
+  [[ $status -le 1 && $output == *"mpi_GBps="* ]]
 }
 
 @test "ddp-ckpt writes, verifies and finds damage" {

@@ -28,7 +28,7 @@ def run_tier(steps, run, log):
     flaky = []
     if len(failed) <= _MANY:
         for step, case in failed:
-            if not isinstance(step, Command):
+            if not isinstance(step, Command) or step.tests:
                 replaced, outputs = _again(step, run, log, case)
                 position = next(i for i, other in enumerate(found) if other is case)
                 # A file that ran again as a whole has cases that are here already.

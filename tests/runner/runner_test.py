@@ -21,7 +21,7 @@ import reruns
 import summary
 from cases import FAILED, PASSED, SKIPPED, Case
 from processes import Processes
-from steps import Bats
+from steps import Bats, Command
 
 BATS = """\
 1..5
@@ -142,6 +142,15 @@ class Reruns(unittest.TestCase):
         self.assertEqual(found, [("good", PASSED), ("every  third (time)", PASSED)])
         self.assertEqual(titles, ["x.bats: every  third (time)"])
         self.assertEqual([output.splitlines()[-1] for output in flaky[0].outputs], ["run 1", "run 2"])
+
+    def test_a_command_runs_again_only_if_it_has_tests(self):
+        for tests, flaky in ((False, []), (True, ["once"])):
+            count = self.root / f"count-{tests}"
+            step = Command("once", ["bash", "-c", f"echo x >> {count}; [ $(wc -l < {count}) -eq 2 ]"], tests=tests)
+            with open(self.root / "log", "w+b") as log:
+                found, named = reruns.run_tier([step], self.run_, log)
+            self.assertEqual([c.result for c in found], [PASSED if tests else FAILED])
+            self.assertEqual([f.title for f in named], flaky)
 
     def test_a_case_that_always_fails_is_not(self):
         found, titles, _ = self.tier("""

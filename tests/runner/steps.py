@@ -22,12 +22,14 @@ class Step:
 
 @dataclasses.dataclass
 class Command(Step):
-    """A command that must succeed. It is one case, and does not run again. If `needed`, the later steps of the tier need it."""
+    """A command that must succeed. It is one case. If `needed`, the later steps of the tier need it. It runs again only if
+    it runs `tests` of its own."""
 
     name: str
     command: list[str]
     needed: bool = False
     skip_status: int | None = None
+    tests: bool = False
 
     def run(self, run, log):
         begin = time.monotonic()
@@ -36,6 +38,9 @@ class Command(Step):
         lines = output.splitlines()[-60:]
         text = lines[-1] if lines and result == cases.SKIPPED else "\n".join(lines) + "\n"
         return [cases.Case(self.name, "", result, time.monotonic() - begin, "" if status == 0 else text)]
+
+    def again(self, run, log, _case):
+        return self.run(run, log)
 
 
 @dataclasses.dataclass

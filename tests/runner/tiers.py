@@ -83,7 +83,8 @@ def torch2(_run):
 
 def debian(run):
     def on(release, test):
-        return Command(f"Debian {release}: {test}", ["scripts/on_debian", release, f"tests/debian/{test}"], skip_status=77)
+        return Command(f"Debian {release}: {test}", ["scripts/on_debian", release, f"tests/debian/{test}"], skip_status=77,
+                       tests=True)
 
     return [on("13", "smoke"), *([on("13", "whole"), on("sid", "smoke")] if run.full else [])]
 
