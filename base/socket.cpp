@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 namespace ddp {
@@ -83,6 +84,15 @@ void set_option(int socket, int level, int name, int value) noexcept {
 }
 
 std::string numeric_address(const sockaddr* address) {
+  sockaddr_in v4{};
+  if (address != nullptr && address->sa_family == AF_INET6) {
+    const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(address);
+    if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
+      v4.sin_family = AF_INET;
+      std::memcpy(&v4.sin_addr, &v6->sin6_addr.s6_addr[12], sizeof v4.sin_addr);
+      address = reinterpret_cast<const sockaddr*>(&v4);
+    }
+  }
   socklen_t length = 0;
   if (address != nullptr && address->sa_family == AF_INET) length = sizeof(sockaddr_in);
   if (address != nullptr && address->sa_family == AF_INET6) length = sizeof(sockaddr_in6);

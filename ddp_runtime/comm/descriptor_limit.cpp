@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/comm/descriptor_limit.h"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -21,6 +22,15 @@ void raise_descriptor_limit() noexcept {
   if (limit.rlim_cur >= wanted) return;
   limit.rlim_cur = wanted;
   setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+std::string out_of_descriptors(std::size_t missing, std::size_t others) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return fmt::format(
+      "rank 0 has no file descriptor left for its connections to the other ranks ({} of {} are "
+      "missing, the limit is {}); raise the limit of the nodes (ulimit -Hn)",
+      missing, others, limit.rlim_cur);
 }
 
 }  // namespace ddp::comm

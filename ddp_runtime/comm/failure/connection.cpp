@@ -42,7 +42,28 @@ AddressList resolve(const std::string& host, std::uint16_t port) {
   return answer.get();
 }
 
+// While nobody listens at a port of this machine from which the kernel also takes those of outgoing
+// connections, a connection to it may get this very port, and then connects to itself.
+bool connected_to_itself(int socket) {
+  sockaddr_storage own{};
+  sockaddr_storage peer{};
+  socklen_t own_length = sizeof own;
+  socklen_t peer_length = sizeof peer;
+  if (getsockname(socket, reinterpret_cast<sockaddr*>(&own), &own_length) != 0 ||
+      getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &peer_length) != 0) {
+    return false;
+  }
+  if (own_length != peer_length || std::memcmp(&own, &peer, own_length) != 0) return false;
+  const linger reset{1, 0};  // leaves the port free
+  setsockopt(socket, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  return true;
+}
+
 }  // namespace
+
+bool has_address(const std::string& host) {
+  return resolve(host, 0) != nullptr;
+}
 
 StreamState state_after(int error) noexcept {
   switch (error) {
@@ -70,7 +91,8 @@ std::optional<Connection> Connection::open(const std::vector<std::string>& hosts
     const AddressList addresses = resolve(host, port);
     for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {
       FileDescriptor socket = open_socket(*a);
-      if (socket && connect_within(socket.get(), *a, Clock::now() + each) == 0) {
+      if (socket && connect_within(socket.get(), *a, Clock::now() + each) == 0 &&
+          !connected_to_itself(socket.get())) {
         return Connection(std::move(socket));
       }
     }

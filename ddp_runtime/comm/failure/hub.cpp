@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/comm/failure/hub.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "ddp_runtime/comm/descriptor_limit.h"
 #include "ddp_runtime/comm/peer_failure.h"
 #include "ddp_runtime/comm/text.h"
 #include "ddp_runtime/comm/thread_settings.h"
@@ -186,14 +185,7 @@ void Hub::join(Reception::Arrival arrival) {
 
 void Hub::no_descriptors_left() {
   if (missing_ == 0) return;
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  failures_.fail(
-      {.rank = 0,
-       .text = "rank 0 has no file descriptor left for its connections to the other ranks (" +
-               std::to_string(missing_) + " of " + std::to_string(peers_.size() - 1) +
-               " are missing, the limit is " + std::to_string(limit.rlim_cur) +
-               "); raise the limit of the nodes (ulimit -Hn)"});
+  failures_.fail({.rank = 0, .text = out_of_descriptors(missing_, peers_.size() - 1)});
 }
 
 // Once all ranks have joined, no connection is expected until a rank has to reconnect.

@@ -75,6 +75,8 @@ void Reception::hear(std::uint64_t key) {
   if (keep) {
     guest_.join({stranger.greeting.rank(), stranger.greeting.who(), std::move(stranger.connection),
                  *std::move(message)});
+  } else if (guest_.unproved && stranger.greeting.challenged() && !stranger.proved) {
+    guest_.unproved(stranger.connection);
   }
   strangers_.erase(found);
 }
@@ -86,9 +88,8 @@ bool Reception::greet(Stranger& stranger, const Message& message) {
     const auto challenge = greeting.challenge(message, key_);
     return challenge && stranger.connection.send(*challenge);
   }
-  if (!greeting.accepts(message, key_) || !guest_.may_join(greeting.rank(), greeting.who())) {
-    return false;
-  }
+  stranger.proved = greeting.accepts(message, key_);
+  if (!stranger.proved || !guest_.may_join(greeting.rank(), greeting.who())) return false;
   const SessionKeys keys = greeting.session(key_);
   stranger.connection.seal(keys.of_hub, keys.of_rank);
   stranger.welcomed = true;

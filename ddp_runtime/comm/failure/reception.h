@@ -36,6 +36,8 @@ class Reception {
     // Decides whether to accept a rank that has authenticated.
     std::function<bool(int rank, const std::string& who)> may_join;
     std::function<void(Arrival)> join;
+    // If set: called for a connection that ends while the two ends prove that they have the key.
+    std::function<void(const Connection&)> unproved = {};
   };
 
   // Event keys from kFirstKey on belong to this class; the caller may use all smaller keys.
@@ -57,6 +59,7 @@ class Reception {
     Connection connection;
     TimePoint since;
     HubGreeting greeting;
+    bool proved = false;
     bool welcomed = false;
   };
   using Strangers = std::map<std::uint64_t, Stranger>;  // by event key, oldest first

@@ -6,14 +6,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <map>
-#include <string_view>
+#include <sstream>
 #include <utility>
 
 #include "base/deadline.h"
 #include "base/errors.h"
+#include "base/text.h"
+#include "ddp_runtime/comm/descriptor_limit.h"
 #include "ddp_runtime/comm/failure/hub_search.h"
 #include "ddp_runtime/comm/peer_failure.h"
 
@@ -25,15 +26,52 @@ constexpr std::chrono::seconds kLeaderAnswersWithin{10};
 constexpr int kSilences = 3;
 constexpr std::size_t kNamed = 8;  // of the missing ranks
 
-std::uint16_t port_in(std::string_view text) {
-  std::uint16_t port = 0;
-  std::from_chars(text.data(), text.data() + text.size(), port);
-  return port;
+constexpr std::size_t kMaxHosts = 4;  // of a rank
+constexpr std::chrono::milliseconds kBetweenLooks{500};
+
+bool is_loopback(const std::string& host) {
+  return host.starts_with("127.") || host == "::1";
+}
+
+// What each rank tells rank 0 besides its number.
+struct Introduction {
+  int ranks = 0;  // which it expects
+  Place place;
+};
+
+std::string text_of(const Introduction& own) {
+  return fmt::format("{} {} {}", own.ranks, own.place.port, fmt::join(own.place.hosts, " "));
+}
+
+Introduction introduction_of(const std::string& text) {
+  std::istringstream words(text);
+  Introduction other;
+  words >> other.ranks >> other.place.port;
+  for (std::string host; other.place.hosts.size() < kMaxHosts && words >> host;) {
+    other.place.hosts.push_back(host);
+  }
+  return other;
+}
+
+// The addresses of this machine at which other machines may reach it.
+std::vector<std::string> hosts_of_this_machine() {
+  auto hosts = numeric(own_addresses());
+  std::erase_if(hosts, is_loopback);
+  hosts.resize(std::min(hosts.size(), kMaxHosts));
+  return hosts;
+}
+
+// Where rank 0 sees the rank, and then what the rank says of itself.
+Place place_of(const std::string& seen, Place told) {
+  std::erase(told.hosts, seen);
+  told.hosts.insert(told.hosts.begin(), seen);
+  return told;
 }
 
 using Joined = std::map<int, Caller>;
 
 std::string who_is_missing(const TcpPlan& plan, const Joined& joined,
+                           const Switchboard::Unproved& unproved,
                            std::chrono::milliseconds timeout) {
   std::vector<int> missing;
   for (int rank = 1; rank < plan.ranks; ++rank) {
@@ -41,12 +79,19 @@ std::string who_is_missing(const TcpPlan& plan, const Joined& joined,
   }
   const std::size_t all = missing.size();
   missing.resize(std::min(all, kNamed));
-  return fmt::format(
+  auto text = fmt::format(
       "{} of {} ranks did not connect to rank 0 at {}, port {}, within {} s: {}{}; they have not "
       "started, a firewall blocks that port, or the name means another machine there",
       all, plan.ranks, plan.leader, plan.port,
       std::chrono::duration_cast<std::chrono::seconds>(timeout).count(), fmt::join(missing, ", "),
       all > kNamed ? ", ..." : "");
+  if (unproved.times > 0) {
+    text += fmt::format(
+        "; {} connections, the last from {}, did not prove that they have the job's "
+        "key: a rank there may have another one",
+        unproved.times, unproved.last);
+  }
+  return text;
 }
 
 void tell_all(Joined& joined, const std::vector<Message>& messages) {
@@ -66,35 +111,92 @@ std::vector<Message> parts_of(const std::string& text) {
 }
 
 // Rank 0's part.
-Directory lead(Switchboard& switchboard, const TcpPlan& plan, std::chrono::milliseconds timeout) {
-  const auto mailbox = switchboard.mailbox(kReceiver);
-  const Deadline deadline = Clock::now() + timeout;
-  Joined joined;
-  Directory directory(static_cast<std::size_t>(plan.ranks));
-  directory[0] = {plan.leader, plan.port};
-  while (static_cast<int>(joined.size()) + 1 < plan.ranks && Clock::now() < deadline) {
-    for (auto& caller : mailbox->take_before(deadline)) {
-      const int rank = caller.rank;
-      const auto peer = caller.connection.peer();
-      if (rank == 0 || !peer) continue;
-      directory[static_cast<std::size_t>(rank)] = {peer->host, port_in(caller.remark)};
-      joined.insert_or_assign(rank, std::move(caller));
+class Leader {
+ public:
+  Leader(Switchboard& switchboard, const TcpPlan& plan)
+      : switchboard_(switchboard), plan_(plan), mailbox_(switchboard.mailbox(kReceiver)) {
+    directory_.resize(static_cast<std::size_t>(plan.ranks));
+    directory_[0] = {{plan.leader}, plan.port};
+  }
+
+  Directory lead(std::chrono::milliseconds timeout) {
+    const Deadline deadline = Clock::now() + timeout;
+    while (missing() > 0 && Clock::now() < deadline) {
+      const Deadline look = std::min(deadline, Clock::now() + kBetweenLooks);
+      for (auto& caller : mailbox_->take_before(look)) take(std::move(caller));
+      forget_the_gone();
+      if (switchboard_.out_of_descriptors()) {
+        fail(out_of_descriptors(missing(), directory_.size() - 1));
+      }
+    }
+    if (missing() > 0) fail(who_is_missing(plan_, joined_, switchboard_.unproved(), timeout));
+    tell_all(joined_, parts_of(text_of(directory_)));
+    return std::move(directory_);
+  }
+
+ private:
+  std::size_t missing() const { return directory_.size() - 1 - joined_.size(); }
+
+  void take(Caller caller) {
+    const int rank = caller.rank;
+    const auto peer = caller.connection.peer();
+    if (rank == 0 || !peer) return;
+    const auto introduction = introduction_of(caller.remark);
+    joined_.insert_or_assign(rank, std::move(caller));
+    if (introduction.ranks != plan_.ranks || rank >= plan_.ranks) {
+      fail(
+          fmt::format("rank {} at {} was started as one of {} ranks, and rank 0 as one of {}: "
+                      "start all ranks with the same plan (WORLD_SIZE, MASTER_PORT)",
+                      rank, peer->host, introduction.ranks, plan_.ranks));
+    }
+    directory_[static_cast<std::size_t>(rank)] = place_of(peer->host, introduction.place);
+  }
+
+  // One that has ended meanwhile may be started again.
+  void forget_the_gone() {
+    for (auto each = joined_.begin(); each != joined_.end();) {
+      if (each->second.connection.fill()) {
+        ++each;
+      } else {
+        mailbox_->forget(each->first);
+        each = joined_.erase(each);
+      }
     }
   }
-  if (static_cast<int>(joined.size()) + 1 < plan.ranks) {
-    const auto text = who_is_missing(plan, joined, timeout);
-    tell_all(joined, {{MessageKind::failure, 0, text}});
+
+  [[noreturn]] void fail(const std::string& text) {
+    tell_all(joined_, {{MessageKind::failure, 0, text}});
     throw RuntimeError(text);
   }
-  tell_all(joined, parts_of(text_of(directory)));
-  return directory;
+
+  Switchboard& switchboard_;
+  const TcpPlan& plan_;
+  std::shared_ptr<Mailbox> mailbox_;
+  Joined joined_;
+  Directory directory_;
+};
+
+std::string why_not_reached(const TcpPlan& plan, const HubAddress& leader, const Reached& reached) {
+  const auto text = why_unreachable(leader, reached);
+  if (reached.stranger) return text;
+  if (reached.silent) {  // rank 0 also closes the connection of a second process with the same rank
+    return fmt::format(
+        "{}, or another process has connected as rank {}: each needs a RANK of its own", text,
+        plan.rank);
+  }
+  if (has_address(plan.leader)) return text;
+  return fmt::format(
+      "MASTER_ADDR={} is unknown on this machine: give a name or an address of rank 0's "
+      "machine that each node knows",
+      quote_for_display(plan.leader));
 }
 
 // The part of the others.
 Directory join(const Switchboard& switchboard, const TcpPlan& plan, const FailureState& failures,
                std::chrono::milliseconds timeout) {
   const HubAddress leader{{plan.leader}, plan.port, plan.leader};
-  const auto who = fmt::format("{} {}", kReceiver, switchboard.port());
+  const Introduction own{plan.ranks, {hosts_of_this_machine(), switchboard.port()}};
+  const auto who = text_of(Call{kReceiver, 0, text_of(own)});
   const Deadline deadline = Clock::now() + timeout;
   const auto slice = std::min<std::chrono::milliseconds>(timeout, kLeaderAnswersWithin);
   Reached reached;
@@ -105,15 +207,7 @@ Directory join(const Switchboard& switchboard, const TcpPlan& plan, const Failur
     reached = reach_hub(leader, {plan.key, plan.rank, who}, {slice, slice}, failures);
     silences = reached.silent ? silences + 1 : 0;
   }
-  if (!reached.connection) {
-    // Rank 0 also closes the connection of a second process with the same rank.
-    const bool refused = reached.silent && !reached.stranger;
-    throw RuntimeError(why_unreachable(leader, reached) +
-                       (refused ? fmt::format(", or another process has connected as rank {}: each "
-                                              "needs a RANK of its own",
-                                              plan.rank)
-                                : ""));
-  }
+  if (!reached.connection) throw RuntimeError(why_not_reached(plan, leader, reached));
   auto& connection = *reached.connection;
   const auto at = connection.peer();
   std::string text;
@@ -125,12 +219,13 @@ Directory join(const Switchboard& switchboard, const TcpPlan& plan, const Failur
     if (message->rank == 0) continue;
     auto directory = directory_of(text);
     if (static_cast<int>(directory.size()) != plan.ranks) break;
-    if (at) directory[0].host = at->host;
+    if (at) correct_loopbacks(directory, at->host);
     return directory;
   }
-  throw RuntimeError(
-      fmt::format("rank 0 at {}, port {}, ended before all {} ranks had connected to it",
-                  plan.leader, plan.port, plan.ranks));
+  throw RuntimeError(fmt::format(
+      "rank 0 at {}, port {}, closed the connection before all {} ranks had connected to "
+      "it: it has ended, or another process has connected as rank {}",
+      plan.leader, plan.port, plan.ranks, plan.rank));
 }
 
 }  // namespace
@@ -149,28 +244,37 @@ Listener listen_for_ranks(const TcpPlan& plan) {
 
 Directory meet(Switchboard& switchboard, const TcpPlan& plan, const FailureState& failures,
                std::chrono::milliseconds timeout) {
-  return plan.rank == 0 ? lead(switchboard, plan, timeout)
+  return plan.rank == 0 ? Leader(switchboard, plan).lead(timeout)
                         : join(switchboard, plan, failures, timeout);
+}
+
+void correct_loopbacks(Directory& directory, const std::string& leader) {
+  directory[0].hosts = {leader};
+  if (is_loopback(leader)) return;
+  for (auto& place : directory) {
+    std::replace_if(place.hosts.begin(), place.hosts.end(), is_loopback, leader);
+  }
 }
 
 std::string text_of(const Directory& directory) {
   std::string text;
-  for (const auto& at : directory) text += fmt::format("{} {}\n", at.host, at.port);
+  for (const auto& at : directory)
+    text += fmt::format("{} {}\n", at.port, fmt::join(at.hosts, " "));
   return text;
 }
 
 Directory directory_of(const std::string& text) {
   Directory directory;
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const auto end = rest.find('\n');
-    const auto line = rest.substr(0, end);
-    const auto space = line.find(' ');
-    if (end == std::string_view::npos || space == std::string_view::npos) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    Place place;
+    words >> place.port;
+    for (std::string host; words >> host;) place.hosts.push_back(host);
+    if (place.port == 0 || place.hosts.empty()) {
       throw RuntimeError("rank 0 has sent a malformed list of the ranks' addresses");
     }
-    directory.push_back({std::string(line.substr(0, space)), port_in(line.substr(space + 1))});
-    rest.remove_prefix(end + 1);
+    directory.push_back(std::move(place));
   }
   return directory;
 }

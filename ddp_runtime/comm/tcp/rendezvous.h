@@ -24,7 +24,13 @@ struct TcpPlan {
   std::string node;  // ranks with the same one share memory; see Transport::node_key()
 };
 
-using Directory = std::vector<Connection::Endpoint>;  // by rank
+// Where a rank listens: at the address from which it has connected to rank 0, or, if that belongs
+// to another network, at one of its other addresses.
+struct Place {
+  std::vector<std::string> hosts;
+  std::uint16_t port = 0;
+};
+using Directory = std::vector<Place>;  // by rank
 
 // The socket at which this rank listens: rank 0 at the port of the plan. Throws RuntimeError.
 Listener listen_for_ranks(const TcpPlan& plan);
@@ -34,6 +40,10 @@ Listener listen_for_ranks(const TcpPlan& plan);
 // same text on the others.
 Directory meet(Switchboard& switchboard, const TcpPlan& plan, const FailureState& failures,
                std::chrono::milliseconds timeout);
+
+// Ranks of rank 0's machine may have connected to it by an address that means this machine here.
+// `leader`: the address at which this rank has reached rank 0.
+void correct_loopbacks(Directory& directory, const std::string& leader);
 
 // For the leader's list of 4,000 ranks as messages, and back.
 std::string text_of(const Directory& directory);

@@ -88,7 +88,7 @@ std::optional<TcpPlan> tcp_plan(const VariableOf& variable, const std::optional<
   TcpPlan plan{leader, static_cast<std::uint16_t>(port.value), rank.value, ranks.value, {}, {}};
   plan.key =
       hmac_sha256(step_key ? std::span<const std::byte>(*step_key) : std::span<const std::byte>(),
-                  fmt::format("data path {} {}", plan.leader, plan.port));
+                  fmt::format("data path {}", plan.port));
   plan.node = machine_key();
   return plan;
 }

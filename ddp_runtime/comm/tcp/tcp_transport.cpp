@@ -2,6 +2,7 @@
 #include "ddp_runtime/comm/tcp/tcp_transport.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -30,13 +31,13 @@ struct Exchange {
            std::chrono::milliseconds timeout)
       : plan(of),
         failures(failed),
-        switchboard(std::move(listener), of.key, of.ranks),
+        switchboard(std::move(listener), of.key, of.rank, of.ranks),
         directory(meet(switchboard, of, failed, timeout)) {}
 };
 
-std::string why_no_connection(const Connection::Endpoint& at, const Reached& reached) {
+std::string why_no_connection(const Place& at, const Reached& reached) {
   if (reached.stranger) return describe_stranger(*reached.stranger);
-  return fmt::format("{}, port {}, {}", at.host, at.port,
+  return fmt::format("{}, port {}, {}", fmt::join(at.hosts, " and "), at.port,
                      reached.silent
                          ? "accepts the connection but does not answer; its machine is overloaded"
                          : "does not accept a connection; a firewall blocks it, or the address "
@@ -166,7 +167,8 @@ class TcpTransport final : public Transport {
   void connect_to(int peer, TcpStream& stream) const {
     const auto& plan = exchange_->plan;
     const auto& at = exchange_->directory[static_cast<std::size_t>(world_rank(peer))];
-    auto reached = reach_hub({{at.host}, at.port, {}}, {plan.key, plan.rank, name_}, kConnect,
+    const auto who = text_of(Call{name_, world_rank(peer), {}});
+    auto reached = reach_hub({at.hosts, at.port, {}}, {plan.key, plan.rank, who}, kConnect,
                              exchange_->failures);
     exchange_->failures.throw_if_failed();
     if (!reached.connection) {
