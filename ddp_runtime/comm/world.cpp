@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <chrono>
@@ -19,6 +20,7 @@
 #include <typeinfo>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "ddp_runtime/comm/descriptor_limit.h"
 #include "ddp_runtime/comm/device/gpu_survey.h"
 #include "ddp_runtime/comm/device/nccl_group.h"
@@ -42,6 +44,11 @@
 namespace ddp::comm {
 namespace {
 
+// SLURM_PROCID comes behind those of MPI, because the ranks of an mpirun in a batch script inherit
+// that of the script.
+constexpr std::array kLaunchersRanks{"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
+                                     "SLURM_PROCID"};
+
 std::optional<int> integer_from_environment(const char* name) noexcept {
   const char* text = std::getenv(name);
   if (text == nullptr) return std::nullopt;
@@ -63,6 +70,12 @@ Announced announced_ranks() {
   for (const char* name :
        {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE", "WORLD_SIZE"}) {
     if (const auto ranks = integer_from_environment(name)) return {name, *ranks};
+    if (const char* const text = std::getenv(name)) {
+      throw UsageError(
+          fmt::format("{}={} is not a number; start the step with srun --ddp, or unset "
+                      "{} if the variable is a leftover",
+                      name, quote_for_display(text), name));
+    }
   }
   return {};
 }
@@ -181,16 +194,18 @@ std::unique_ptr<Transport> World::connect(const WorldOptions& options) {
   const auto plan = tcp_plan(getenv, key, &why_no_plan);
   const bool has_plan = plan && plan->ranks > 1;
   const auto over_tcp = [&](const std::string& reason) {
+    auto transport = make_tcp_transport(*plan, *failures_, options.start_timeout);
     if (plan->rank == 0 && options.group.announce && (!reason.empty() || !key)) {
       options.group.announce(fmt::format(
           "{}{}ranks are connected over TCP{}", reason, reason.empty() ? "" : ", so ",
           key ? "" : ", without a key that keeps other programs out; srun --ddp gives one"));
     }
-    return make_tcp_transport(*plan, *failures_, options.start_timeout);
+    return transport;
   };
   if (options.backend == Backend::tcp) {
     if (has_plan) return over_tcp("");
-    if (announced.ranks > 1) throw UsageError(why_no_plan);
+    const bool is_alone = std::getenv("RANK") == nullptr && std::getenv("MASTER_ADDR") == nullptr;
+    if (announced.ranks > 1 || (!plan && !is_alone)) throw UsageError(why_no_plan);
   }
   const auto against_mpi = missing_process_manager(getenv, pmi_support_of_mpi());
   const bool may_use_tcp = has_plan && options.backend != Backend::mpi;
@@ -198,6 +213,10 @@ std::unique_ptr<Transport> World::connect(const WorldOptions& options) {
     return over_tcp("there is no process manager for MPI");
   }
   if (against_mpi) throw UsageError(*against_mpi);
+  const bool by_hand = announced.by != nullptr && std::string_view(announced.by) == "WORLD_SIZE";
+  if (by_hand && !plan && !MpiEnvironment::launched_by_mpi()) {
+    throw UsageError(why_no_plan + ", or unset WORLD_SIZE if it is a leftover");
+  }
   if (!MpiEnvironment::launched_by_mpi() && announced.ranks == 1) {
     return std::move(make_in_process_transports(1).front());
   }
@@ -275,7 +294,7 @@ std::optional<int> World::device() const noexcept {
 
 Failure World::fail(const Failure& failure) {
   failures_->fail(failure);
-  return verdict().value_or(failure);
+  return verdict().value_or(*failures_->failure());  // the first that this rank has observed
 }
 
 // Rank 0 may first have to ask all ranks for their status. What this rank has observed may also be
@@ -376,6 +395,22 @@ int run_body(const std::string& program, const WorldOptions& options,
 
 }  // namespace
 
+namespace {
+
+// All ranks of a launcher have made the same mistake. A rank that was started by hand may be the
+// only one.
+void report_usage_error(const std::string& program, const char* text) {
+  const bool has_launcher =
+      std::any_of(kLaunchersRanks.begin(), kLaunchersRanks.end(),
+                  [](const char* name) { return std::getenv(name) != nullptr; });
+  if (rank_from_environment() == 0 || !has_launcher) {
+    print_failure(program, rank_from_environment(), has_launcher ? 1 : 2, text);
+  }
+  let_rank_0_report();
+}
+
+}  // namespace
+
 int run(const std::string& program, const WorldOptions& options,
         const std::function<void(World&)>& body) noexcept {
   try {
@@ -385,8 +420,7 @@ int run(const std::string& program, const WorldOptions& options,
     if (failure.lost() || failure.rank() == rank) print_failure(program, rank, 2, failure.what());
     return failure.is_usage_error() ? 2 : 1;
   } catch (const UsageError& error) {
-    if (rank_from_environment() == 0) print_failure(program, 0, 1, error.what());
-    let_rank_0_report();
+    report_usage_error(program, error.what());
     return 2;
   } catch (const std::exception& error) {
     print_failure(program, rank_from_environment(), 2, error.what());
@@ -397,14 +431,11 @@ int run(const std::string& program, const WorldOptions& options,
   }
 }
 
-// SLURM_PROCID comes behind those of MPI, because the ranks of an mpirun in a batch script inherit
-// that of the script.
 int rank_from_environment() noexcept {
-  for (const char* name :
-       {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"}) {
+  for (const char* name : kLaunchersRanks) {
     if (const auto rank = integer_from_environment(name)) return *rank;
   }
-  return 0;
+  return integer_from_environment("RANK").value_or(0);
 }
 
 void let_rank_0_report() noexcept {

@@ -96,6 +96,39 @@ for f in json.load(open("net.json"))["findings"]: print(f["check"], f["severity"
   [[ $output == *"rank 0 has no network interface but lo, as in a container with a network of its own"* ]]
 }
 
+@test "a rank that is started by hand says what is wrong with its variables" {
+  export MASTER_ADDR=127.0.0.1 MASTER_PORT=23457
+  local by_hand=(ddp-train --model mlp --data digits --steps 3)
+  unset SLURM_CONF
+  run -2 env RANK=2 WORLD_SIZE=2 "${by_hand[@]}"
+  [[ $output == *"rank 2 on "*"RANK=2 is not below WORLD_SIZE=2; start the step with srun --ddp, or the program with ddp-launch"* ]]
+  run -2 env RANK=1 WORLD_SIZE=x "${by_hand[@]}"
+  [[ $output == *"rank 1 on "*"WORLD_SIZE='x' is not a number"* ]]
+  run -2 env -u MASTER_PORT RANK=1 "${by_hand[@]}" --backend tcp
+  [[ $output == *"rank 1 on "*"MASTER_PORT is not set"* ]]
+}
+
+@test "rank 0 that is killed is named by the others" {
+  export MASTER_ADDR=127.0.0.1 MASTER_PORT=23458 WORLD_SIZE=3
+  local by_hand=(ddp-train --model mlp --data digits --steps 100000)
+  unset SLURM_CONF
+  RANK=1 "${by_hand[@]}" > one 2>&1 3>&- &
+  local one=$!
+  RANK=2 "${by_hand[@]}" > two 2>&1 3>&- &
+  local two=$!
+  RANK=0 "${by_hand[@]}" --checkpoint-dir mine --checkpoint-every 5 > zero 2>&1 3>&- &
+  wait_until 60 compgen -G "mine/step-*"
+  kill -KILL $!
+  local each status
+  for each in "$one" "$two"; do
+    status=0
+    wait "$each" || status=$?
+    [ "$status" -ne 0 ]
+  done
+  cat one two
+  [ "$(cat one two | grep -cE '^ddp-train: rank 0 \(.*, process [0-9]+\) exited unexpectedly')" -eq 1 ]
+}
+
 @test "programs without SLURM connect by the variables of a plan" {
   export MASTER_ADDR=127.0.0.1 MASTER_PORT=23457 WORLD_SIZE=2
   RANK=1 env -u SLURM_CONF "$build_dir/bin/ddp-train" --model mlp --data digits --steps 3 > one 2>&1 3>&- &

@@ -42,8 +42,8 @@ AddressList resolve(const std::string& host, std::uint16_t port) {
   return answer.get();
 }
 
-// While nobody listens at a port of this machine from which the kernel also takes those of outgoing
-// connections, a connection to it may get this very port, and then connects to itself.
+// While no process listens at a port of this machine from which the kernel also takes those of
+// outgoing connections, a connection to it may get this very port, and then connects to itself.
 bool connected_to_itself(int socket) {
   sockaddr_storage own{};
   sockaddr_storage peer{};
