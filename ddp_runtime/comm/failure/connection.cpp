@@ -61,8 +61,13 @@ bool connected_to_itself(int socket) {
 
 }  // namespace
 
-bool has_address(const std::string& host) {
-  return resolve(host, 0) != nullptr;
+std::vector<std::string> addresses_of(const std::string& host) {
+  std::vector<std::string> addresses;
+  const AddressList list = resolve(host, 0);
+  for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
+    addresses.push_back(numeric_address(a->ai_addr));
+  }
+  return addresses;
 }
 
 StreamState state_after(int error) noexcept {

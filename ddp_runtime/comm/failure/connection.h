@@ -97,7 +97,7 @@ std::vector<std::string> numeric(const std::vector<std::string>& hosts);
 // The names and addresses of this machine, most trusted first: MASTER_ADDR if it is rank 0's host,
 // the host name, then the addresses of all interfaces.
 std::vector<std::string> own_addresses();
-// Whether the name, or number, is known here. Takes 10 s at most.
-bool has_address(const std::string& host);
+// The numeric addresses of a name on this machine; empty if it is unknown. Takes 10 s at most.
+std::vector<std::string> addresses_of(const std::string& host);
 
 }  // namespace ddp::comm

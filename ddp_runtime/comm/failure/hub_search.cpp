@@ -41,7 +41,9 @@ Reached reach_hub(const HubAddress& hub, const Searcher& rank, const SearchLimit
   Reached reached;
   while (true) {
     for (const auto& host : hub.hosts) {
-      if (try_address({host, hub.port}, rank, limits.each, reached)) return reached;
+      for (const auto& address : addresses_of(host)) {
+        if (try_address({address, hub.port}, rank, limits.each, reached)) return reached;
+      }
     }
     if (clock.look() > deadline || failures.failed()) return reached;
     std::this_thread::sleep_for(std::chrono::milliseconds(200));

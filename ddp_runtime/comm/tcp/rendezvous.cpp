@@ -184,7 +184,7 @@ std::string why_not_reached(const TcpPlan& plan, const HubAddress& leader, const
         "{}, or another process has connected as rank {}: each needs a RANK of its own", text,
         plan.rank);
   }
-  if (has_address(plan.leader)) return text;
+  if (!addresses_of(plan.leader).empty()) return text;
   return fmt::format(
       "MASTER_ADDR={} is unknown on this machine: give a name or an address of rank 0's "
       "machine that each node knows",

@@ -4,6 +4,8 @@
 // ranks.h.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -200,6 +202,33 @@ TEST(TcpSwitchboard, ACallForAnotherRankIsRefused) {
   EXPECT_TRUE(reached(1).silent);
   EXPECT_TRUE(switchboard.mailbox("data")->empty());
   EXPECT_TRUE(reached(2).connection);
+}
+
+TEST(TcpSwitchboard, EachAddressOfANameIsTried) {
+  const auto plan = test::local_plan(2);
+  const auto listener_at = [](const std::string& address, std::uint16_t port) {
+    const auto found = find_addresses(address, port, AI_NUMERICHOST);
+    FileDescriptor socket = open_socket(*found);
+    const int on = 1;
+    if (found->ai_family == AF_INET6) {
+      setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+    }
+    if (bind(socket.get(), found->ai_addr, found->ai_addrlen) != 0) return FileDescriptor();
+    listen(socket.get(), 8);
+    return socket;
+  };
+  const FileDescriptor stranger = listener_at("::1", plan.port);  // accepts, and stays silent
+  FileDescriptor own = listener_at("127.0.0.1", plan.port);
+  if (!stranger || !own) GTEST_SKIP() << "the port is free for only one of ::1 and 127.0.0.1";
+  const Switchboard switchboard({std::move(own), plan.port}, plan.key, 0, 2);
+  const FailureState failures;
+  for (const char* const name : {"localhost", "127.0.0.1"}) {
+    const auto who = text_of(Call{name, 0, ""});
+    auto reached =
+        reach_hub({{"::1", name}, plan.port, ""}, {plan.key, 1, who}, {500ms, 60s}, failures);
+    ASSERT_TRUE(reached.connection) << name;
+    EXPECT_EQ(reached.connection->peer()->host, "127.0.0.1");
+  }
 }
 
 TEST(TcpSwitchboard, ReadsCallsAsWritten) {
