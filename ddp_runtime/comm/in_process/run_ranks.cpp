@@ -11,7 +11,7 @@
 
 namespace ddp::comm {
 
-void run_ranks(int ranks, const std::function<void(Group&)>& body, GroupOptions options,
+void run_ranks(int ranks, const std::function<void(Group&)>& body, const GroupOptions& options,
                const std::function<int(int)>& node_of) {
   auto transports = make_in_process_transports(ranks, node_of);
   const auto take = [&](int rank, const FailureState&) {

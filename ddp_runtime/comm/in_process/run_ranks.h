@@ -12,7 +12,7 @@ namespace ddp::comm {
 
 // Returns when all ranks have returned. If one throws, all others fail with PeerFailure at their
 // next wait, and the first exception is rethrown here. `node_of`: see make_in_process_transports.
-void run_ranks(int ranks, const std::function<void(Group&)>& body, GroupOptions options = {},
+void run_ranks(int ranks, const std::function<void(Group&)>& body, const GroupOptions& options = {},
                const std::function<int(int rank)>& node_of = {});
 
 // With the transports that `make` returns, which each rank calls on its thread.

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/errors.h"
 #include "fake_environment.h"
 #include "tests/unit/error_of.h"
 
