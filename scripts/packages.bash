@@ -17,7 +17,7 @@ test_packages=(
   libgtest-dev libgmock-dev bats
   python3 python3-venv python3-numpy python3-h5py
   clang libclang-rt-dev clang-format clang-tidy cppcheck shellcheck strace e2fsprogs chromium nftables
-  python3-torch libgloo-dev rpm man-db environment-modules doxygen python3-yaml
+  python3-torch libgloo-dev rpm dpkg-dev file jq man-db environment-modules doxygen python3-yaml
 )
 
 # Runs a command as root, through sudo if necessary.

@@ -9,6 +9,7 @@ load common
 setup_file() {
   cluster_up 2
   unset GLOO_SOCKET_IFNAME OMP_NUM_THREADS RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
+  export USE_LIBUV=0 # Debian 13 builds PyTorch without it
 }
 
 teardown_file() { cluster_down; }
