@@ -457,7 +457,7 @@ use_plugin_arguments() {
   [ "$(grep -c "argument 'port_bsae=1' is left out" err)" -eq 1 ]
   srun --ddp=off -n1 bash -c '[ -z "$RANK" ]'
   SLURM_MPI_TYPE=none salloc -Q -N2 -n4 bash -c "
-    srun --overlap -w node1 -N1 -n1 true : --overlap -w node2 -N1 -n1 true" 2>err
+    srun --overlap -w node1 -N1 -n1 true : --overlap -w node2 -N1 -n1 true" 2>err || { cat err && false; }
   [ "$(grep -c "argument 'port_bsae=1' is left out" err)" -eq 1 ] # once, not for each component
   use_plugin_arguments
   srun -n1 bash -c '[ -z "$RANK" ]'

@@ -19,7 +19,7 @@ echo "rank $RANK of $WORLD_SIZE, start $DDP_RUN_GENERATION, from step $step"
 while [ "$step" -lt "${STEPS:-20}" ]; do
   sleep 0.1
   step=$((step + 1))
-  echo "$step" > "state.$RANK"
+  echo "$step" > "state.$RANK.new" && mv "state.$RANK.new" "state.$RANK"
   [ "$RANK" -ne 0 ] || echo "{\"event\": \"progress\", \"step\": $step}" >&"$DDP_RUN_EVENTS"
 done
 PROGRAM
