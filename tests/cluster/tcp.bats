@@ -110,13 +110,13 @@ for f in json.load(open("net.json"))["findings"]: print(f["check"], f["severity"
 
 @test "rank 0 that is killed is named by the others" {
   export MASTER_ADDR=127.0.0.1 MASTER_PORT=23458 WORLD_SIZE=3
-  local by_hand=(ddp-train --model mlp --data digits --steps 100000)
+  local by_hand=(ddp-train --model mlp --data digits --steps 100000 --checkpoint-dir mine --checkpoint-every 5)
   unset SLURM_CONF
   RANK=1 "${by_hand[@]}" > one 2>&1 3>&- &
   local one=$!
   RANK=2 "${by_hand[@]}" > two 2>&1 3>&- &
   local two=$!
-  RANK=0 "${by_hand[@]}" --checkpoint-dir mine --checkpoint-every 5 > zero 2>&1 3>&- &
+  RANK=0 "${by_hand[@]}" > zero 2>&1 3>&- &
   wait_until 60 compgen -G "mine/step-*"
   kill -KILL $!
   local each status

@@ -116,7 +116,7 @@ void note_if_elsewhere(Plan& plan, const NodeFacts& node, const StepFacts& step,
   if (!is_derived && settings.fabric.value == "off") return;
   const auto& addresses = node.leader_addresses;
   if (std::any_of(addresses.begin(), addresses.end(), is_own_address)) return;
-  if (has_only_loopback()) {
+  if (has_only_loopback()) {  // and then, names may have no address
     plan.notes.push_back(
         "rank 0 has no network interface but lo, as in a container with a network of its own "
         "(--container-unshare=net), so ranks on other nodes cannot reach it");
