@@ -52,7 +52,7 @@ TEST_P(GroupFailures, EndTheWaitsOfAllRanks) {
       {"a part", [](GpuRank, Group& part, const Numbers<>&) {
          for (;;) part.barrier().wait();
        }}};
-  for (const auto& [name, wait] : places) {
+  for (const auto& place : places) {
     std::atomic<int> told{0};
     const auto errors = errors_of(4, [&](GpuRank r) {
       try {
@@ -61,7 +61,7 @@ TEST_P(GroupFailures, EndTheWaitsOfAllRanks) {
         const Numbers data(r, 4);
         r.group.all_reduce(data.buffer, ReduceOp::sum).wait_host();
         if (r.rank == 2) throw std::runtime_error("the disk is full");
-        wait(r, part, data);
+        place.wait(r, part, data);
       } catch (const PeerFailure& failure) {
         EXPECT_EQ(failure.rank(), 2);
         EXPECT_STREQ(failure.what(), "the disk is full");
@@ -69,8 +69,8 @@ TEST_P(GroupFailures, EndTheWaitsOfAllRanks) {
         throw;
       }
     });
-    EXPECT_THAT(errors, Each("the disk is full")) << name;
-    EXPECT_EQ(told, 3) << name;
+    EXPECT_THAT(errors, Each("the disk is full")) << place.name;
+    EXPECT_EQ(told, 3) << place.name;
   }
   EXPECT_EQ(fake::page_locked_bytes(), 0U);
 }
