@@ -114,14 +114,14 @@ void note_if_elsewhere(Plan& plan, const NodeFacts& node, const StepFacts& step,
   const bool is_derived = node.leader_lookup != NameLookup::not_done;
   if (step.node_count == 1 || entry == nullptr || !is_given_host(entry->value)) return;
   if (!is_derived && settings.fabric.value == "off") return;
-  const auto& addresses = node.leader_addresses;
-  if (std::any_of(addresses.begin(), addresses.end(), is_own_address)) return;
-  if (has_only_loopback()) {  // and then, names may have no address
+  if (has_only_loopback()) {  // then, names may have no address, and any address can be bound
     plan.notes.push_back(
         "rank 0 has no network interface but lo, as in a container with a network of its own "
         "(--container-unshare=net), so ranks on other nodes cannot reach it");
     return;
   }
+  const auto& addresses = node.leader_addresses;
+  if (std::any_of(addresses.begin(), addresses.end(), is_own_address)) return;
   const std::string name = "MASTER_ADDR=" + entry->value + " (" + entry->source + ")";
   const std::string here = plan.node.empty() ? "this node" : plan.node;
   if (addresses.empty()) {
