@@ -372,7 +372,7 @@ void Machine::complete(Clique::Meeting& meeting) {
     const std::size_t skip = o->kind == Kind::reduce_scatter
                                  ? static_cast<std::size_t>(o->communicator->rank) * bytes
                                  : 0;
-    std::memcpy(o->to, result.data() + skip, bytes_written(*o));
+    std::copy_n(result.data() + skip, bytes_written(*o), o->to);
     o->done = true;
     auto& c = *o->communicator;
     ++c.settled;
