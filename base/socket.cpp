@@ -104,6 +104,10 @@ std::string numeric_address(const sockaddr* address) {
   return text.data();
 }
 
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
 std::uint16_t port_of(const sockaddr_storage& address) noexcept {
   return ntohs(address.ss_family == AF_INET6
                    ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port

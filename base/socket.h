@@ -43,7 +43,10 @@ bool wait_for(int descriptor, short events, Deadline deadline);
 void set_option(int socket, int level, int name, int value) noexcept;
 
 // An IPv4 or IPv6 address in numeric form; empty for other families and for null.
+// One of IPv4 that a socket for both families has written for IPv6 is given as IPv4.
 std::string numeric_address(const sockaddr* address);
+// Whether a numeric address is in 127.0.0.0/8 or ::1.
+bool is_loopback(const std::string& address);
 std::uint16_t port_of(const sockaddr_storage& address) noexcept;
 
 }  // namespace ddp

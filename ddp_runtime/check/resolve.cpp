@@ -50,10 +50,6 @@ bool is_address(const std::string& text) {
   return !text.empty();
 }
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1" || address.starts_with("::ffff:127.");
-}
-
 bool only_loopback(const std::vector<std::string>& addresses) {
   return !addresses.empty() && std::all_of(addresses.begin(), addresses.end(), is_loopback);
 }

@@ -19,9 +19,6 @@ Resolution resolve(const std::string& name, std::chrono::milliseconds timeout);
 // Whether the text is a numeric IPv4 or IPv6 address, not a name.
 bool is_address(const std::string& text);
 
-// Whether the address is in 127.0.0.0/8 or ::1, in numeric form.
-bool is_loopback(const std::string& address);
-
 // Whether all addresses are loopback addresses, which other nodes cannot use. False for an empty
 // list.
 bool only_loopback(const std::vector<std::string>& addresses);

@@ -18,33 +18,6 @@ std::string first_error(const ByRank& answers) {
   return {};
 }
 
-}  // namespace
-
-std::optional<std::string> reason_for_tcp() {
-  if (!comm::tcp_plan(getenv, std::nullopt)) return std::nullopt;
-  return comm::missing_process_manager(getenv, comm::pmi_support_of_mpi());
-}
-
-Finding mpi_not_used(const std::string& why) {
-  return {.check = "mpi.pairs",
-          .severity = Severity::ok,
-          .value = "not used",
-          .rule = "MPI is measured if it connects the tasks; else ranks connect over TCP",
-          .evidence = why};
-}
-
-Finding not_run(TransportKind over, const std::string& why) {
-  const bool mpi = over == TransportKind::mpi;
-  return {
-      .check = mpi ? "mpi.pairs" : "tcp.collectives",
-      .severity = Severity::unknown,
-      .rule = mpi ? "MPI is measured between all nodes" : "collectives of all tasks are measured",
-      .evidence = why,
-      .action = "fix the other findings and rerun"};
-}
-
-namespace {
-
 // Returns what happened if not all tasks are connected.
 std::vector<Finding> evaluate_join(const Leader& leader, const ByRank& answers, TransportKind over,
                                    std::chrono::milliseconds limit) {
@@ -76,6 +49,29 @@ std::vector<Finding> evaluate_join(const Leader& leader, const ByRank& answers, 
 }
 
 }  // namespace
+
+std::optional<std::string> reason_for_tcp() {
+  if (!comm::tcp_plan(getenv, std::nullopt)) return std::nullopt;
+  return comm::missing_process_manager(getenv, comm::pmi_support_of_mpi());
+}
+
+Finding mpi_not_used(const std::string& why) {
+  return {.check = "mpi.pairs",
+          .severity = Severity::ok,
+          .value = "not used",
+          .rule = "MPI is measured if it connects the tasks; else ranks connect over TCP",
+          .evidence = why};
+}
+
+Finding not_run(TransportKind over, const std::string& why) {
+  const bool mpi = over == TransportKind::mpi;
+  return {
+      .check = mpi ? "mpi.pairs" : "tcp.collectives",
+      .severity = Severity::unknown,
+      .rule = mpi ? "MPI is measured between all nodes" : "collectives of all tasks are measured",
+      .evidence = why,
+      .action = "fix the other findings and rerun"};
+}
 
 std::vector<Finding> start_mpi(Leader& leader, std::chrono::milliseconds limit,
                                std::chrono::milliseconds timeout) {

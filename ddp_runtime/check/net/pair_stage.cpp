@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/socket.h"
 #include "ddp_runtime/check/counted.h"
 #include "ddp_runtime/check/resolve.h"
 #include "ddp_runtime/comm/random_token.h"

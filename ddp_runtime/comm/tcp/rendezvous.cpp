@@ -29,10 +29,6 @@ constexpr std::size_t kNamed = 8;  // of the missing ranks
 constexpr std::size_t kMaxHosts = 4;  // of a rank
 constexpr std::chrono::milliseconds kBetweenLooks{500};
 
-bool is_loopback(const std::string& host) {
-  return host.starts_with("127.") || host == "::1";
-}
-
 // What each rank tells rank 0 besides its number.
 struct Introduction {
   int ranks = 0;  // which it expects

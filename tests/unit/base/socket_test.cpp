@@ -50,6 +50,8 @@ TEST(Addresses, AreNumeric) {
   for (const auto* text : {"192.0.2.7", "2001:db8::7"}) {
     EXPECT_EQ(numeric_address(find_addresses(text, 80, AI_NUMERICHOST)->ai_addr), text);
   }
+  EXPECT_EQ(numeric_address(find_addresses("::ffff:192.0.2.7", 80, AI_NUMERICHOST)->ai_addr),
+            "192.0.2.7");
   EXPECT_EQ(numeric_address(nullptr), "");
   EXPECT_EQ(find_addresses("no number", 80, AI_NUMERICHOST), nullptr);
 }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/socket.h"
 #include "ddp_runtime/check/resolve.h"
 
 namespace ddp::check {

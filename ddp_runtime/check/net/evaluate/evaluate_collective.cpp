@@ -142,9 +142,10 @@ void compare_with_pairs(const CollectiveMeasured& measured, const PairBasis& pai
                   finding.evidence.empty() ? "" : "; ", bandwidth.best_seconds, *predicted);
   if (bandwidth.best_seconds <= times * *predicted) return;
   finding.severity = Severity::warning;
-  finding.action =
-      "the pairs are faster: check placement, shared uplinks and the MPI library's choice of "
-      "algorithm and transport";
+  finding.action = "the pairs are faster: check placement and shared uplinks";
+  if (measured.over == TransportKind::mpi) {
+    finding.action += ", and the MPI library's choice of algorithm and transport";
+  }
 }
 
 }  // namespace
@@ -174,7 +175,8 @@ Finding evaluate_collective_speed(const CollectiveMeasured& measured, std::optio
   finding.expected = fmt::format("at least {:.3g} GB/s", *fewest / kGB);
   if (bandwidth->bus_per_second < *fewest) {
     finding.severity = Severity::critical;
-    finding.action = "if the pairs are fast, check placement and the MPI library's transport";
+    finding.action = "if the pairs are fast, check placement and shared uplinks";
+    if (measured.over == TransportKind::mpi) finding.action += ", and the MPI library's transport";
   }
   return finding;
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/socket.h"
 #include "ddp_runtime/check/resolve.h"
 
 namespace ddp::check {

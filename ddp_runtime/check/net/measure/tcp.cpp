@@ -75,14 +75,6 @@ class TcpPace {
   Clock::time_point moved_ = begun_;
 };
 
-// Converts an IPv4-mapped IPv6 address to plain IPv4.
-std::string plain_address(const sockaddr_storage& address) {
-  constexpr std::string_view kMapped = "::ffff:";
-  std::string text = numeric_address(reinterpret_cast<const sockaddr*>(&address));
-  if (text.starts_with(kMapped)) text.erase(0, kMapped.size());
-  return text;
-}
-
 }  // namespace
 
 Listener listen_on(std::uint16_t port) {
@@ -161,14 +153,14 @@ std::string local_address(int socket) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
   if (getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return {};
-  return plain_address(address);
+  return numeric_address(reinterpret_cast<const sockaddr*>(&address));
 }
 
 std::string remote_address(int socket) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
   if (getpeername(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return {};
-  return plain_address(address);
+  return numeric_address(reinterpret_cast<const sockaddr*>(&address));
 }
 
 }  // namespace ddp::check
