@@ -3,15 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/errors.h"
-#include "base/text.h"
 #include "hdf5_ckpt/checkpoint.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
-#include "hdf5_ckpt/convert/mapped_file.h"
+#include "hdf5_ckpt/convert/foreign_file.h"
+#include "hdf5_ckpt/convert/name_prefix.h"
 #include "hdf5_ckpt/error.h"
 
 namespace ddp::ckpt {
@@ -27,8 +25,11 @@ struct Named {
   std::size_t index;
 };
 
-std::vector<Named> with_prefix(std::vector<Named> all, const std::string& prefix,
-                               const fs::path& path) {
+std::vector<Named> with_prefix(std::vector<Named> all, const std::string& typed,
+                               const fs::path& path, const std::string& reason) {
+  std::vector<std::string_view> names;
+  for (const auto& array : all) names.push_back(array.header.name);
+  const std::string prefix = prefix_in(typed, names);
   std::vector<Named> chosen;
   for (auto& array : all) {
     auto& name = array.header.name;
@@ -37,35 +38,19 @@ std::vector<Named> with_prefix(std::vector<Named> all, const std::string& prefix
     chosen.push_back(std::move(array));
   }
   if (!chosen.empty()) return chosen;
-  if (all.empty()) throw UsageError(fmt::format("'{}' holds no arrays", path.string()));
+  if (all.empty()) throw UsageError(fmt::format("'{}' holds no arrays{}", path.string(), reason));
   throw UsageError(
       fmt::format("'{}' has no array whose name starts with '{}'; one of its names is '{}'",
                   path.string(), prefix, all.front().header.name));
 }
 
-std::vector<ExternalArray> parse_file(const fs::path& path, std::span<const std::byte> bytes) {
-  switch (kind_of(path, bytes)) {
-    case FileKind::safetensors:
-      return parse_safetensors(bytes, bytes.size());
-    case FileKind::torch_save:
-      return parse_torch_file(bytes).arrays;
-    case FileKind::hdf5:
-      break;
-  }
-  // libhdf5 reads unknown files in a child process, which a process with threads cannot start.
-  throw UsageError(
-      fmt::format("'{0}' is a plain HDF5 file; convert it first: ddp-ckpt convert '{0}' DIRECTORY "
-                  "--prefix model/",
-                  path.string()));
-}
-
-// The checkpoint itself, or the newest whole one of a directory of checkpoints.
-Checkpoint open_checkpoint(const fs::path& path) {
+// The checkpoint itself, or the newest whole one of a directory of checkpoints; nullopt if there is
+// none.
+std::optional<Checkpoint> open_checkpoint(const fs::path& path) {
   std::error_code ignored;
   if (fs::exists(path / kManifestName, ignored)) return Checkpoint::open(path);
   auto newest = CheckpointDirectory(path).newest_verified();
-  if (newest) return std::move(newest->checkpoint);
-  throw UsageError(fmt::format("there is no checkpoint in '{}'", path.string()));
+  return newest ? std::optional(std::move(newest->checkpoint)) : std::nullopt;
 }
 
 }  // namespace
@@ -76,15 +61,18 @@ struct ArraySource::Contents {
   std::vector<std::size_t> indices;  // of `arrays` in the checkpoint or the file
   std::optional<Checkpoint> checkpoint;
   // Without a checkpoint:
-  std::optional<MappedFile> file;
-  std::vector<ExternalArray> external;
+  std::optional<ForeignFile> file;
 
   void keep(std::vector<Named> all, const std::string& prefix) {
-    auto chosen = with_prefix(std::move(all), prefix, path);
+    auto chosen = with_prefix(std::move(all), prefix, path, reason_without_arrays());
     for (auto& array : chosen) {
       arrays.push_back(std::move(array.header));
       indices.push_back(array.index);
     }
+  }
+
+  std::string reason_without_arrays() const {
+    return file ? ": " + omissions_text(file->contents()) : std::string();
   }
 
   void read_checkpoint(std::span<const Read> reads) const {
@@ -98,12 +86,8 @@ struct ArraySource::Contents {
 
   void read_file(std::span<const Read> reads) const {
     for (const Read& read : reads) {
-      const ExternalArray& array = external[indices[read.array]];
-      if (is_dense(array) && !read.out.empty()) {
-        std::memcpy(read.out.data(), file->bytes().data() + array.offset, read.out.size());
-      } else {
-        copy_elements(file->bytes(), array, 0, read.out);
-      }
+      const ExternalArray& array = file->contents().arrays[indices[read.array]];
+      copy_elements(file->bytes(array), array, 0, read.out);
     }
   }
 };
@@ -115,26 +99,18 @@ ArraySource::~ArraySource() = default;
 
 ArraySource ArraySource::open(const fs::path& path, const std::optional<std::string>& prefix) {
   std::error_code error;
-  if (!fs::exists(path, error)) {
-    throw UsageError(fmt::format("there is no file or checkpoint '{}'{}", path.string(),
-                                 error ? ": " + error.message() : std::string()));
-  }
   auto contents = std::make_unique<Contents>();
   contents->path = path;
   std::vector<Named> all;
-  if (fs::is_directory(path, error)) {
-    contents->checkpoint = open_checkpoint(path);
+  if (fs::is_directory(path, error)) contents->checkpoint = open_checkpoint(path);
+  if (contents->checkpoint) {
     contents->path = contents->checkpoint->path();
     for (const auto& array : contents->checkpoint->arrays())
       all.push_back({{array.name, array.dtype, array.shape}, all.size()});
   } else {
-    try {
-      contents->file.emplace(path);
-      contents->external = parse_file(path, contents->file->bytes());
-    } catch (const DamagedError& e) {
-      throw DamagedError(fmt::format("'{}' cannot be read: {}", path.string(), e.what()));
-    }
-    for (const auto& array : contents->external)
+    contents->file = ForeignFile::open(path, PlainHdf5::refused);
+    contents->path = contents->file->path();
+    for (const auto& array : contents->file->contents().arrays)
       all.push_back({{array.name, array.dtype, array.shape}, all.size()});
   }
   contents->keep(std::move(all), prefix.value_or(contents->checkpoint ? kCheckpointPrefix : ""));
@@ -147,6 +123,11 @@ const fs::path& ArraySource::path() const noexcept {
 
 const std::vector<ArrayHeader>& ArraySource::arrays() const noexcept {
   return contents_->arrays;
+}
+
+std::span<const Omission> ArraySource::unreadable() const noexcept {
+  if (!contents_->file) return {};
+  return contents_->file->contents().unreadable;
 }
 
 void ArraySource::read(std::span<const Read> reads) const {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights to start from: the named arrays of a checkpoint, a safetensors file or a torch.save file.
+// Weights to start from: the named arrays of a checkpoint, of a safetensors or torch.save file, or
+// of several that an index lists.
 // The file is of unknown origin: nothing in it is executed, and it is checked completely before the
 // first array is read.
 #pragma once
@@ -19,10 +20,11 @@ namespace ddp::ckpt {
 class ArraySource {
  public:
   // Opens a checkpoint's directory, a directory of checkpoints (its newest whole one), a
-  // .safetensors file, or a file of torch.save. Has only the arrays whose names start with
-  // `prefix`, and removes it from their names; nullopt means "model/" for a checkpoint and nothing
-  // for a file. Throws UsageError if there is no such file or it has no such array, and
-  // DamagedError, UnreadableError or IoError.
+  // safetensors file, a file of torch.save, or an index with its files or the directory of them.
+  // Has only the arrays whose names start with `prefix`, and removes it from their names
+  // (prefix_in()); nullopt means "model/" for a checkpoint and nothing for a file. Throws
+  // UsageError if there is no such file or it has no such array, UnsupportedError for files of
+  // other kinds, and DamagedError, UnreadableError or IoError.
   static ArraySource open(const std::filesystem::path& path,
                           const std::optional<std::string>& prefix = std::nullopt);
   ArraySource(ArraySource&&) noexcept;
@@ -32,6 +34,8 @@ class ArraySource {
   // The checkpoint or the file: of a directory of checkpoints, the chosen one.
   const std::filesystem::path& path() const noexcept;
   const std::vector<ArrayHeader>& arrays() const noexcept;  // sorted by name
+  // Arrays that the file has besides them, whose values cannot be read.
+  std::span<const Omission> unreadable() const noexcept;
 
   // An array to read: all of its elements, dense and row-major, in its own type.
   struct Read {

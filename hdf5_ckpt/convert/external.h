@@ -17,40 +17,73 @@
 
 namespace ddp::ckpt {
 
-// Location of an array: element (i, j, ...) is at offset + (i * strides[0] + ...) * itemsize.
+// Location and form of an array: element (i, j, ...) is at offset + (i * strides[0] + ...) *
+// itemsize.
 struct ExternalArray {
   std::string name;
   DType dtype = DType::float32;
   Shape shape;
   std::vector<std::uint64_t> strides;  // in elements; usually those of a dense array
   std::uint64_t offset = 0;            // bytes from the start of the file
+  std::size_t file = 0;                // of a source in several files
+  // What distinguishes the values from the bytes.
+  bool big_endian = false;
+  bool negated = false;
+  bool conjugated = false;
 };
+
+// A part of a file that is not read, and the reason.
+struct Omission {
+  std::string name;
+  std::string reason;
+};
+
+// Omissions that are counted, of which the first ones are named.
+class Omissions {
+ public:
+  void add(std::string name, std::string reason);
+  void add(const Omissions& others);
+  std::size_t count() const noexcept { return count_; }
+  const std::vector<Omission>& named() const noexcept { return named_; }
+
+ private:
+  std::size_t count_ = 0;
+  std::vector<Omission> named_;
+};
+
+// The contents of a file or of several files that belong together.
+struct FileContents {
+  std::vector<ExternalArray> arrays;  // sorted by name
+  // Arrays that the file has, but whose values cannot be read: a model without them is incomplete.
+  std::vector<Omission> unreadable;
+  // Numbers, strings and booleans by their paths ("optimizer/param_groups/0/lr"): only values that
+  // JSON can represent, up to a limit.
+  nlohmann::json values = nlohmann::json::object();
+  Omissions left_out;              // objects that are neither arrays nor such values
+  std::size_t hidden_tensors = 0;  // tensors in such objects
+};
+
+// "2 tensors cannot be read: 'w' (its type is F4, ...), 'v' (...)" and what was left out, the first
+// ones of each; empty if nothing was.
+std::string omissions_text(const FileContents& contents);
 
 // Limit on the size of a header.
 inline constexpr std::uint64_t kMaxExternalHeader = 100000000;  // the limit of safetensors itself
 
-// Parses the header of a safetensors file and returns its arrays, sorted by name. `head` is the
-// beginning of the file and includes the header; `size` is the size of the whole file. Dots in
-// names are kept. Throws DamagedError.
-std::vector<ExternalArray> parse_safetensors(std::span<const std::byte> head, std::uint64_t size);
+// Parses the header of a safetensors file. `head` is the beginning of the file and includes the
+// header; `size` is the size of the whole file. Dots in names are kept. Throws DamagedError.
+FileContents parse_safetensors(std::span<const std::byte> head, std::uint64_t size);
 
-// The contents of a torch.save file.
-struct TorchFile {
-  std::vector<ExternalArray> arrays;
-  // Numbers, strings and booleans by their paths ("optimizer/param_groups/0/lr"): only values that
-  // JSON can represent, up to a limit.
-  nlohmann::json values = nlohmann::json::object();
-  std::size_t left_out = 0;  // number of values left out
-};
+// Parses a complete torch.save file: a zip of a pickle and raw storages, or the format before
+// PyTorch 1.6. Returns the tensors in its dictionaries and lists by their paths
+// ("model/conv1.weight"). Objects of other classes are left out. Throws DamagedError.
+FileContents parse_torch_file(std::span<const std::byte> file);
 
-// Parses a complete torch.save file (a zip of a pickle and raw storages, PyTorch 1.6 and later) and
-// returns the tensors in its dictionaries and lists by their paths ("model/conv1.weight"). Accepts
-// only the pickle opcodes that build such tensors, dictionaries and lists, and rejects all others.
-// Throws DamagedError.
-TorchFile parse_torch_file(std::span<const std::byte> file);
+// True if the elements are contiguous and in row-major order, and their bytes are their values.
+bool is_plain(const ExternalArray& array);
 
-// True if the elements are contiguous and in row-major order.
-bool is_dense(const ExternalArray& array);
+// Row-major.
+std::vector<std::uint64_t> dense_strides(const Shape& shape);
 
 // Fills `out` with the elements of an array starting at element `first`, in the order in which a
 // checkpoint stores them. The parsers have checked that the whole array lies inside `file`.

@@ -230,9 +230,7 @@ ExternalArray checked(const json& entry, std::uint64_t file_bytes) {
   array.dtype = *dtype;
   for (const auto& extent : fields.list("shape", kMaxRank))
     array.shape.push_back(extent.get<std::uint64_t>());
-  array.strides.assign(array.shape.size(), 1);
-  for (std::size_t i = array.shape.size(); i-- > 1;)
-    array.strides[i - 1] = array.strides[i] * array.shape[i];
+  array.strides = dense_strides(array.shape);
   array.offset = fields.number("offset", file_bytes);
   const auto bytes = byte_count(array.dtype, array.shape);
   if (!bytes || *bytes > file_bytes - array.offset)
@@ -242,15 +240,17 @@ ExternalArray checked(const json& entry, std::uint64_t file_bytes) {
 
 }  // namespace
 
-std::vector<ExternalArray> parse_hdf5(const std::filesystem::path& path, std::uint64_t file_bytes,
-                                      const ChildLimits& limits) {
+FileContents parse_hdf5(const std::filesystem::path& path, std::uint64_t file_bytes,
+                        const ChildLimits& limits) {
   const json report = parse_bounded_json(report_of_child(path, limits));
   if (report.contains("error")) throw DamagedError(report.at("error").get<std::string>());
   std::vector<ExternalArray> arrays;
   for (const json& entry : report.at("arrays")) arrays.push_back(checked(entry, file_bytes));
   std::sort(arrays.begin(), arrays.end(),
             [](const ExternalArray& a, const ExternalArray& b) { return a.name < b.name; });
-  return arrays;
+  FileContents contents;
+  contents.arrays = std::move(arrays);
+  return contents;
 }
 
 }  // namespace ddp::ckpt

@@ -22,7 +22,7 @@ struct ChildLimits {
 // name. Throws DamagedError if the file has any other content (links to other files, external or
 // virtual storage, chunks, other types, sizes beyond the file) or if the child fails; the message
 // names the cause. Call it only while the process has a single thread.
-std::vector<ExternalArray> parse_hdf5(const std::filesystem::path& path, std::uint64_t file_bytes,
-                                      const ChildLimits& limits = {});
+FileContents parse_hdf5(const std::filesystem::path& path, std::uint64_t file_bytes,
+                        const ChildLimits& limits = {});
 
 }  // namespace ddp::ckpt

@@ -5,8 +5,6 @@
 #include <sys/mman.h>
 
 #include <cerrno>
-#include <cstring>
-#include <string_view>
 #include <utility>
 
 #include "base/file_descriptor.h"
@@ -14,27 +12,8 @@
 #include "hdf5_ckpt/error.h"
 
 namespace ddp::ckpt {
-namespace {
 
 namespace fs = std::filesystem;
-
-bool has_at(std::span<const std::byte> bytes, std::uint64_t at, std::string_view signature) {
-  return at < bytes.size() && bytes.size() - at > signature.size() &&
-         std::memcmp(bytes.data() + at, signature.data(), signature.size()) == 0;
-}
-
-// HDF5 data begins at the start of a file, or after a user block of 512 bytes times a power of two,
-// such as MATLAB writes.
-bool is_hdf5(std::span<const std::byte> bytes) {
-  constexpr std::string_view kSignature = "\x89HDF\r\n\x1a\n";
-  constexpr std::uint64_t kLeastUserBlock = 512;
-  if (has_at(bytes, 0, kSignature)) return true;
-  for (std::uint64_t at = kLeastUserBlock; at < bytes.size(); at *= 2)
-    if (has_at(bytes, at, kSignature)) return true;
-  return false;
-}
-
-}  // namespace
 
 MappedFile::MappedFile(const fs::path& named) {
   std::error_code error;
@@ -65,12 +44,6 @@ MappedFile::~MappedFile() {
 
 void MappedFile::unmap() noexcept {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
-}
-
-FileKind kind_of(const fs::path& path, std::span<const std::byte> bytes) {
-  constexpr std::string_view kZip = "PK";
-  if (path.extension() == ".safetensors") return FileKind::safetensors;
-  return !has_at(bytes, 0, kZip) && is_hdf5(bytes) ? FileKind::hdf5 : FileKind::torch_save;
 }
 
 }  // namespace ddp::ckpt

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file of another program, mapped into memory and read on access, and its format.
+// A file of another program, mapped into memory and read on access.
 #pragma once
 
 #include <cstddef>
@@ -26,11 +26,5 @@ class MappedFile {
 
   std::span<const std::byte> bytes_;
 };
-
-enum class FileKind : std::uint8_t { safetensors, torch_save, hdf5 };
-
-// The extension identifies safetensors, the contents HDF5. Everything else can only be a torch.save
-// file, whose parser reports the defects.
-FileKind kind_of(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
 }  // namespace ddp::ckpt

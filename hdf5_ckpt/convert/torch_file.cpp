@@ -5,140 +5,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "hdf5_ckpt/convert/external.h"
+#include "hdf5_ckpt/convert/file_kind.h"
 #include "hdf5_ckpt/convert/pickle.h"
+#include "hdf5_ckpt/convert/torch_contents.h"
 #include "hdf5_ckpt/convert/zip.h"
-#include "hdf5_ckpt/detail/json_fields.h"
-#include "hdf5_ckpt/detail/names.h"
 #include "hdf5_ckpt/error.h"
-#include "hdf5_ckpt/manifest.h"
 
 namespace ddp::ckpt {
 namespace {
-
-struct StorageType {
-  std::string_view name;
-  DType dtype;
-};
-constexpr std::array<StorageType, 12> kStorages = {{{"DoubleStorage", DType::float64},
-                                                    {"FloatStorage", DType::float32},
-                                                    {"HalfStorage", DType::float16},
-                                                    {"BFloat16Storage", DType::bfloat16},
-                                                    {"LongStorage", DType::int64},
-                                                    {"IntStorage", DType::int32},
-                                                    {"ShortStorage", DType::int16},
-                                                    {"CharStorage", DType::int8},
-                                                    {"ByteStorage", DType::uint8},
-                                                    {"BoolStorage", DType::boolean},
-                                                    {"ComplexFloatStorage", DType::complex64},
-                                                    {"ComplexDoubleStorage", DType::complex128}}};
-constexpr int kMaxDepth = 32;
-constexpr std::size_t kMaxStateValues = 10000;
-constexpr std::size_t kMaxText = 4096;
-// Limit on tensors that share a storage: a small file must not expand into a large checkpoint.
-constexpr std::uint64_t kMaxSharing = 64;
-
-class Reader {
- public:
-  Reader(std::span<const std::byte> file, const std::map<std::string, ZipEntry>& entries,
-         std::string directory)
-      : file_(file), entries_(entries), directory_(std::move(directory)) {}
-
-  void collect(PicklePointer value, const std::string& path, int depth) {
-    if (depth > kMaxDepth) throw DamagedError("its objects are nested too deep");
-    if (const auto* tensor = std::get_if<PickleTensor>(&value->value)) add(*tensor, path);
-    if (const auto* truth = std::get_if<bool>(&value->value)) keep(*truth, path);
-    if (const auto* number = std::get_if<std::int64_t>(&value->value)) keep(*number, path);
-    if (const auto* number = std::get_if<double>(&value->value)) keep(*number, path);
-    if (const auto* text = std::get_if<std::string>(&value->value)) keep_text(*text, path);
-    const auto child = [&](const std::string& key, PicklePointer item) {
-      if (++visited_ > kMaxArrays * 16) throw DamagedError("it holds too many objects");
-      collect(item, path.empty() ? key : path + "/" + key, depth + 1);
-    };
-    if (const auto* dict = std::get_if<PickleDict>(&value->value))
-      for (const auto& [key, item] : dict->items) child(key_text(key), item);
-    if (const auto* list = std::get_if<PickleList>(&value->value))
-      for (std::size_t i = 0; i < list->items.size(); ++i) child(std::to_string(i), list->items[i]);
-  }
-
-  TorchFile take() {
-    std::sort(found_.arrays.begin(), found_.arrays.end(),
-              [](const ExternalArray& a, const ExternalArray& b) { return a.name < b.name; });
-    return std::move(found_);
-  }
-
- private:
-  static std::string key_text(PicklePointer key) {
-    if (const auto* text = std::get_if<std::string>(&key->value)) return *text;
-    if (const auto* number = std::get_if<std::int64_t>(&key->value)) return std::to_string(*number);
-    throw DamagedError("a dictionary has a key that is neither text nor number");
-  }
-
-  void keep_text(const std::string& text, const std::string& path) {
-    if (text.size() > kMaxText)
-      ++found_.left_out;
-    else
-      keep(text, path);
-  }
-
-  void keep(nlohmann::json value, const std::string& path) {
-    const bool room = found_.values.size() < kMaxStateValues && path.size() <= kMaxText;
-    if (!room || !json_problem({{path, value}}).empty())
-      ++found_.left_out;
-    else
-      found_.values[path] = std::move(value);
-  }
-
-  void add(const PickleTensor& tensor, const std::string& name) {
-    if (const std::string problem = array_name_problem(name); !problem.empty())
-      throw DamagedError(fmt::format("the name of a tensor {}", problem));
-    const auto type =
-        std::find_if(kStorages.begin(), kStorages.end(),
-                     [&](const StorageType& known) { return known.name == tensor.storage.type; });
-    if (type == kStorages.end())
-      throw DamagedError(
-          fmt::format("tensor '{}' is of a type that a checkpoint cannot hold", name));
-    const auto entry = entries_.find(directory_ + "data/" + tensor.storage.key);
-    if (entry == entries_.end())
-      throw DamagedError(fmt::format("the storage of tensor '{}' is missing", name));
-    check_inside(tensor, type->dtype, entry->second, name);
-    found_.arrays.push_back({name, type->dtype, tensor.shape, tensor.strides,
-                             entry->second.offset + tensor.offset * itemsize(type->dtype)});
-  }
-
-  // Checks that the last element is inside the storage, and that the elements together do not take
-  // many times the storage's bytes.
-  void check_inside(const PickleTensor& tensor, DType dtype, const ZipEntry& storage,
-                    const std::string& name) {
-    const auto refuse = [&] {
-      throw DamagedError(fmt::format("tensor '{}' reaches beyond its storage", name));
-    };
-    if (tensor.shape.size() != tensor.strides.size() || tensor.shape.size() > kMaxRank) refuse();
-    const auto bytes = byte_count(dtype, tensor.shape);
-    const std::uint64_t room = storage.size / itemsize(dtype);
-    if (!bytes || tensor.offset > room) refuse();
-    if (*bytes == 0) return;
-    std::uint64_t last = tensor.offset;
-    for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
-      const std::uint64_t steps = tensor.shape[i] - 1;
-      if (steps != 0 && tensor.strides[i] > (room - last) / steps) refuse();
-      last += steps * tensor.strides[i];
-    }
-    if (last >= room) refuse();
-    total_ += *bytes;
-    if (total_ / kMaxSharing > file_.size())
-      throw DamagedError("its tensors claim far more bytes than the file has");
-  }
-
-  std::span<const std::byte> file_;
-  const std::map<std::string, ZipEntry>& entries_;
-  std::string directory_;
-  TorchFile found_;
-  std::uint64_t total_ = 0;
-  std::size_t visited_ = 0;
-};
 
 // Writes opcodes of pickle protocol 2.
 class PickleText {
@@ -171,9 +47,9 @@ class PickleText {
   std::string text_;
 };
 
-const StorageType& storage_type_of(const ArrayHeader& array) {
-  for (const StorageType& known : kStorages)
-    if (known.dtype == array.dtype) return known;
+std::string_view storage_name_of(const ArrayHeader& array) {
+  const std::string_view name = storage_name(array.dtype);
+  if (!name.empty()) return name;
   throw Error(
       fmt::format("array '{}' is {}, for which PyTorch files have no storage type; convert to "
                   "safetensors instead",
@@ -189,13 +65,13 @@ std::string pickle_of(std::span<const ArrayHeader> arrays) {
   pickle.raw("\x80\x02}(");
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     const ArrayHeader& array = arrays[i];
-    const StorageType& type = storage_type_of(array);
-    std::vector<std::uint64_t> strides(array.shape.size(), 1);
-    for (std::size_t d = strides.size(); d-- > 1;) strides[d - 1] = strides[d] * array.shape[d];
     pickle.text(array.name).raw("ctorch._utils\n_rebuild_tensor_v2\n((");
-    pickle.text("storage").raw(fmt::format("ctorch\n{}\n", type.name));
+    pickle.text("storage").raw(fmt::format("ctorch\n{}\n", storage_name_of(array)));
     pickle.text(std::to_string(i)).text("cpu").number(bytes_of(array) / itemsize(array.dtype));
-    pickle.raw("tQK").raw(std::string_view("\0", 1)).tuple(array.shape).tuple(strides);
+    pickle.raw("tQK")
+        .raw(std::string_view("\0", 1))
+        .tuple(array.shape)
+        .tuple(dense_strides(array.shape));
     pickle.raw(
         "\x89"
         "ccollections\nOrderedDict\n)RtR");
@@ -203,21 +79,59 @@ std::string pickle_of(std::span<const ArrayHeader> arrays) {
   return pickle.raw("u.").str();
 }
 
+// The text of a small entry; empty if there is none.
+std::string_view text_of(std::span<const std::byte> file, const ZipDirectory& zip,
+                         const std::string& name) {
+  const auto found = zip.entries.find(name);
+  if (found == zip.entries.end() || found->second.compressed) return {};
+  return {reinterpret_cast<const char*>(file.data() + found->second.offset), found->second.size};
+}
+
+bool is_big_endian(std::string_view order) {
+  if (order == "little" || order.empty()) return false;
+  if (order == "big") return true;
+  throw DamagedError("it has a byte order that is neither little nor big");
+}
+
+// The storages in <directory>data/<key>.
+TorchStorages storages_of(std::span<const std::byte> file, const ZipDirectory& zip,
+                          const std::string& directory) {
+  TorchStorages storages{
+      {}, is_big_endian(text_of(file, zip, directory + "byteorder")), file.size()};
+  const std::string data = directory + "data/";
+  for (auto at = zip.entries.lower_bound(data);
+       at != zip.entries.end() && at->first.starts_with(data); ++at) {
+    if (at->second.compressed)
+      throw UnsupportedError(fmt::format(
+          "'{:.100}' in the zip file is compressed; unpack it, and pack it again with zip -0 -r",
+          at->first));
+    storages.places.emplace(at->first.substr(data.size()), at->second);
+  }
+  return storages;
+}
+
 }  // namespace
 
-TorchFile parse_torch_file(std::span<const std::byte> file) {
-  const auto entries = parse_zip(file);
-  constexpr std::string_view kPickle = "/data.pkl";
-  const auto found = std::find_if(entries.begin(), entries.end(), [&](const auto& entry) {
-    return entry.first.ends_with(kPickle);
+FileContents parse_torch_file(std::span<const std::byte> file) {
+  if (is_old_torch_file(file)) return parse_old_torch_file(file);
+  const ZipDirectory zip = parse_zip(file);
+  std::vector<std::string> names;
+  for (const auto& entry : zip.entries) names.push_back(entry.first);
+  require_torch_entries(names);
+  check_zip(file, zip);
+  constexpr std::string_view kPickle = "data.pkl";
+  const std::string name = *std::find_if(names.begin(), names.end(), [](const std::string& entry) {
+    return entry.ends_with("/data.pkl");
   });
-  if (found == entries.end())
-    throw DamagedError("the zip file lacks data.pkl, which every file of torch.save contains");
-  const Pickle pickle = parse_pickle(file.subspan(found->second.offset, found->second.size));
-  const std::string directory = found->first.substr(0, found->first.size() - kPickle.size() + 1);
-  Reader reader(file, entries, directory);
-  reader.collect(pickle.root, "", 0);
-  return reader.take();
+  const TorchStorages storages =
+      storages_of(file, zip, name.substr(0, name.size() - kPickle.size()));
+  const ZipEntry& entry = zip.entries.at(name);
+  if (entry.compressed)
+    throw UnsupportedError(fmt::format(
+        "'{:.100}' in the zip file is compressed; unpack it, and pack it again with zip -0 -r",
+        name));
+  const Pickle pickle = parse_pickle(file.subspan(entry.offset, entry.size));
+  return torch_contents(pickle.root, storages);
 }
 
 void write_torch_file(const std::filesystem::path& path, std::span<const ArrayHeader> arrays,

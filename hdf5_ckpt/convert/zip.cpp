@@ -47,7 +47,10 @@ std::uint64_t end_record(Bytes file) {
       if (number_at<std::uint32_t>(file, at) == kEnd) return at;
       if (at == 0 || file.size() - at > 65535 + kEndBytes) break;
     }
-  throw DamagedError("it is not a zip file, as torch.save writes since PyTorch 1.6");
+  throw DamagedError(fmt::format(
+      "it begins as a zip file does, but has no end within its {} bytes: it was cut off; copy or "
+      "download it again",
+      file.size()));
 }
 
 struct Directory {
@@ -190,10 +193,10 @@ std::vector<std::byte> central_directory(const std::vector<ZippedFile>& all, std
 
 }  // namespace
 
-std::map<std::string, ZipEntry> parse_zip(Bytes file) {
+ZipDirectory parse_zip(Bytes file) {
   const Directory directory = directory_of(file);
   if (directory.entries > kMaxEntries) throw DamagedError("the zip file has too many entries");
-  std::map<std::string, ZipEntry> entries;
+  ZipDirectory found;
   std::uint64_t at = directory.offset;
   std::uint64_t left = file.size();
   for (std::uint64_t i = 0; i < directory.entries; ++i) {
@@ -210,23 +213,30 @@ std::map<std::string, ZipEntry> parse_zip(Bytes file) {
                            name_bytes);
     const std::array<std::uint64_t*, 3> wide = {&size, &packed, &local};
     widen(file, at + kCentralBytes + name_bytes, extra_bytes, wide);
-    if (number_at<std::uint16_t>(file, at + 10) != 0 || packed != size)
-      throw DamagedError(fmt::format("'{:.100}' in the zip file is compressed", name));
+    const bool compressed = number_at<std::uint16_t>(file, at + 10) != 0 || packed != size;
     if (number_at<std::uint32_t>(file, local) != kLocal)
       throw DamagedError(fmt::format("'{:.100}' in the zip file has no header", name));
     const std::uint64_t offset = local + kLocalBytes + number_at<std::uint16_t>(file, local + 26) +
                                  number_at<std::uint16_t>(file, local + 28);
-    if (offset > file.size() || size > file.size() - offset)
+    if (offset > file.size() || packed > file.size() - offset)
       throw DamagedError(fmt::format("'{:.100}' reaches beyond the end of the zip file", name));
     // Reject overlap early: many entries that share their bytes would take hours to read.
-    if (size > left) throw DamagedError("entries of the zip file overlap");
-    left -= size;
-    check_crc(file.subspan(offset, size), number_at<std::uint32_t>(file, at + 16), name);
-    if (!entries.emplace(name, ZipEntry{offset, size}).second)
+    if (packed > left) throw DamagedError("entries of the zip file overlap");
+    left -= packed;
+    if (!found.entries.emplace(name, ZipEntry{offset, packed, compressed}).second)
       throw DamagedError(fmt::format("'{:.100}' appears twice in the zip file", name));
+    found.checksums.emplace(name, number_at<std::uint32_t>(file, at + 16));
     at += kCentralBytes + name_bytes + extra_bytes + number_at<std::uint16_t>(file, at + 32);
   }
-  return entries;
+  return found;
+}
+
+void check_zip(Bytes file, const ZipDirectory& directory) {
+  const auto& sums = directory.checksums;
+  if (std::all_of(sums.begin(), sums.end(), [](const auto& sum) { return sum.second == 0; }))
+    return;
+  for (const auto& [name, entry] : directory.entries)
+    if (!entry.compressed) check_crc(file.subspan(entry.offset, entry.size), sums.at(name), name);
 }
 
 void write_zip(TargetFile& file, std::span<const ZipSource> sources, const GiveBytes& give) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The subset of the zip format that torch.save uses: stored, uncompressed entries.
+// The subset of the zip format that torch.save uses: stored, uncompressed entries, with or without
+// checksums.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +17,20 @@ namespace ddp::ckpt {
 struct ZipEntry {
   std::uint64_t offset = 0;  // position of its bytes in the file
   std::uint64_t size = 0;
+  bool compressed = false;
 };
 
-// Returns the entries by name. All are inside the file, together no larger than the file, and have
-// the correct CRC-32; otherwise throws DamagedError.
-std::map<std::string, ZipEntry> parse_zip(std::span<const std::byte> file);
+// Returns the entries by name. All are inside the file and together no larger than it; otherwise
+// throws DamagedError. Their CRC-32 is not checked.
+struct ZipDirectory {
+  std::map<std::string, ZipEntry> entries;
+  std::map<std::string, std::uint32_t> checksums;
+};
+ZipDirectory parse_zip(std::span<const std::byte> file);
+
+// Throws DamagedError naming the first entry whose bytes do not have their CRC-32. A file whose
+// checksums are all zero was written without them.
+void check_zip(std::span<const std::byte> file, const ZipDirectory& directory);
 
 // An entry to write.
 struct ZipSource {

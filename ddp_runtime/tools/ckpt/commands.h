@@ -43,10 +43,21 @@ int run_rollback(const std::filesystem::path& path);
 // Reports how two checkpoints differ.
 int run_diff(const std::filesystem::path& a, const std::filesystem::path& b, const Output& output);
 
-// Converts the arrays of a checkpoint whose names start with `prefix` to a .safetensors or .pt
-// file, and removes the prefix. Or converts such a file to a checkpoint of step 0 in the directory
-// `to`, and adds `prefix` to each name.
+struct Conversion {
+  std::string prefix;
+  // Of the names in the file: "fc.*,*.bias". Without `only`, all but `skip`.
+  std::string only;
+  std::string skip;
+};
+
+// Converts a checkpoint, a file of another program, an index with its files or a directory of them.
+// To a .safetensors or .pt file: the arrays whose names start with the prefix, which is removed.
+// From a file to the directory `to`, which becomes a checkpoint directory with step 0: adds the
+// prefix to each name.
 int run_convert(const std::filesystem::path& from, const std::filesystem::path& to,
-                const std::string& prefix, const Output& output);
+                const Conversion& conversion, const Output& output);
+
+// Lists what run_convert() would find, without converting it.
+int run_inspect(const std::filesystem::path& path, const Output& output);
 
 }  // namespace ddp::ckpt::tool

@@ -9,6 +9,7 @@
 
 #include "ddp_runtime/tools/ckpt/commands.h"
 #include "ddp_runtime/tools/ckpt/compare.h"
+#include "ddp_runtime/tools/ckpt/paths.h"
 #include "ddp_runtime/tools/ckpt/text.h"
 #include "hdf5_ckpt/checkpoint.h"
 

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "ddp_runtime/tools/ckpt/commands.h"
+#include "ddp_runtime/tools/ckpt/paths.h"
 #include "ddp_runtime/tools/ckpt/text.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/clean.h"
@@ -39,6 +40,7 @@ json entry_of(const Candidate& candidate, bool verify, const Output& output) {
       entry["run"] = manifest.lineage->run;
       if (manifest.lineage->parent) entry["parent"] = *manifest.lineage->parent;
     }
+    require_own_name(checkpoint);
     if (!verify) return entry;
     checkpoint.verify({output.threads, terminal_progress(step_directory_name(candidate.step))});
     entry["verified"] = true;
@@ -111,7 +113,7 @@ const char* meaning_of(Leftover::Kind kind) {
 }  // namespace
 
 int run_ls(const fs::path& root, bool verify, const Output& output) {
-  if (!fs::is_directory(root)) throw Error(fmt::format("'{}' is not a directory", root.string()));
+  require_directory(root);
   if (fs::exists(root / kManifestName))
     throw Error(
         fmt::format("'{}' is one checkpoint; ddp-ckpt show lists its contents", root.string()));

@@ -39,6 +39,7 @@ constexpr const char* kExamples =
     "  ddp-ckpt diff ckpt/step-00001000 other/  are two runs bitwise equal?\n"
     "  ddp-ckpt view ckpt/step-00001000         one file for h5py, even if stored in parts\n"
     "  ddp-ckpt convert ckpt/ m.safetensors --prefix model/   weights for other programs\n"
+    "  ddp-ckpt inspect weights.pt              what convert would find in a file\n"
     "  ddp-ckpt rollback ckpt/step-00001000     resume from here; set later ones aside\n"
     "  ddp-ckpt clean ckpt/ --older-than 1d     remove leftovers of interrupted saves\n\n"
     "Exit status: 0 success, 1 data is damaged, different or missing, 2 usage error.";
@@ -49,7 +50,7 @@ struct Request {
   tool::Output output;
   std::string path;
   std::string other;
-  std::string prefix;
+  tool::Conversion conversion;
   bool verify = false;
   tool::Cleaning cleaning;
 };
@@ -131,13 +132,20 @@ void add_convert(CLI::App& app, Work& work) {
   CLI::App& convert = add_command(
       app, work, "convert",
       "Convert to and from .safetensors and .pt (torch.save) files, and from HDF5", request,
-      [](Request& r) { return tool::run_convert(r.path, r.other, r.prefix, r.output); });
-  convert.add_option("FROM", request->path, "Checkpoint (or directory, for its newest), or a file")
+      [](Request& r) { return tool::run_convert(r.path, r.other, r.conversion, r.output); });
+  convert
+      .add_option("FROM", request->path,
+                  "Checkpoint (or directory, for its newest), a file, or a model's directory or "
+                  "index of several files")
       ->required();
-  convert.add_option("TO", request->other, "File or checkpoint directory to write")->required();
-  convert.add_option("--prefix", request->prefix,
-                     "From a checkpoint: convert only arrays with this prefix, and remove it; to a "
+  convert.add_option("TO", request->other, "File or new checkpoint directory to write")->required();
+  convert.add_option("--prefix", request->conversion.prefix,
+                     "To a file: convert only arrays with this prefix, and remove it; to a "
                      "checkpoint: add it");
+  convert.add_option("--only", request->conversion.only,
+                     "Convert only these arrays: names separated by commas, where * stands for any "
+                     "text");
+  convert.add_option("--skip", request->conversion.skip, "Leave these arrays out");
   add_threads(convert, *request);
 }
 
@@ -152,6 +160,16 @@ void add_diff(CLI::App& app, Work& work) {
                   "The checkpoint to compare with, or a directory for its newest one")
       ->required();
   add_threads(diff, *request);
+}
+
+void add_inspect(CLI::App& app, Work& work) {
+  const auto request = std::make_shared<Request>();
+  CLI::App& inspect = add_command(
+      app, work, "inspect", "List what convert would find in a file, without converting it",
+      request, [](Request& r) { return tool::run_inspect(r.path, r.output); });
+  add_json(inspect, *request);
+  inspect.add_option("PATH", request->path, "File, index or directory of another program")
+      ->required();
 }
 
 // "90", "15m", "36h" or "7d"; seconds without a unit.
@@ -205,8 +223,8 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("ddp-ckpt ") + ddp::kVersion);
   app.set_config("--config", "", "Read options from a file");
   app.require_subcommand(1);
-  for (const auto add :
-       {add_ls, add_show, add_verify, add_view, add_convert, add_diff, add_clean, add_rollback})
+  for (const auto add : {add_ls, add_show, add_verify, add_view, add_convert, add_inspect, add_diff,
+                         add_clean, add_rollback})
     add(app, work);
   try {
     app.parse(argc, argv);

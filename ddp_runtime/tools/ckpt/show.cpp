@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "ddp_runtime/tools/ckpt/commands.h"
+#include "ddp_runtime/tools/ckpt/paths.h"
 #include "ddp_runtime/tools/ckpt/text.h"
 #include "hdf5_ckpt/checkpoint.h"
 

@@ -69,18 +69,17 @@ void fill(int fd, std::span<const std::byte> file, const ExternalArray& array,
 
 }  // namespace
 
-Spool::Spool(std::span<const std::byte> file, std::span<const ExternalArray> arrays,
-             const fs::path& near) {
+Spool::Spool(const ForeignFile& file, std::span<const ExternalArray> arrays, const fs::path& near) {
   std::uint64_t size = 0;
   for (const ExternalArray& array : arrays)
-    if (!is_dense(array)) size += bytes_of(array);
+    if (!is_plain(array)) size += bytes_of(array);
   FileDescriptor fd;
   if (size != 0) {
     fd = nameless_file(directory_near(near));
     std::uint64_t offset = 0;
     for (const ExternalArray& array : arrays) {
-      if (is_dense(array)) continue;
-      fill(fd.get(), file, array, offset);
+      if (is_plain(array)) continue;
+      fill(fd.get(), file.bytes(array), array, offset);
       offset += bytes_of(array);
     }
     void* const memory = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
@@ -90,8 +89,9 @@ Spool::Spool(std::span<const std::byte> file, std::span<const ExternalArray> arr
   std::span<const std::byte> rest = mapped_;
   for (const ExternalArray& array : arrays) {
     const std::uint64_t bytes = bytes_of(array);
-    dense_.push_back(is_dense(array) ? file.subspan(array.offset, bytes) : rest.first(bytes));
-    if (!is_dense(array)) rest = rest.subspan(bytes);
+    dense_.push_back(is_plain(array) ? file.bytes(array).subspan(array.offset, bytes)
+                                     : rest.first(bytes));
+    if (!is_plain(array)) rest = rest.subspan(bytes);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides external arrays as dense bytes. An array that is dense in its file is used in place; any
-// other array (transposed, sliced) is copied to an unnamed temporary file in dense order.
+// Provides external arrays as dense bytes. An array whose bytes in its file are its values is used
+// in place; any other array (transposed, sliced, conjugated) is copied to an unnamed temporary
+// file.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "hdf5_ckpt/convert/external.h"
+#include "hdf5_ckpt/convert/foreign_file.h"
 
 namespace ddp::ckpt::tool {
 
@@ -16,7 +18,7 @@ class Spool {
  public:
   // `file` and `arrays` must outlive this object. The temporary file is created in the directory of
   // `near`, which need not exist yet. Throws IoError.
-  Spool(std::span<const std::byte> file, std::span<const ExternalArray> arrays,
+  Spool(const ForeignFile& file, std::span<const ExternalArray> arrays,
         const std::filesystem::path& near);
   Spool(const Spool&) = delete;
   Spool& operator=(const Spool&) = delete;

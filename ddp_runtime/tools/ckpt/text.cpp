@@ -13,11 +13,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "hdf5_ckpt/checkpoint_directory.h"
-
 namespace ddp::ckpt::tool {
-
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -66,12 +62,6 @@ std::string table_text(const std::vector<std::vector<std::string>>& rows) {
     text += row.back() + "\n";
   }
   return text;
-}
-
-fs::path checkpoint_at(const fs::path& path) {
-  if (fs::exists(path / kManifestName)) return path;
-  const auto candidates = CheckpointDirectory(path).candidates();
-  return candidates.empty() ? path : candidates.front().path;
 }
 
 std::string progress_text(const std::string& what, std::uint64_t done, std::uint64_t total,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formats sizes, times, tables and JSON for ddp-ckpt, and resolves a path to a checkpoint.
+// Formats sizes, times, tables and JSON for ddp-ckpt.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,6 @@ std::string time_text(std::int64_t unix_seconds);
 // Columns are two spaces apart and as wide as their widest cell, up to a limit that very long names
 // may exceed. The last column is not padded.
 std::string table_text(const std::vector<std::vector<std::string>>& rows);
-
-// Returns `path` if it is a checkpoint, or the newest checkpoint if it is a directory of
-// checkpoints.
-std::filesystem::path checkpoint_at(const std::filesystem::path& path);
 
 // "step-00000200: 45 %, 1.2 GiB of 2.7 GiB, 512.0 MiB/s, 3 s left". Omits the rate and the time
 // left while the elapsed time, `seconds`, is too short for an estimate.

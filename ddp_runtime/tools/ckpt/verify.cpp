@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ddp_runtime/tools/ckpt/commands.h"
+#include "ddp_runtime/tools/ckpt/paths.h"
 #include "ddp_runtime/tools/ckpt/text.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/error.h"
@@ -19,19 +20,19 @@ using nlohmann::json;
 
 std::vector<fs::path> checkpoints_at(const fs::path& path) {
   if (fs::exists(path / kManifestName)) return {path};
+  require_directory(path);
   std::vector<fs::path> paths;
   for (const fs::path& root : with_best_directories(path))
     for (const Candidate& candidate : CheckpointDirectory(root).candidates())
       paths.push_back(candidate.path);
-  // A path that is neither a checkpoint nor a directory of checkpoints: opening it reports the
-  // error.
-  return paths.empty() ? std::vector<fs::path>{path} : paths;
+  return paths.empty() ? std::vector{checkpoint_at(path)} : paths;
 }
 
 json verify_one(const fs::path& path, const Output& output) {
   json result = {{"path", path.string()}, {"whole", true}};
   try {
     const Checkpoint checkpoint = Checkpoint::open(path);
+    require_own_name(checkpoint);
     checkpoint.verify({output.threads, terminal_progress(path.filename().string())});
     result["arrays"] = checkpoint.arrays().size();
     result["bytes"] = checkpoint.total_bytes();

@@ -8,7 +8,7 @@
 #include <cstdio>
 
 #include "ddp_runtime/tools/ckpt/commands.h"
-#include "ddp_runtime/tools/ckpt/text.h"
+#include "ddp_runtime/tools/ckpt/paths.h"
 
 namespace ddp::ckpt::tool {
 

@@ -161,7 +161,7 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [[ "$output" == "no checkpoints in "* ]]
   run "$CKPT_BIN" ls "$BATS_TEST_TMPDIR/missing"
   [ "$status" -eq 1 ]
-  [[ "$output" == "ddp-ckpt: '"*"missing' is not a directory" ]]
+  [[ "$output" == "ddp-ckpt: there is no checkpoint '"*"missing'" ]]
 }
 
 @test "show lists arrays and state, of the newest checkpoint for a directory" {
@@ -175,11 +175,31 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [ "$(json "(d['step'], d['epoch'], d['state']['lr'], len(d['arrays']))" <<<"$output")" = "(100, 2, 0.1, 14)" ]
 }
 
-@test "show of another directory reports the missing manifest" {
-  run "$CKPT_BIN" show "$BATS_TEST_TMPDIR"
+@test "the commands for checkpoints say what another directory or a file is" {
+  printf 'x' > "$BATS_TEST_TMPDIR/own.pt"
+  for command in show verify ls; do
+    run "$CKPT_BIN" "$command" "$BATS_TEST_TMPDIR/own.pt"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"own.pt' is a file, not a checkpoint; ddp-ckpt inspect "*" lists what is in it" ]]
+  done
+  mkdir "$BATS_TEST_TMPDIR/other"
+  for command in show verify; do
+    run "$CKPT_BIN" "$command" "$BATS_TEST_TMPDIR/other"
+    [ "$status" -eq 1 ]
+    [[ "$output" == "ddp-ckpt: there is no checkpoint in "* ]]
+    [ "${#lines[@]}" -eq 1 ]
+  done
+}
+
+@test "a checkpoint under the name of another step is not the newest one" {
+  mv "$ROOT/step-00000100" "$ROOT/step-00000999"
+  run "$CKPT_BIN" show "$ROOT"
+  [[ "$output" =~ step\ +200 ]]
+  run "$CKPT_BIN" verify "$ROOT"
   [ "$status" -eq 1 ]
-  [[ "$output" == *"'manifest.json' cannot be opened"* ]]
-  [ "${#lines[@]}" -eq 1 ]
+  [[ "$output" == *"step-00000999': its manifest says step 100; rename it to step-00000100"* ]]
+  run "$CKPT_BIN" ls "$ROOT"
+  [[ "${lines[1]}" == *"its manifest says step 100"* ]]
 }
 
 @test "verify shows no progress without a terminal and names the damage" {
