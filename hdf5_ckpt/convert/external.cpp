@@ -130,7 +130,8 @@ std::string omissions_text(const FileContents& contents) {
 }
 
 bool is_plain(const ExternalArray& array) {
-  return is_dense(array) && !array.big_endian && !array.negated && !array.conjugated;
+  return is_dense(array) && !array.big_endian && !array.negated && !array.conjugated &&
+         !array.encoded;
 }
 
 std::vector<std::uint64_t> dense_strides(const Shape& shape) {

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +31,9 @@ struct ExternalArray {
   bool big_endian = false;
   bool negated = false;
   bool conjugated = false;
+  // There are no bytes at `offset`: decode_hdf5() makes the values.
+  bool encoded = false;
+  std::optional<std::uint32_t> crc32c = {};  // of its bytes, if the file has it
 };
 
 // A part of a file that is not read, and the reason.
@@ -86,7 +90,8 @@ bool is_plain(const ExternalArray& array);
 std::vector<std::uint64_t> dense_strides(const Shape& shape);
 
 // Fills `out` with the elements of an array starting at element `first`, in the order in which a
-// checkpoint stores them. The parsers have checked that the whole array lies inside `file`.
+// checkpoint stores them; the array must not be encoded. The parsers have checked that the whole
+// array lies inside `file`.
 void copy_elements(std::span<const std::byte> file, const ExternalArray& array, std::uint64_t first,
                    std::span<std::byte> out);
 

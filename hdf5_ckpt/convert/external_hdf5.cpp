@@ -1,29 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The child follows only hard links, one at a time, and writes its report as JSON to a pipe.
+// The child follows only hard links, one at a time.
 
 #include "hdf5_ckpt/convert/external_hdf5.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <new>
 #include <nlohmann/json.hpp>
 
-#include "base/file_descriptor.h"
-#include "hdf5_ckpt/detail/hdf5_types.h"
+#include "hdf5_ckpt/convert/hdf5_dataset.h"
 #include "hdf5_ckpt/detail/json_fields.h"
 #include "hdf5_ckpt/detail/names.h"
 #include "hdf5_ckpt/error.h"
-#include "hdf5_ckpt/hdf5_handle.h"
 #include "hdf5_ckpt/manifest.h"
 
 namespace ddp::ckpt {
@@ -31,30 +21,44 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMaxGroupDepth = 32;
-constexpr std::size_t kMaxReport = 256ULL << 20;
+constexpr std::size_t kMaxGroupDepth = 32;
+// What a small file may expand to: the ratio that gzip can reach, and an array of fill values.
+constexpr std::uint64_t kMaxExpansion = 1100;
+constexpr std::uint64_t kMaxFilled = 256ULL << 20;
+constexpr std::uint64_t kSlowestDecoding = 5000000;  // bytes per second
 
 // ---- in the child ----------------------------------------------------------------------------
 
-class Walk {
+// The address of an object, by which two names of it are recognized.
+std::string address_of(hid_t group, const char* name, H5O_type_t& type) {
+#if H5_VERSION_GE(1, 12, 0)
+  H5O_info2_t info = {};
+  hdf5_check(H5Oget_info_by_name3(group, name, &info, H5O_INFO_BASIC, H5P_DEFAULT),
+             "inspect an object");
+  type = info.type;
+  return {reinterpret_cast<const char*>(&info.token), sizeof info.token};
+#else
+  H5O_info_t info = {};
+  hdf5_check(H5Oget_info_by_name1(group, name, &info, H5P_DEFAULT), "inspect an object");
+  type = info.type;
+  return {reinterpret_cast<const char*>(&info.addr), sizeof info.addr};
+#endif
+}
+
+class GroupWalk {
  public:
   json run(const std::filesystem::path& path) {
     const Hdf5Session session;
-    hdf5_check(H5PLset_loading_state(0), "refuse plugins");
-    hdf5_check(H5Lunregister(H5L_TYPE_EXTERNAL), "refuse external links");
-    const Hdf5Properties access(H5Pcreate(H5P_FILE_ACCESS), "prepare to open a file");
-    hdf5_check(H5Pset_file_locking(access.get(), false, true), "disable file locks");
-    const Hdf5File file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), "open the file");
+    const Hdf5File file = open_foreign(path.string());
     const Hdf5Group root(H5Gopen2(file.get(), "/", H5P_DEFAULT), "open its root");
-    walk(root.get(), "", 0);
-    return std::move(arrays_);
+    ours_ = H5Aexists(root.get(), "min_reader") > 0 && H5Aexists(root.get(), "format") > 0;
+    walk(root.get(), "");
+    return {{"arrays", std::move(arrays_)}, {"omitted", std::move(omitted_)}};
   }
 
  private:
-  void walk(hid_t group, const std::string& prefix, int depth) {
-    if (depth > kMaxGroupDepth) throw DamagedError("its groups are nested too deep");
-    for (const std::string& name : names_in(group))
-      visit(group, name.c_str(), prefix + name, depth);
+  void walk(hid_t group, const std::string& prefix) {
+    for (const std::string& name : names_in(group)) visit(group, name.c_str(), prefix + name);
   }
 
   // Lists the names in one pass, because fetching a name by its index searches all names every
@@ -96,128 +100,52 @@ class Walk {
     }
   }
 
-  void visit(hid_t group, const char* name, const std::string& path, int depth) {
+  void visit(hid_t group, const char* name, const std::string& path) {
     if (++objects_ > kMaxArrays) throw DamagedError("it holds too many objects");
     H5L_info_t link = {};
     hdf5_check(H5Lget_info(group, name, &link, H5P_DEFAULT), "inspect a link");
-    if (link.type != H5L_TYPE_HARD)
-      throw DamagedError(fmt::format("'{}' is a link to another place", path));
-#if H5_VERSION_GE(1, 12, 0)
-    H5O_info2_t info = {};
-    hdf5_check(H5Oget_info_by_name3(group, name, &info, H5O_INFO_BASIC, H5P_DEFAULT),
-               "inspect an object");
-#else
-    H5O_info_t info = {};
-    hdf5_check(H5Oget_info_by_name1(group, name, &info, H5P_DEFAULT), "inspect an object");
-#endif
-    if (info.rc != 1) throw DamagedError(fmt::format("'{}' has several names", path));
-    if (info.type == H5O_TYPE_GROUP) {
-      const Hdf5Group child(H5Gopen2(group, name, H5P_DEFAULT), "open a group");
-      walk(child.get(), path + "/", depth + 1);
-    } else if (info.type == H5O_TYPE_DATASET) {
-      const Hdf5Dataset dataset(H5Dopen2(group, name, H5P_DEFAULT), "open a dataset");
-      add(dataset.get(), path);
-    } else {
-      throw DamagedError(fmt::format("'{}' is neither a group nor a dataset", path));
-    }
+    if (link.type != H5L_TYPE_HARD) return omit(path, "a link to another place", false);
+    H5O_type_t type = H5O_TYPE_UNKNOWN;
+    std::string address = address_of(group, name, type);
+    if (type == H5O_TYPE_GROUP) return visit_group(group, name, path, std::move(address));
+    if (type != H5O_TYPE_DATASET) return omit(path, "an element type", false);
+    const Hdf5Dataset dataset(H5Dopen2(group, name, H5P_DEFAULT), "open a dataset");
+    add(form_of(dataset.get(), ours_), path);
   }
 
-  void add(hid_t dataset, const std::string& path) {
-    const Hdf5Properties how(H5Dget_create_plist(dataset), "read how a dataset is stored");
-    if (H5Pget_external_count(how.get()) != 0)
-      throw DamagedError(fmt::format("the bytes of '{}' are in another file", path));
-    if (H5Pget_layout(how.get()) != H5D_CONTIGUOUS || H5Pget_nfilters(how.get()) != 0)
-      throw DamagedError(fmt::format("'{}' is chunked, compressed or virtual, not plain", path));
-    const Hdf5Space space(H5Dget_space(dataset), "read a shape");
-    const int rank = hdf5_check(H5Sget_simple_extent_ndims(space.get()), "read a shape");
-    std::vector<hsize_t> shape(static_cast<std::size_t>(rank));
-    if (H5Sget_simple_extent_type(space.get()) == H5S_NULL)
-      throw DamagedError(fmt::format("'{}' has no elements and no shape", path));
-    if (rank > 0)
-      hdf5_check(H5Sget_simple_extent_dims(space.get(), shape.data(), nullptr), "read a shape");
-    const haddr_t offset = H5Dget_offset(dataset);
-    const bool absent = offset == HADDR_UNDEF;
-    if (absent && std::find(shape.begin(), shape.end(), 0U) == shape.end())
-      throw DamagedError(fmt::format("'{}' was never written", path));
+  void visit_group(hid_t group, const char* name, const std::string& path, std::string address) {
+    if (std::find(within_.begin(), within_.end(), address) != within_.end())
+      return omit(path, "a group that contains itself", false);
+    if (within_.size() == kMaxGroupDepth) throw DamagedError("its groups are nested too deep");
+    within_.push_back(std::move(address));
+    const Hdf5Group child(H5Gopen2(group, name, H5P_DEFAULT), "open a group");
+    walk(child.get(), path + "/");
+    within_.pop_back();
+  }
+
+  void add(const DatasetForm& form, const std::string& path) {
+    if (!form.left_out.empty()) return omit(path, form.left_out, false);
+    if (!form.unreadable.empty()) return omit(path, form.unreadable, true);
     arrays_.push_back({{"name", path},
-                       {"dtype", dtype_name(dtype_of(dataset, path))},
-                       {"shape", shape},
-                       {"offset", absent ? 0 : offset}});
+                       {"dtype", dtype_name(form.dtype)},
+                       {"shape", form.shape},
+                       {"offset", form.offset},
+                       {"encoded", form.encoded}});
+    if (form.crc32c) arrays_.back()["crc32c"] = *form.crc32c;
   }
 
-  static DType dtype_of(hid_t dataset, const std::string& path) {
-    const Hdf5Type type(H5Dget_type(dataset), "read an element type");
-    for (const DType dtype : kAllDTypes)
-      if (H5Tequal(type.get(), hdf5_type(dtype).get()) > 0) return dtype;
-    throw DamagedError(fmt::format("'{}' has elements that a checkpoint cannot hold", path));
+  void omit(const std::string& path, const std::string& reason, bool array) {
+    omitted_.push_back({{"name", path}, {"reason", reason}, {"array", array}});
   }
 
   json arrays_ = json::array();
+  json omitted_ = json::array();
+  bool ours_ = false;
+  std::vector<std::string> within_;  // addresses of the groups that lead to the current object
   std::size_t objects_ = 0;
 };
 
-void limit(int what, std::uint64_t most) {
-  struct rlimit value = {};
-  ::getrlimit(static_cast<__rlimit_resource>(what), &value);
-  value.rlim_cur = value.rlim_max = std::min<rlim_t>(value.rlim_max, most);
-  ::setrlimit(static_cast<__rlimit_resource>(what), &value);
-}
-
-[[noreturn]] void run_child(const std::filesystem::path& path, int to, const ChildLimits& limits) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  limit(RLIMIT_CORE, 0);
-  limit(RLIMIT_FSIZE, 0);
-  // Not RLIMIT_AS, because the mapped file also counts toward it and may be larger than any limit.
-  limit(RLIMIT_DATA, limits.memory_bytes);
-  limit(RLIMIT_CPU, limits.cpu_seconds);
-  std::string text;
-  try {
-    text = json{{"arrays", Walk().run(path)}}.dump(-1, ' ', true, json::error_handler_t::replace);
-  } catch (const std::exception& error) {
-    text = json{{"error", error.what()}}.dump(-1, ' ', true, json::error_handler_t::replace);
-  }
-  std::signal(SIGPIPE, SIG_IGN);
-  for (std::size_t at = 0; at < text.size();) {
-    const ssize_t wrote = ::write(to, text.data() + at, text.size() - at);
-    if (wrote <= 0) break;
-    at += static_cast<std::size_t>(wrote);
-  }
-  ::_exit(0);  // the parent's buffers must not be flushed twice
-}
-
 // ---- in the parent ---------------------------------------------------------------------------
-
-std::string read_report(int from) {
-  std::string text;
-  std::array<char, 65536> piece{};
-  while (text.size() < kMaxReport) {
-    const ssize_t got = ::read(from, piece.data(), piece.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    text.append(piece.data(), static_cast<std::size_t>(got));
-  }
-  return text;
-}
-
-std::string report_of_child(const std::filesystem::path& path, const ChildLimits& limits) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw IoError("make a pipe to read", path, errno);
-  FileDescriptor from(ends[0]);
-  FileDescriptor to(ends[1]);
-  const pid_t child = ::fork();
-  if (child < 0) throw IoError("start a process to read", path, errno);
-  if (child == 0) run_child(path, to.get(), limits);
-  to = FileDescriptor();
-  std::string text = read_report(from.get());
-  from = FileDescriptor();
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!WIFEXITED(status))
-    throw DamagedError(
-        fmt::format("libhdf5 crashed while reading it ({})", sigdescr_np(WTERMSIG(status))));
-  return text;
-}
 
 ExternalArray checked(const json& entry, std::uint64_t file_bytes) {
   const JsonFields fields(entry, "array");
@@ -231,26 +159,69 @@ ExternalArray checked(const json& entry, std::uint64_t file_bytes) {
   for (const auto& extent : fields.list("shape", kMaxRank))
     array.shape.push_back(extent.get<std::uint64_t>());
   array.strides = dense_strides(array.shape);
+  array.encoded = fields.at("encoded") == true;
+  if (fields.has("crc32c"))
+    array.crc32c = static_cast<std::uint32_t>(fields.number("crc32c", 0xFFFFFFFF));
   array.offset = fields.number("offset", file_bytes);
   const auto bytes = byte_count(array.dtype, array.shape);
-  if (!bytes || *bytes > file_bytes - array.offset)
+  if (!bytes || (!array.encoded && *bytes > file_bytes - array.offset))
     throw DamagedError(fmt::format("dataset '{}' reaches beyond the end of the file", array.name));
   return array;
+}
+
+// Encoded arrays can claim any size.
+void require_plausible(const std::vector<ExternalArray>& arrays, std::uint64_t file_bytes) {
+  const std::uint64_t most = kMaxFilled + kMaxExpansion * file_bytes;
+  std::uint64_t total = 0;
+  for (const ExternalArray& array : arrays) {
+    if (!array.encoded) continue;
+    const std::uint64_t bytes = byte_count(array.dtype, array.shape).value();
+    if (bytes > most - total)
+      throw DamagedError(fmt::format(
+          "dataset '{}' claims far more bytes than the file has, perhaps because it was never "
+          "written",
+          array.name));
+    total += bytes;
+  }
 }
 
 }  // namespace
 
 FileContents parse_hdf5(const std::filesystem::path& path, std::uint64_t file_bytes,
                         const ChildLimits& limits) {
-  const json report = parse_bounded_json(report_of_child(path, limits));
-  if (report.contains("error")) throw DamagedError(report.at("error").get<std::string>());
-  std::vector<ExternalArray> arrays;
-  for (const json& entry : report.at("arrays")) arrays.push_back(checked(entry, file_bytes));
-  std::sort(arrays.begin(), arrays.end(),
-            [](const ExternalArray& a, const ExternalArray& b) { return a.name < b.name; });
+  const json report = in_child(path, limits, [&] { return GroupWalk().run(path); });
   FileContents contents;
-  contents.arrays = std::move(arrays);
+  for (const json& entry : report.at("arrays"))
+    contents.arrays.push_back(checked(entry, file_bytes));
+  for (const json& entry : report.at("omitted")) {
+    const JsonFields fields(entry, "object");
+    if (fields.at("array") == true)
+      contents.unreadable.push_back({fields.text("name"), fields.text("reason")});
+    else
+      contents.left_out.add(fields.text("name"), fields.text("reason"));
+  }
+  require_plausible(contents.arrays, file_bytes);
+  std::sort(contents.arrays.begin(), contents.arrays.end(),
+            [](const ExternalArray& a, const ExternalArray& b) { return a.name < b.name; });
   return contents;
+}
+
+void decode_hdf5(const std::filesystem::path& path, std::span<const Decoding> arrays, int to) {
+  std::vector<Extraction> extractions;
+  ChildLimits limits;
+  for (const Decoding& one : arrays) {
+    const ExternalArray& array = *one.array;
+    const std::uint64_t bytes = byte_count(array.dtype, array.shape).value();
+    limits.written_bytes = std::max(limits.written_bytes, one.offset + bytes);
+    limits.cpu_seconds += bytes / kSlowestDecoding;
+    extractions.push_back({array.name, array.dtype, array.shape, one.offset});
+  }
+  in_child(path, limits, [&] {
+    const Hdf5Session session;
+    const Hdf5File file = open_foreign(path.string());
+    for (const Extraction& one : extractions) extract(file.get(), one, to);
+    return json(true);
+  });
 }
 
 }  // namespace ddp::ckpt

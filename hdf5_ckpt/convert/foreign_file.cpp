@@ -10,7 +10,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
-#include "hdf5_ckpt/convert/external_hdf5.h"
+#include "hdf5_ckpt/crc32c.h"
 #include "hdf5_ckpt/detail/json_fields.h"
 #include "hdf5_ckpt/manifest.h"
 
@@ -75,6 +75,14 @@ FileContents parse(const fs::path& path, std::span<const std::byte> bytes, FileK
       fmt::format("it is a plain HDF5 file; convert it first: ddp-ckpt convert {} DIRECTORY "
                   "--prefix model/",
                   shell_word(path.string())));
+}
+
+// Our own HDF5 files have the checksums of their arrays.
+void check_sum(std::span<const std::byte> file, const ExternalArray& array) {
+  if (!array.crc32c || !is_plain(array)) return;
+  const std::uint64_t bytes = byte_count(array.dtype, array.shape).value();
+  if (crc32c(file.subspan(array.offset, bytes)) != *array.crc32c)
+    throw DamagedError(fmt::format("array '{}' does not have its checksum", array.name));
 }
 
 // The files of an index, each with the names of its arrays.
@@ -164,6 +172,7 @@ void ForeignFile::open_file(const fs::path& path, PlainHdf5 hdf5) {
   kind_ = kind_of(path, files_.front().bytes());
   require_whole(path);
   contents_ = parse(path, files_.front().bytes(), kind_, hdf5);
+  for (const ExternalArray& array : contents_.arrays) check_sum(files_.front().bytes(), array);
 }
 
 void ForeignFile::open_index(const fs::path& path) {
@@ -207,6 +216,15 @@ ForeignFile ForeignFile::open(const fs::path& path, PlainHdf5 hdf5) {
     throw UnsupportedError(fmt::format("'{}' cannot be read: {}", file.path_.string(), e.what()));
   }
   return file;
+}
+
+void ForeignFile::decode(std::span<const Decoding> arrays, int to) const {
+  if (arrays.empty()) return;
+  try {
+    decode_hdf5(path_, arrays, to);
+  } catch (const DamagedError& e) {
+    throw DamagedError(fmt::format("'{}' cannot be read: {}", path_.string(), e.what()));
+  }
 }
 
 std::optional<fs::path> weights_in(const fs::path& directory) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "hdf5_ckpt/convert/external.h"
+#include "hdf5_ckpt/convert/external_hdf5.h"
 #include "hdf5_ckpt/convert/file_kind.h"
 #include "hdf5_ckpt/convert/mapped_file.h"
 
@@ -35,6 +36,10 @@ class ForeignFile {
   std::span<const std::byte> bytes(const ExternalArray& array) const {
     return files_[array.file].bytes();
   }
+
+  // Writes the values of encoded arrays into the file `to`. Throws DamagedError that begins with
+  // the path. Call it only while the process has a single thread.
+  void decode(std::span<const Decoding> arrays, int to) const;
 
  private:
   void open_file(const std::filesystem::path& path, PlainHdf5 hdf5);

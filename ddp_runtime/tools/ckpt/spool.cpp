@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/file_descriptor.h"
+#include "hdf5_ckpt/convert/external_hdf5.h"
 #include "hdf5_ckpt/error.h"
 
 namespace ddp::ckpt::tool {
@@ -77,11 +78,16 @@ Spool::Spool(const ForeignFile& file, std::span<const ExternalArray> arrays, con
   if (size != 0) {
     fd = nameless_file(directory_near(near));
     std::uint64_t offset = 0;
+    std::vector<Decoding> encoded;
     for (const ExternalArray& array : arrays) {
       if (is_plain(array)) continue;
-      fill(fd.get(), file.bytes(array), array, offset);
+      if (array.encoded)
+        encoded.push_back({&array, offset});
+      else
+        fill(fd.get(), file.bytes(array), array, offset);
       offset += bytes_of(array);
     }
+    file.decode(encoded, fd.get());
     void* const memory = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
     if (memory == MAP_FAILED) throw IoError("map", "a temporary file", errno);
     mapped_ = {static_cast<std::byte*>(memory), size};
