@@ -63,11 +63,24 @@ void refuse_directory_of_checkpoints(const fs::path& path) {
                   path.string(), inside.front().path.string()));
 }
 
+void refuse_file(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return;
+  if (!is_missing(path.parent_path() / kManifestName))
+    throw MismatchError(fmt::format("'{}' is one file of a checkpoint; name its directory '{}'",
+                                    path.string(), path.parent_path().string()));
+  throw MismatchError(
+      fmt::format("'{}' is a file, not a checkpoint; to start from the weights in it, use "
+                  "--init-from",
+                  path.string()));
+}
+
 StartingPoint look_at(const fs::path& path, const CheckpointDirectory* directory) {
   StartingPoint start;
   start.path = path.string();
   if (directory != nullptr) start.inside = is_inside(path, *directory);
   if (is_missing(path)) return start;
+  refuse_file(path);
   refuse_directory_of_checkpoints(path);
   const RetryPolicy retry = directory != nullptr ? directory->retry() : RetryPolicy{};
   const Checkpoint checkpoint = with_retries(retry.unit, [&] { return Checkpoint::open(path); });

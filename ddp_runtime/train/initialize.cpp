@@ -94,6 +94,20 @@ void require_equal(const InitRow& row, const std::vector<torch::Tensor>& values,
   }
 }
 
+// Plans the initialization. A tensor that the file has and that cannot be read is named if the plan
+// fails, because it may be the one that is missing.
+InitPlan plan_for(const ArraySource& file, const std::vector<ModelTensor>& model,
+                  const InitOptions& options, const std::string& source) {
+  try {
+    return plan_initialization(model, file.arrays(), options, source);
+  } catch (const UsageError& error) {
+    if (file.unreadable().empty()) throw;
+    const auto& first = file.unreadable().front();
+    throw UsageError(fmt::format("{}; the file has {} that cannot be read, one of them '{}': {}",
+                                 error.what(), file.unreadable().size(), first.name, first.reason));
+  }
+}
+
 // A short type may not hold large values: they would become infinite.
 void require_range(const InitRow& row, const torch::Tensor& values, torch::ScalarType type) {
   if (!values.is_floating_point() || values.scalar_type() == type) return;
@@ -110,8 +124,7 @@ InitReport fill_from(const std::filesystem::path& source, const InitOptions& opt
   const torch::NoGradGuard no_grad;
   const auto file = ArraySource::open(source, options.prefix);
   InitReport report{file.path(), options.map.origin(), file.arrays(), {}};
-  report.plan = plan_initialization(model_tensors_of(module, tensors), report.arrays, options,
-                                    source.string());
+  report.plan = plan_for(file, model_tensors_of(module, tensors), options, source.string());
   const auto values = read_all(file, report.plan);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (values[i].empty()) continue;

@@ -136,7 +136,7 @@ std::string filter_problem(hid_t how) {
   return "";
 }
 
-// The reason why libhdf5 would return values that nobody wrote; empty if it would not.
+// The reason why libhdf5 would return values that were never written; empty if it would not.
 std::string fill_problem(hid_t dataset, hid_t how) {
   H5D_fill_value_t fill = H5D_FILL_VALUE_ERROR;
   hdf5_check(H5Pfill_value_defined(how, &fill), "read a fill value");

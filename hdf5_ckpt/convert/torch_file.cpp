@@ -79,11 +79,19 @@ std::string pickle_of(std::span<const ArrayHeader> arrays) {
   return pickle.raw("u.").str();
 }
 
-// The text of a small entry; empty if there is none.
+void require_stored(const std::string& name, const ZipEntry& entry) {
+  if (entry.compressed)
+    throw UnsupportedError(fmt::format(
+        "'{:.100}' in the zip file is compressed; unpack it, and pack it again with zip -0 -r",
+        name));
+}
+
+// The text of an entry; empty if there is none.
 std::string_view text_of(std::span<const std::byte> file, const ZipDirectory& zip,
                          const std::string& name) {
   const auto found = zip.entries.find(name);
-  if (found == zip.entries.end() || found->second.compressed) return {};
+  if (found == zip.entries.end()) return {};
+  require_stored(name, found->second);
   return {reinterpret_cast<const char*>(file.data() + found->second.offset), found->second.size};
 }
 
@@ -101,10 +109,7 @@ TorchStorages storages_of(std::span<const std::byte> file, const ZipDirectory& z
   const std::string data = directory + "data/";
   for (auto at = zip.entries.lower_bound(data);
        at != zip.entries.end() && at->first.starts_with(data); ++at) {
-    if (at->second.compressed)
-      throw UnsupportedError(fmt::format(
-          "'{:.100}' in the zip file is compressed; unpack it, and pack it again with zip -0 -r",
-          at->first));
+    require_stored(at->first, at->second);
     storages.places.emplace(at->first.substr(data.size()), at->second);
   }
   return storages;
@@ -126,10 +131,7 @@ FileContents parse_torch_file(std::span<const std::byte> file) {
   const TorchStorages storages =
       storages_of(file, zip, name.substr(0, name.size() - kPickle.size()));
   const ZipEntry& entry = zip.entries.at(name);
-  if (entry.compressed)
-    throw UnsupportedError(fmt::format(
-        "'{:.100}' in the zip file is compressed; unpack it, and pack it again with zip -0 -r",
-        name));
+  require_stored(name, entry);
   const Pickle pickle = parse_pickle(file.subspan(entry.offset, entry.size));
   return torch_contents(pickle.root, storages);
 }

@@ -106,6 +106,16 @@ void check_crc(Bytes bytes, std::uint32_t wanted, const std::string& name) {
     throw DamagedError(fmt::format("'{:.100}' in the zip file is damaged", name));
 }
 
+// The name is in the directory and at the entry. If one of them were wrong, a record such as the
+// byte order could disappear.
+void require_header(Bytes file, std::uint64_t local, const std::string& name) {
+  const bool whole = number_at<std::uint32_t>(file, local) == kLocal &&
+                     number_at<std::uint16_t>(file, local + 26) == name.size() &&
+                     file.size() - local - kLocalBytes >= name.size() &&
+                     std::memcmp(file.data() + local + kLocalBytes, name.data(), name.size()) == 0;
+  if (!whole) throw DamagedError(fmt::format("'{:.100}' in the zip file has no header", name));
+}
+
 void put(std::vector<std::byte>& to, std::uint64_t value, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) to.push_back(static_cast<std::byte>(value >> (8 * i)));
 }
@@ -214,8 +224,7 @@ ZipDirectory parse_zip(Bytes file) {
     const std::array<std::uint64_t*, 3> wide = {&size, &packed, &local};
     widen(file, at + kCentralBytes + name_bytes, extra_bytes, wide);
     const bool compressed = number_at<std::uint16_t>(file, at + 10) != 0 || packed != size;
-    if (number_at<std::uint32_t>(file, local) != kLocal)
-      throw DamagedError(fmt::format("'{:.100}' in the zip file has no header", name));
+    require_header(file, local, name);
     const std::uint64_t offset = local + kLocalBytes + number_at<std::uint16_t>(file, local + 26) +
                                  number_at<std::uint16_t>(file, local + 28);
     if (offset > file.size() || packed > file.size() - offset)

@@ -10,6 +10,7 @@
 #include "support.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
+#include "torch_files.h"
 
 namespace ddp::ckpt {
 namespace {
@@ -98,6 +99,57 @@ TEST(ArraySource, ReadsTheSameFromBothFormatsOfARealLibrary) {
   const auto safetensors = ArraySource::open(directory / "gpt2.safetensors", "transformer.");
   ASSERT_EQ(torch_save.arrays().size(), 28U);
   EXPECT_TRUE(contents(torch_save) == contents(safetensors));
+}
+
+TEST(ArraySource, ReadsAModelInSeveralFiles) {
+  const TempDirectory directory(test::On::memory);
+  const auto set = weights();
+  const auto views = set.views();
+  nlohmann::json map;
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    ArraySet one;
+    one.add_bytes(views[i].name, views[i].dtype, views[i].shape,
+                  {views[i].bytes.begin(), views[i].bytes.end()});
+    const std::string file = "model-0000" + std::to_string(i + 1) + "-of-00003.safetensors";
+    written(directory / file, one, write_safetensors);
+    map[views[i].name] = file;
+  }
+  const auto index = directory / "model.safetensors.index.json";
+  ddp::test::write(index, nlohmann::json{{"weight_map", map}}.dump());
+  EXPECT_TRUE(contents(ArraySource::open(directory.path())) == set);
+  EXPECT_TRUE(contents(ArraySource::open(index)) == set);
+  EXPECT_THAT(error_of([&] { ArraySource::open(directory / "model-00002-of-00003.safetensors"); }),
+              HasSubstr("it is only part 2 of 3 of a model; name the directory or"));
+}
+
+TEST(ArraySource, CompletesAPrefix) {
+  const TempDirectory directory(test::On::memory);
+  save_arrays(directory / "root", 1, weights("model/"));
+  EXPECT_EQ(ArraySource::open(directory / "root", "model").arrays()[0].name, "a.weight");
+  written(directory / "w.pt", weights("net."), write_torch_file);
+  EXPECT_EQ(ArraySource::open(directory / "w.pt", "net").arrays()[0].name, "a.weight");
+}
+
+TEST(ArraySource, NamesArraysThatCannotBeRead) {
+  const TempDirectory directory(test::On::memory);
+  ddp::test::write(
+      directory / "w.pt",
+      test::torch_file(test::dict(test::pickled("w") + test::tensor("FloatStorage", 1) +
+                                  test::pickled("q") + test::tensor("QInt8Storage", 1)),
+                       test::raw<float>({1})));
+  const auto source = ArraySource::open(directory / "w.pt");
+  ASSERT_EQ(source.unreadable().size(), 1U);
+  EXPECT_EQ(source.unreadable()[0].name, "q");
+}
+
+TEST(ArraySource, NamesTheDirectoryOfACheckpointsFile) {
+  const TempDirectory directory(test::On::memory);
+  save_arrays(directory / "root", 1, weights("model/"));
+  const auto step = directory / "root" / "step-00000001";
+  EXPECT_THAT(error_of([&] { ArraySource::open(step / "model.h5"); }),
+              HasSubstr("it is one file of a checkpoint, which is read as a whole; name the "
+                        "directory '" +
+                        step.string() + "'"));
 }
 
 TEST(ArraySource, RefusesWhatIsNotASource) {

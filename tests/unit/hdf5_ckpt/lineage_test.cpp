@@ -13,6 +13,7 @@
 #include "hdf5_ckpt/resume.h"
 #include "hdf5_ckpt/retention.h"
 #include "support.h"
+#include "tests/unit/error_of.h"
 
 namespace ddp::ckpt {
 namespace {
@@ -223,6 +224,15 @@ TEST_F(Resuming, RollbackKeepsItsSavesAndSetsLaterCheckpointsAside) {
   EXPECT_EQ(run_.steps(), (Steps{124, 120}));
   EXPECT_EQ(hint(), "step-00000124");
   EXPECT_EQ(run_.start(), 124U);
+}
+
+TEST_F(Resuming, AFileIsNotACheckpoint) {
+  std::ofstream(root_ / "own.pt") << "x";
+  EXPECT_THAT(error_of([&] { run_.start(root_ / "own.pt"); }),
+              HasSubstr("own.pt' is a file, not a checkpoint; to start from the weights in it, use "
+                        "--init-from"));
+  EXPECT_THAT(error_of([&] { run_.start(run_.path_of(140) + "/model.h5"); }),
+              HasSubstr("is one file of a checkpoint; name its directory '" + run_.path_of(140)));
 }
 
 TEST_F(Resuming, RepeatedRollbackCommandContinues) {

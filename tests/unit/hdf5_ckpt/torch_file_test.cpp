@@ -291,6 +291,12 @@ TEST(TorchFile, NeedsNoChecksumsIfItHasNone) {
               HasSubstr("'a/data/0' in the zip file is damaged"));
 }
 
+TEST(TorchFile, NeedsTheSameNameInTheDirectoryAndAtTheEntry) {
+  std::string file = torch_file(dict(pickled("w") + kTensor), kFloats, "big");
+  file[file.rfind("a/byteorder") + 3] ^= 1;
+  EXPECT_THAT(error_of([&] { parsed(file); }), HasSubstr("in the zip file has no header"));
+}
+
 TEST(TorchFile, IsBoundedInMemory) {
   // Each step copies a container or a long text.
   std::string copies = global("collections", "Counter") + std::string("q\0", 2) + "0}q\x01(";
