@@ -584,18 +584,19 @@ class Convert(unittest.TestCase):
                     + number(offset) + b"".join(sizes) + b"\x89NtRs.")
 
         def shared():
-            # 300,000 entries whose bytes are the same 8 MiB: 2.4 TB to read.
-            name, content = b"archive/data/%06d", b"\0" * (8 << 20)
-            fields = (0, 0, 0, 33, zlib.crc32(content), len(content), len(content))
-            local = struct.pack("<IHHHHHIIIHH", 0x04034b50, 20, *fields, len(name % 0), 0) + name % 0
-            central = b"".join(struct.pack("<IHHHHHHIIIHHHHHII", 0x02014b50, 20, 20, *fields, len(name % 0), 0, 0, 0, 0, 0, 0)
-                               + name % i for i in range(300000))
-            at = len(local) + len(content)
-            end = at + len(central)
-            return (local + content + central
-                    + struct.pack("<IQHHIIQQQQ", 0x06064b50, 44, 45, 45, 0, 0, 300000, 300000, len(central), at)
-                    + struct.pack("<IIQI", 0x07064b50, 0, end, 1)
-                    + struct.pack("<IHHHHIIH", 0x06054b50, 0, 0, 0xffff, 0xffff, 0xffffffff, 0xffffffff, 0))
+            # Each of 300 entries contains the next one, so that they have 300 times the bytes of the file.
+            content, central = b"\0" * (8 << 20), b""
+            headers = []
+            for i in reversed(range(300)):
+                name = b"archive/data/%06d" % i
+                fields = (0, 0, 0, 33, zlib.crc32(content), len(content), len(content))
+                content = struct.pack("<IHHHHHIIIHH", 0x04034b50, 20, *fields, len(name), 0) + name + content
+                headers.append((name, fields, len(content)))
+            for name, fields, length in headers:
+                central += struct.pack("<IHHHHHHIIIHHHHHII", 0x02014b50, 20, 20, *fields, len(name), 0, 0, 0, 0, 0,
+                                       len(content) - length) + name
+            return content + central + struct.pack("<IHHHHIIH", 0x06054b50, 0, 0, 300, 300, len(central),
+                                                   len(content), 0)
         path = self.at / "good.pt"
         path.write_bytes(archive(tensor()))
         done = self.convert(path, self.at / "good")
