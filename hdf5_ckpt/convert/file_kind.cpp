@@ -180,14 +180,14 @@ std::string_view kind_name(FileKind kind) noexcept {
   return "";
 }
 
-void require_torch_entries(const std::vector<std::string>& entries) {
+void require_torch_entries(const ZipEntries& entries) {
   bool has_pickle = false;
-  for (const std::string& entry : entries)
-    if (entry.ends_with("/data.pkl")) has_pickle = true;
+  for (const auto& entry : entries)
+    if (entry.first.ends_with("/data.pkl")) has_pickle = true;
   for (const ZipKind& kind : kZipKinds) {
     if (has_pickle && kind.sentence != kTorchScript) continue;
-    for (const std::string& entry : entries)
-      if (matches(kind, entry)) throw UnsupportedError(std::string(kind.sentence));
+    for (const auto& entry : entries)
+      if (matches(kind, entry.first)) throw UnsupportedError(std::string(kind.sentence));
   }
   if (!has_pickle)
     throw UnsupportedError(

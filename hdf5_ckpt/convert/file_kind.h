@@ -7,10 +7,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
+#include "hdf5_ckpt/convert/zip.h"
 #include "hdf5_ckpt/error.h"
 
 namespace ddp::ckpt {
@@ -32,7 +31,7 @@ std::string_view kind_name(FileKind kind) noexcept;
 
 // Throws UnsupportedError naming the program that writes zip files with these entries and without
 // data.pkl, or TorchScript with it; returns if torch.save does.
-void require_torch_entries(const std::vector<std::string>& entries);
+void require_torch_entries(const ZipEntries& entries);
 
 // The kinds that `ddp-ckpt convert` writes, by the ending of the name.
 enum class TargetKind : std::uint8_t { safetensors, torch_save, directory };

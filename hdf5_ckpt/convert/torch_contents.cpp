@@ -89,9 +89,86 @@ bool is_type_name(const std::string& name) {
   return false;
 }
 
+// The places of tensors in the file.
+class ArrayPlaces {
+ public:
+  explicit ArrayPlaces(const TorchStorages& storages) : storages_(storages) {}
+
+  // Fills in everything but the name. Returns the reason why a checkpoint cannot hold the tensor;
+  // empty if it can.
+  std::string place(const PickleTensor& tensor, ExternalArray& array);
+
+ private:
+  ZipEntry place_of(const PickleStorage& storage, std::size_t item, const std::string& name) const;
+  void check_inside(const ExternalArray& array, std::uint64_t offset, const ZipEntry& storage);
+
+  const TorchStorages& storages_;
+  std::uint64_t total_ = 0;
+};
+
+std::string ArrayPlaces::place(const PickleTensor& tensor, ExternalArray& array) {
+  const auto stored = storage_dtype(tensor.storage.type);
+  const auto dtype = tensor.dtype.empty() ? stored : dtype_from_name(tensor.dtype);
+  if (!dtype || !stored)
+    return fmt::format("its type is {}, which a checkpoint cannot hold",
+                       tensor.dtype.empty() ? tensor.storage.type : tensor.dtype);
+  if (tensor.negated && *dtype == DType::boolean) return "it is a negated view of truth values";
+  array.dtype = *dtype;
+  array.shape = tensor.shape;
+  array.strides = tensor.strides;
+  array.big_endian = storages_.big_endian && itemsize(*dtype) > 1;
+  array.negated = tensor.negated;
+  array.conjugated = tensor.conjugated;
+  const ZipEntry storage = place_of(tensor.storage, itemsize(*stored), array.name);
+  check_inside(array, tensor.offset, storage);
+  array.offset = storage.offset + tensor.offset * itemsize(*dtype);
+  return "";
+}
+
+ZipEntry ArrayPlaces::place_of(const PickleStorage& storage, std::size_t item,
+                               const std::string& name) const {
+  const auto found = storages_.places.find(storage.key);
+  if (found == storages_.places.end())
+    throw DamagedError(fmt::format("the storage of tensor '{}' is missing", name));
+  ZipEntry place = found->second;
+  const std::uint64_t room = place.size / item;
+  if (storage.elements > room)
+    throw DamagedError(fmt::format("the storage of tensor '{}' is too short", name));
+  if (!storage.view) return place;
+  if (storage.view->offset > room || storage.view->size > room - storage.view->offset)
+    throw DamagedError(fmt::format("the storage of tensor '{}' reaches beyond another", name));
+  place.offset += storage.view->offset * item;
+  place.size = storage.view->size * item;
+  return place;
+}
+
+// Checks that the last element is inside the storage, and that the elements together do not take
+// many times the storage's bytes.
+void ArrayPlaces::check_inside(const ExternalArray& array, std::uint64_t offset,
+                               const ZipEntry& storage) {
+  const auto refuse = [&] {
+    throw DamagedError(fmt::format("tensor '{}' reaches beyond its storage", array.name));
+  };
+  if (array.shape.size() != array.strides.size() || array.shape.size() > kMaxRank) refuse();
+  const auto bytes = byte_count(array.dtype, array.shape);
+  const std::uint64_t room = storage.size / itemsize(array.dtype);
+  if (!bytes || offset > room) refuse();
+  if (*bytes == 0) return;
+  std::uint64_t last = offset;
+  for (std::size_t i = 0; i < array.shape.size(); ++i) {
+    const std::uint64_t steps = array.shape[i] - 1;
+    if (steps != 0 && array.strides[i] > (room - last) / steps) refuse();
+    last += steps * array.strides[i];
+  }
+  if (last >= room) refuse();
+  total_ += *bytes;
+  if (total_ / kMaxSharing > storages_.file_bytes)
+    throw DamagedError("its tensors claim far more bytes than the file has");
+}
+
 class ObjectWalk {
  public:
-  explicit ObjectWalk(const TorchStorages& storages) : storages_(storages) {}
+  explicit ObjectWalk(const TorchStorages& storages) : places_(storages) {}
 
   FileContents run(PicklePointer root) {
     visit(root, "");
@@ -112,15 +189,11 @@ class ObjectWalk {
   void visit_object(const PickleObject& object, const std::string& path);
   std::size_t tensors_in(const PickleObject& object);
   void add(const PickleTensor& tensor, const std::string& path);
-  std::string add_array(const PickleTensor& tensor, const std::string& name);
-  ZipEntry place_of(const PickleStorage& storage, const std::string& name) const;
-  void check_inside(const ExternalArray& array, std::uint64_t offset, const ZipEntry& storage);
 
-  const TorchStorages& storages_;
+  ArrayPlaces places_;
   FileContents found_;
   std::unordered_set<std::string> names_;
   std::vector<PicklePointer> within_;  // the containers that lead to the current object
-  std::uint64_t total_ = 0;
   std::size_t visited_ = 0;
 };
 
@@ -217,65 +290,13 @@ void ObjectWalk::add(const PickleTensor& tensor, const std::string& path) {
   std::string problem = tensor.problem;
   if (!array_name_problem(name).empty()) problem = "its name " + array_name_problem(name);
   if (!names_.insert(name).second) problem = "another tensor has the same path";
-  if (problem.empty()) problem = add_array(tensor, name);
+  if (problem.empty()) {
+    ExternalArray array;
+    array.name = name;
+    problem = places_.place(tensor, array);
+    if (problem.empty()) found_.arrays.push_back(std::move(array));
+  }
   if (!problem.empty()) found_.unreadable.push_back({name, std::move(problem)});
-}
-
-// Returns the reason why a checkpoint cannot hold the tensor; empty if it was added.
-std::string ObjectWalk::add_array(const PickleTensor& tensor, const std::string& name) {
-  const auto stored = storage_dtype(tensor.storage.type);
-  const auto dtype = tensor.dtype.empty() ? stored : dtype_from_name(tensor.dtype);
-  if (!dtype || !stored)
-    return fmt::format("its type is {}, which a checkpoint cannot hold",
-                       tensor.dtype.empty() ? tensor.storage.type : tensor.dtype);
-  if (tensor.negated && *dtype == DType::boolean) return "it is a negated view of truth values";
-  ZipEntry place = place_of(tensor.storage, name);
-  if (tensor.storage.elements > place.size / itemsize(*stored))
-    throw DamagedError(fmt::format("the storage of tensor '{}' is too short", name));
-  if (const auto& view = tensor.storage.view) {
-    const std::uint64_t room = place.size / itemsize(*stored);
-    if (view->offset > room || view->size > room - view->offset)
-      throw DamagedError(fmt::format("the storage of tensor '{}' reaches beyond another", name));
-    place = {place.offset + view->offset * itemsize(*stored), view->size * itemsize(*stored)};
-  }
-  const bool big_endian = storages_.big_endian && itemsize(*dtype) > 1;
-  ExternalArray array{name, *dtype,     tensor.shape,   tensor.strides,   0,
-                      0,    big_endian, tensor.negated, tensor.conjugated};
-  check_inside(array, tensor.offset, place);
-  array.offset = place.offset + tensor.offset * itemsize(*dtype);
-  found_.arrays.push_back(std::move(array));
-  return "";
-}
-
-ZipEntry ObjectWalk::place_of(const PickleStorage& storage, const std::string& name) const {
-  const auto place = storages_.places.find(storage.key);
-  if (place == storages_.places.end())
-    throw DamagedError(fmt::format("the storage of tensor '{}' is missing", name));
-  return place->second;
-}
-
-// Checks that the last element is inside the storage, and that the elements together do not take
-// many times the storage's bytes.
-void ObjectWalk::check_inside(const ExternalArray& array, std::uint64_t offset,
-                              const ZipEntry& storage) {
-  const auto refuse = [&] {
-    throw DamagedError(fmt::format("tensor '{}' reaches beyond its storage", array.name));
-  };
-  if (array.shape.size() != array.strides.size() || array.shape.size() > kMaxRank) refuse();
-  const auto bytes = byte_count(array.dtype, array.shape);
-  const std::uint64_t room = storage.size / itemsize(array.dtype);
-  if (!bytes || offset > room) refuse();
-  if (*bytes == 0) return;
-  std::uint64_t last = offset;
-  for (std::size_t i = 0; i < array.shape.size(); ++i) {
-    const std::uint64_t steps = array.shape[i] - 1;
-    if (steps != 0 && array.strides[i] > (room - last) / steps) refuse();
-    last += steps * array.strides[i];
-  }
-  if (last >= room) refuse();
-  total_ += *bytes;
-  if (total_ / kMaxSharing > storages_.file_bytes)
-    throw DamagedError("its tensors claim far more bytes than the file has");
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 
@@ -22,7 +21,7 @@ std::string_view storage_name(DType dtype);
 
 // The storages of a file by their keys.
 struct TorchStorages {
-  std::map<std::string, ZipEntry> places;
+  ZipEntries places;
   bool big_endian = false;
   std::uint64_t file_bytes = 0;
 };

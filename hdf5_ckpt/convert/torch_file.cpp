@@ -87,10 +87,10 @@ void require_stored(const std::string& name, const ZipEntry& entry) {
 }
 
 // The text of an entry; empty if there is none.
-std::string_view text_of(std::span<const std::byte> file, const ZipDirectory& zip,
+std::string_view text_of(std::span<const std::byte> file, const ZipEntries& zip,
                          const std::string& name) {
-  const auto found = zip.entries.find(name);
-  if (found == zip.entries.end()) return {};
+  const auto found = zip.find(name);
+  if (found == zip.end()) return {};
   require_stored(name, found->second);
   return {reinterpret_cast<const char*>(file.data() + found->second.offset), found->second.size};
 }
@@ -102,13 +102,12 @@ bool is_big_endian(std::string_view order) {
 }
 
 // The storages in <directory>data/<key>.
-TorchStorages storages_of(std::span<const std::byte> file, const ZipDirectory& zip,
+TorchStorages storages_of(std::span<const std::byte> file, const ZipEntries& zip,
                           const std::string& directory) {
   TorchStorages storages{
       {}, is_big_endian(text_of(file, zip, directory + "byteorder")), file.size()};
   const std::string data = directory + "data/";
-  for (auto at = zip.entries.lower_bound(data);
-       at != zip.entries.end() && at->first.starts_with(data); ++at) {
+  for (auto at = zip.lower_bound(data); at != zip.end() && at->first.starts_with(data); ++at) {
     require_stored(at->first, at->second);
     storages.places.emplace(at->first.substr(data.size()), at->second);
   }
@@ -119,19 +118,15 @@ TorchStorages storages_of(std::span<const std::byte> file, const ZipDirectory& z
 
 FileContents parse_torch_file(std::span<const std::byte> file) {
   if (is_old_torch_file(file)) return parse_old_torch_file(file);
-  const ZipDirectory zip = parse_zip(file);
-  std::vector<std::string> names;
-  for (const auto& entry : zip.entries) names.push_back(entry.first);
-  require_torch_entries(names);
+  const ZipEntries zip = parse_zip(file);
+  require_torch_entries(zip);
   check_zip(file, zip);
   constexpr std::string_view kPickle = "data.pkl";
-  const std::string name = *std::find_if(names.begin(), names.end(), [](const std::string& entry) {
-    return entry.ends_with("/data.pkl");
-  });
+  const auto& [name, entry] = *std::find_if(
+      zip.begin(), zip.end(), [](const auto& one) { return one.first.ends_with("/data.pkl"); });
+  require_stored(name, entry);
   const TorchStorages storages =
       storages_of(file, zip, name.substr(0, name.size() - kPickle.size()));
-  const ZipEntry& entry = zip.entries.at(name);
-  require_stored(name, entry);
   const Pickle pickle = parse_pickle(file.subspan(entry.offset, entry.size));
   return torch_contents(pickle.root, storages);
 }

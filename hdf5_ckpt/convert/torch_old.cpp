@@ -51,7 +51,9 @@ class Parts {
     at_ += sizeof elements;
     const std::uint64_t room = (file_.size() - at_) / element_size;
     if (elements < 0 || static_cast<std::uint64_t>(elements) > room) end_too_early();
-    const ZipEntry place{at_, static_cast<std::uint64_t>(elements) * element_size};
+    ZipEntry place;
+    place.offset = at_;
+    place.size = static_cast<std::uint64_t>(elements) * element_size;
     at_ += place.size;
     return place;
   }

@@ -203,10 +203,10 @@ std::vector<std::byte> central_directory(const std::vector<ZippedFile>& all, std
 
 }  // namespace
 
-ZipDirectory parse_zip(Bytes file) {
+ZipEntries parse_zip(Bytes file) {
   const Directory directory = directory_of(file);
   if (directory.entries > kMaxEntries) throw DamagedError("the zip file has too many entries");
-  ZipDirectory found;
+  ZipEntries found;
   std::uint64_t at = directory.offset;
   std::uint64_t left = file.size();
   for (std::uint64_t i = 0; i < directory.entries; ++i) {
@@ -232,20 +232,20 @@ ZipDirectory parse_zip(Bytes file) {
     // Reject overlap early: many entries that share their bytes would take hours to read.
     if (packed > left) throw DamagedError("entries of the zip file overlap");
     left -= packed;
-    if (!found.entries.emplace(name, ZipEntry{offset, packed, compressed}).second)
+    const auto crc = number_at<std::uint32_t>(file, at + 16);
+    if (!found.emplace(name, ZipEntry{offset, packed, crc, compressed}).second)
       throw DamagedError(fmt::format("'{:.100}' appears twice in the zip file", name));
-    found.checksums.emplace(name, number_at<std::uint32_t>(file, at + 16));
     at += kCentralBytes + name_bytes + extra_bytes + number_at<std::uint16_t>(file, at + 32);
   }
   return found;
 }
 
-void check_zip(Bytes file, const ZipDirectory& directory) {
-  const auto& sums = directory.checksums;
-  if (std::all_of(sums.begin(), sums.end(), [](const auto& sum) { return sum.second == 0; }))
-    return;
-  for (const auto& [name, entry] : directory.entries)
-    if (!entry.compressed) check_crc(file.subspan(entry.offset, entry.size), sums.at(name), name);
+void check_zip(Bytes file, const ZipEntries& entries) {
+  const bool without = std::all_of(entries.begin(), entries.end(),
+                                   [](const auto& entry) { return entry.second.crc32 == 0; });
+  if (without) return;
+  for (const auto& [name, entry] : entries)
+    if (!entry.compressed) check_crc(file.subspan(entry.offset, entry.size), entry.crc32, name);
 }
 
 void write_zip(TargetFile& file, std::span<const ZipSource> sources, const GiveBytes& give) {

@@ -17,20 +17,18 @@ namespace ddp::ckpt {
 struct ZipEntry {
   std::uint64_t offset = 0;  // position of its bytes in the file
   std::uint64_t size = 0;
+  std::uint32_t crc32 = 0;
   bool compressed = false;
 };
+using ZipEntries = std::map<std::string, ZipEntry>;
 
 // Returns the entries by name. All are inside the file and together no larger than it; otherwise
 // throws DamagedError. Their CRC-32 is not checked.
-struct ZipDirectory {
-  std::map<std::string, ZipEntry> entries;
-  std::map<std::string, std::uint32_t> checksums;
-};
-ZipDirectory parse_zip(std::span<const std::byte> file);
+ZipEntries parse_zip(std::span<const std::byte> file);
 
 // Throws DamagedError naming the first entry whose bytes do not have their CRC-32. A file whose
 // checksums are all zero was written without them.
-void check_zip(std::span<const std::byte> file, const ZipDirectory& directory);
+void check_zip(std::span<const std::byte> file, const ZipEntries& entries);
 
 // An entry to write.
 struct ZipSource {
