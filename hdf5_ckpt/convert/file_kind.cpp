@@ -127,15 +127,17 @@ struct ZipKind {
 constexpr std::string_view kTorchScript =
     "it is a TorchScript program; in Python: torch.save(torch.jit.load('FILE', "
     "map_location='cpu').state_dict(), 'NEW.pt')";
+constexpr std::string_view kExported =
+    "it is a program of torch.export; in Python: torch.save(torch.export.load('FILE').state_dict, "
+    "'NEW.pt')";
 constexpr std::array kZipKinds = {
     ZipKind{"constants.pkl", ZipKind::Where::ending, kTorchScript},
     ZipKind{"/code/", ZipKind::Where::part, kTorchScript},
     ZipKind{"/.data/extern_modules", ZipKind::Where::part,
             "it is a torch.package; in Python, load the model in it and torch.save its "
             "state_dict()"},
-    ZipKind{"archive_format", ZipKind::Where::ending,
-            "it is a program of torch.export; in Python: torch.save(torch.export.load('FILE')."
-            "state_dict, 'NEW.pt')"},
+    ZipKind{"serialized_exported_program.json", ZipKind::Where::ending, kExported},
+    ZipKind{"archive_format", ZipKind::Where::ending, kExported},
     ZipKind{"model.weights.h5", ZipKind::Where::ending,
             "it is a Keras archive; type: unzip FILE model.weights.h5, and name that file"},
     ZipKind{".npy", ZipKind::Where::ending,

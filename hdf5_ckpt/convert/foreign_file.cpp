@@ -45,7 +45,14 @@ std::optional<fs::path> index_in(const fs::path& directory) {
   return std::nullopt;
 }
 
+constexpr std::string_view kDistributed =
+    "it was written by torch.distributed.checkpoint; join its files first: python -m "
+    "torch.distributed.checkpoint.format_utils dcp_to_torch {} NEW.pt";
+
 void require_whole(const fs::path& path) {
+  if (path.extension() == ".distcp")
+    throw UnsupportedError(fmt::format(fmt::runtime(kDistributed),
+                                       shell_word(fs::absolute(path).parent_path().string())));
   const std::string part = part_text(path);
   const auto index = part.empty() ? std::nullopt : index_in(fs::absolute(path).parent_path());
   if (index)
@@ -131,9 +138,7 @@ struct DirectoryKind {
   std::string_view sentence;
 };
 constexpr std::array kDirectoryKinds = {
-    DirectoryKind{"*.distcp",
-                  "it was written by torch.distributed.checkpoint; join its files first: python -m "
-                  "torch.distributed.checkpoint.format_utils dcp_to_torch {} NEW.pt"},
+    DirectoryKind{"*.distcp", kDistributed},
     DirectoryKind{
         "zero_to_fp32.py",
         "it was written by DeepSpeed; join its files first: python {0}/zero_to_fp32.py {0} "
@@ -143,7 +148,7 @@ constexpr std::array kDirectoryKinds = {
     DirectoryKind{"_CHECKPOINT_METADATA",
                   "it was written by Orbax; in Python, restore it and save the arrays with "
                   "safetensors.numpy.save_file"},
-    DirectoryKind{"*.index",
+    DirectoryKind{"*.data-00000-of-00001",
                   "it is a checkpoint of TensorFlow; in Python, save the weights as safetensors"},
 };
 
@@ -169,8 +174,8 @@ std::optional<fs::path> only_one(const fs::path& directory, const std::set<std::
 
 void ForeignFile::open_file(const fs::path& path, PlainHdf5 hdf5) {
   files_.emplace_back(path);
-  kind_ = kind_of(path, files_.front().bytes());
   require_whole(path);
+  kind_ = kind_of(path, files_.front().bytes());
   contents_ = parse(path, files_.front().bytes(), kind_, hdf5);
   for (const ExternalArray& array : contents_.arrays) check_sum(files_.front().bytes(), array);
 }

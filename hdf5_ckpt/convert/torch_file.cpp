@@ -133,6 +133,9 @@ FileContents parse_torch_file(std::span<const std::byte> file) {
 
 void write_torch_file(const std::filesystem::path& path, std::span<const ArrayHeader> arrays,
                       const GiveBytes& give) {
+  if (arrays.size() > kMaxPlainEntries - 2)  // besides the pickle and the version
+    throw Error(
+        fmt::format("a .pt file has room for {} arrays; write .safetensors", kMaxPlainEntries - 2));
   const std::string pickle = pickle_of(arrays);
   const std::string version = "3\n";
   std::vector<ZipSource> sources;

@@ -29,7 +29,6 @@ constexpr std::size_t kCentralBytes = 46;
 constexpr std::uint64_t kAll32 = 0xFFFFFFFF;
 constexpr std::size_t kMaxEntries = 2000000;
 constexpr std::size_t kDataAlignment = 64;
-constexpr std::size_t kMaxWritten = 65534;
 constexpr std::uint64_t kExtraBytes = 4;  // before the contents of an extra field
 
 template <typename Number>
@@ -138,9 +137,9 @@ struct ZippedFile {
 };
 
 std::vector<ZippedFile> place(std::span<const ZipSource> sources) {
-  if (sources.size() > kMaxWritten)
+  if (sources.size() > kMaxPlainEntries)
     throw Error(
-        fmt::format("a plain zip file has room for {} arrays; write safetensors", kMaxWritten));
+        fmt::format("a plain zip file has room for {} files; write safetensors", kMaxPlainEntries));
   std::vector<ZippedFile> all;
   std::uint64_t at = 0;
   for (const ZipSource& source : sources) {

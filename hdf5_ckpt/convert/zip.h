@@ -36,9 +36,11 @@ struct ZipSource {
   std::uint64_t size = 0;  // bytes
 };
 
+inline constexpr std::size_t kMaxPlainEntries = 65534;  // without zip64
+
 // Writes the sources as a zip into a new, empty file; the bytes of each entry start at a multiple
-// of 64. Throws Error, before anything is written, if it would exceed 4 GiB or 65534 entries, which
-// would require zip64.
+// of 64. Throws Error, before anything is written, if it would exceed 4 GiB or
+// kMaxPlainEntries, which would require zip64.
 void write_zip(TargetFile& file, std::span<const ZipSource> sources, const GiveBytes& give);
 
 }  // namespace ddp::ckpt

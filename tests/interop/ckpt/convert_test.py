@@ -493,7 +493,8 @@ class Convert(unittest.TestCase):
                 ("lfs.safetensors", "git lfs pull"), ("m.gguf", "GGUF"), ("p.pkl", "a pickle that torch.save did not"),
                 ("t.pt", "archive of tar"), ("z.pt", "a compressed file or an archive"),
                 ("noise.safetensors", "the header claims"), ("noise.pt", "of none of the kinds that are read"),
-                ("dcp", f"dcp_to_torch {self.at}/dcp NEW.pt"), ("zero", f"python {self.at}/zero/zero_to_fp32.py")):
+                ("dcp", f"dcp_to_torch {self.at}/dcp NEW.pt"),
+                ("dcp/__0_0.distcp", f"dcp_to_torch {self.at}/dcp NEW.pt"), ("zero", f"python {self.at}/zero/zero_to_fp32.py")):
             with self.subTest(name):
                 done = self.convert(self.at / name, self.at / "ckpt")
                 self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1))
