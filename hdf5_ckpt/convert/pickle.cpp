@@ -22,6 +22,11 @@ namespace {
 constexpr std::size_t kMaxSteps = 20000000;
 constexpr std::size_t kMaxCopied = 256000000;  // bytes
 constexpr int kNewestProtocol = 5;
+// Places of constants, after those of the numbers of a byte.
+constexpr std::size_t kNone = 256;
+constexpr std::size_t kTrue = 257;
+constexpr std::size_t kFalse = 258;
+constexpr std::size_t kConstants = 259;
 
 // The operands of opcodes.
 class Operands {
@@ -184,6 +189,12 @@ class Machine {
     return true;
   }
   bool push_value(PickleValue value);
+  // Small constants are made once, because a file may have millions of them.
+  bool push_constant(std::size_t index, PickleValue value) {
+    PickleValue*& made = constants_[index];
+    if (made == nullptr) made = make(std::move(value));
+    return stack_.push(made), true;
+  }
 
   bool number(unsigned char code);
   bool text(unsigned char code);
@@ -199,6 +210,7 @@ class Machine {
   std::deque<PickleValue> made_;  // a deque, because pointers into it must stay valid
   Stack stack_;
   std::unordered_map<std::uint64_t, PickleValue*> memo_;
+  std::array<PickleValue*, kConstants> constants_{};
   std::size_t copied_ = 0;  // bytes
 };
 
@@ -228,15 +240,17 @@ bool Machine::number(unsigned char code) {
     case 0x95:  // the size of a frame
       return in_.number<std::uint64_t>(), true;
     case 'N':
-      return push(std::monostate{});
+      return push_constant(kNone, {std::monostate{}});
     case 0x88:
-      return push(true);
+      return push_constant(kTrue, {true});
     case 0x89:
-      return push(false);
+      return push_constant(kFalse, {false});
     case 'J':
       return push(std::int64_t{in_.number<std::int32_t>()});
-    case 'K':
-      return push(std::int64_t{in_.number<std::uint8_t>()});
+    case 'K': {
+      const auto value = in_.number<std::uint8_t>();
+      return push_constant(value, {std::int64_t{value}});
+    }
     case 'M':
       return push(std::int64_t{in_.number<std::uint16_t>()});
     case 0x8a:
