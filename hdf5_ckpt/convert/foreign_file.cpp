@@ -98,9 +98,9 @@ using IndexedFiles = std::map<std::string, std::set<std::string>>;
 IndexedFiles parts_in(const MappedFile& index) {
   const auto* text = reinterpret_cast<const char*>(index.bytes().data());
   if (index.bytes().size() > kMaxExternalHeader) throw DamagedError("the index is too long");
-  const nlohmann::json json = parse_bounded_json({text, index.bytes().size()});
-  const auto map = json.is_object() ? json.find("weight_map") : json.end();
-  if (map == json.end() || !map->is_object())
+  const nlohmann::json root = parse_bounded_json({text, index.bytes().size()});
+  const auto map = root.is_object() ? root.find("weight_map") : root.end();
+  if (map == root.end() || !map->is_object())
     throw UnsupportedError("it is an index without a 'weight_map', which names the files");
   IndexedFiles parts;
   for (const auto& [name, file] : map->items()) {

@@ -193,6 +193,12 @@ void write_all(int to, const std::vector<char>& bytes, std::size_t size, std::ui
   }
 }
 
+// A scalar is read as one row.
+std::vector<hsize_t> rows_of(const Shape& shape) {
+  if (shape.empty()) return {1};
+  return {shape.begin(), shape.end()};
+}
+
 // The dimension along which the dataset is read in pieces: those behind it are read as a whole.
 std::size_t split_dimension(const std::vector<hsize_t>& shape, std::uint64_t item) {
   std::uint64_t inner = item;
@@ -270,8 +276,7 @@ void extract(hid_t file, const Extraction& what, int to) {
   const Hdf5Dataset dataset(H5Dopen2(file, what.name.c_str(), H5P_DEFAULT), action);
   const Hdf5Type type = hdf5_type(what.dtype);
   const std::size_t item = itemsize(what.dtype);
-  std::vector<hsize_t> shape(what.shape.begin(), what.shape.end());
-  if (shape.empty()) shape.push_back(1);  // a scalar is read as one row
+  const std::vector<hsize_t> shape = rows_of(what.shape);
   const std::size_t split = split_dimension(shape, item);
   std::uint64_t row_bytes = item;
   for (std::size_t d = split + 1; d < shape.size(); ++d) row_bytes *= shape[d];
