@@ -28,6 +28,7 @@ struct Named {
 std::vector<Named> with_prefix(std::vector<Named> all, const std::string& typed,
                                const fs::path& path, const std::string& reason) {
   std::vector<std::string_view> names;
+  names.reserve(all.size());
   for (const auto& array : all) names.push_back(array.header.name);
   const std::string prefix = prefix_in(typed, names);
   std::vector<Named> chosen;

@@ -47,7 +47,7 @@ std::string text_attribute(hid_t object, const char* name) {
     return "";
   std::string text(size, '\0');
   hdf5_check(H5Aread(attribute.get(), type.get(), text.data()), "read an attribute");
-  return text.c_str();
+  return text.substr(0, text.find('\0'));
 }
 
 Shape shape_attribute(hid_t object, const char* name) {

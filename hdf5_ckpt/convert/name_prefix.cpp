@@ -18,7 +18,7 @@ bool ends_in_a_component(const std::string& prefix) {
 std::string prefix_in(const std::string& prefix, std::span<const std::string_view> names) {
   if (!ends_in_a_component(prefix)) return prefix;
   for (const char separator : {'/', '.'}) {
-    const std::string whole = prefix + separator;
+    std::string whole = prefix + separator;
     if (std::any_of(names.begin(), names.end(),
                     [&](std::string_view name) { return name.starts_with(whole); }))
       return whole;

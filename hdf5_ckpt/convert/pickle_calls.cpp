@@ -24,9 +24,8 @@ using Tensor = std::shared_ptr<const PickleTensor>;
 
 template <typename Value>
 const Value& require(PicklePointer pointer, const char* what) {
-  const auto* value = pickle_as<Value>(pointer);
-  if (value == nullptr) fail_pickle(fmt::format("an operand is not {}", what));
-  return *value;
+  if (const auto* value = pickle_as<Value>(pointer)) return *value;
+  fail_pickle(fmt::format("an operand is not {}", what));
 }
 
 bool is_none(PicklePointer pointer) {
@@ -123,6 +122,7 @@ std::vector<std::uint64_t> sizes_of(PicklePointer pointer) {
   const auto& items = require<PickleList>(pointer, "a tuple").items;
   if (items.size() > kMaxDimensions) fail_pickle("a tensor has too many dimensions");
   std::vector<std::uint64_t> sizes;
+  sizes.reserve(items.size());
   for (const PicklePointer item : items) sizes.push_back(size_of(item));
   return sizes;
 }

@@ -173,7 +173,7 @@ class Leader {
 };
 
 std::string why_not_reached(const TcpPlan& plan, const HubAddress& leader, const Reached& reached) {
-  const auto text = why_unreachable(leader, reached);
+  std::string text = why_unreachable(leader, reached);
   if (reached.stranger) return text;
   if (reached.silent) {  // rank 0 also closes the connection of a second process with the same rank
     return fmt::format(

@@ -115,7 +115,7 @@ void note_if_elsewhere(Plan& plan, const NodeFacts& node, const StepFacts& step,
   if (step.node_count == 1 || entry == nullptr || !is_given_host(entry->value)) return;
   if (!is_derived && settings.fabric.value == "off") return;
   if (has_only_loopback()) {  // then, names may have no address, and any address can be bound
-    plan.notes.push_back(
+    plan.notes.emplace_back(
         "rank 0 has no network interface but lo, as in a container with a network of its own "
         "(--container-unshare=net), so ranks on other nodes cannot reach it");
     return;
