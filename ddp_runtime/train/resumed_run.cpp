@@ -106,7 +106,8 @@ std::optional<ResumedRun> resume_on_leader(const ResumeSource& source, TrainingS
     throw UsageError(e.what());
   } catch (const nlohmann::json::exception&) {
     throw UsageError(
-        fmt::format("{} was not made by a training run; choose another one for --resume",
+        fmt::format("{0} was not made by a training run, so there is nothing to resume; to start "
+                    "from its weights, use --init-from {0} with a new --checkpoint-dir",
                     run.checkpoint.string()));
   }
 }

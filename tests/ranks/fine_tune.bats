@@ -13,6 +13,7 @@ setup() {
   cat "$here"/README.md > book.txt
   gpt=(--model gpt --data "text:$work/book.txt" --width 16 --layers 2 --heads 2 --context 16 --batch 16)
   from=(--init-from "$weights/gpt2.safetensors" --init-map gpt2)
+  mlp=(--width 8 --batch 8 --steps 2)
 }
 
 setting() { python3 -c "import json, sys; print(json.load(open(sys.argv[1]))['settings'].get(sys.argv[2]))" "$1" "$2"; }
@@ -121,4 +122,9 @@ PY
   refused 2 "line 1 of the map 'wrong.map'" "${gpt[@]}" --init-from "$weights/gpt2.pt" --init-map wrong.map
   head -c 30000 "$weights/gpt2.safetensors" > cut.safetensors
   refused 1 "'cut.safetensors' cannot be read: " "${gpt[@]}" --init-from cut.safetensors --init-map gpt2
+  run -0 "$train" "${mlp[@]}" --checkpoint-dir own
+  "$bin/ddp-ckpt" convert own own.pt --prefix model/
+  "$bin/ddp-ckpt" convert own.pt converted --prefix model/
+  refused 2 "use --init-from $work/converted/step-00000000 with a new --checkpoint-dir" "${mlp[@]}" --resume converted/step-00000000
+  refused 2 "own.pt' is a file, not a checkpoint; to start from the weights in it, use --init-from" "${mlp[@]}" --resume own.pt
 }
