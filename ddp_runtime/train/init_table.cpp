@@ -64,6 +64,11 @@ std::string init_table(const InitReport& report) {
     const auto& array = report.arrays[index];
     text += fmt::format("  not used: {} {}\n", array.name, shape_text(array.shape));
   }
+  if (report.leaves_average) {
+    text +=
+        "  the run evaluated the averages of its weights (--ema), not these; "
+        "--init-prefix average/ takes them\n";
+  }
   return text;
 }
 

@@ -16,6 +16,7 @@ struct InitReport {
   std::string map;                        // the name of the map; empty without one
   std::vector<ckpt::ArrayHeader> arrays;  // of the source
   InitPlan plan;                          // its indices refer to `arrays`
+  bool leaves_average = false;            // ArraySource::leaves_average()
 };
 
 // Returns a title, a line for each tensor of the model (its shape, and the array that it was taken

@@ -123,7 +123,7 @@ InitReport fill_from(const std::filesystem::path& source, const InitOptions& opt
                      const torch::nn::Module& module, const std::vector<NamedTensor>& tensors) {
   const torch::NoGradGuard no_grad;
   const auto file = ArraySource::open(source, options.prefix);
-  InitReport report{file.path(), options.map.origin(), file.arrays(), {}};
+  InitReport report{file.path(), options.map.origin(), file.arrays(), {}, file.leaves_average()};
   report.plan = plan_for(file, model_tensors_of(module, tensors), options, source.string());
   const auto values = read_all(file, report.plan);
   for (std::size_t i = 0; i < tensors.size(); ++i) {

@@ -8,6 +8,7 @@
 #include "base/errors.h"
 #include "hdf5_ckpt/checkpoint.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
+#include "hdf5_ckpt/convert/checkpoint_arrays.h"
 #include "hdf5_ckpt/convert/foreign_file.h"
 #include "hdf5_ckpt/convert/name_prefix.h"
 #include "hdf5_ckpt/error.h"
@@ -16,8 +17,6 @@ namespace ddp::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kCheckpointPrefix = "model/";
 
 // An array of the source under its own name.
 struct Named {
@@ -61,6 +60,7 @@ struct ArraySource::Contents {
   std::vector<ArrayHeader> arrays;
   std::vector<std::size_t> indices;  // of `arrays` in the checkpoint or the file
   std::optional<Checkpoint> checkpoint;
+  bool leaves_average = false;
   // Without a checkpoint:
   std::optional<ForeignFile> file;
 
@@ -104,17 +104,21 @@ ArraySource ArraySource::open(const fs::path& path, const std::optional<std::str
   contents->path = path;
   std::vector<Named> all;
   if (fs::is_directory(path, error)) contents->checkpoint = open_checkpoint(path);
+  const std::string wanted = prefix.value_or(contents->checkpoint ? kModelPrefix : "");
   if (contents->checkpoint) {
     contents->path = contents->checkpoint->path();
-    for (const auto& array : contents->checkpoint->arrays())
-      all.push_back({{array.name, array.dtype, array.shape}, all.size()});
+    contents->leaves_average = leaves_the_average(*contents->checkpoint, wanted);
+    for (auto& [name, index] : checkpoint_arrays(*contents->checkpoint, wanted)) {
+      const StoredArray& array = contents->checkpoint->arrays()[index];
+      all.push_back({{std::move(name), array.dtype, array.shape}, index});
+    }
   } else {
     contents->file = ForeignFile::open(path, PlainHdf5::refused);
     contents->path = contents->file->path();
     for (const auto& array : contents->file->contents().arrays)
       all.push_back({{array.name, array.dtype, array.shape}, all.size()});
   }
-  contents->keep(std::move(all), prefix.value_or(contents->checkpoint ? kCheckpointPrefix : ""));
+  contents->keep(std::move(all), wanted);
   return ArraySource(std::move(contents));
 }
 
@@ -124,6 +128,10 @@ const fs::path& ArraySource::path() const noexcept {
 
 const std::vector<ArrayHeader>& ArraySource::arrays() const noexcept {
   return contents_->arrays;
+}
+
+bool ArraySource::leaves_average() const noexcept {
+  return contents_->leaves_average;
 }
 
 std::span<const Omission> ArraySource::unreadable() const noexcept {

@@ -22,7 +22,8 @@ class ArraySource {
   // Opens a checkpoint's directory, a directory of checkpoints (its newest whole one), a
   // safetensors file, a file of torch.save, or an index with its files or the directory of them.
   // Has only the arrays whose names start with `prefix`, and removes it from their names
-  // (prefix_in()); nullopt means "model/" for a checkpoint and nothing for a file. Throws
+  // (prefix_in()); nullopt means "model/" for a checkpoint and nothing for a file. For "average/",
+  // see checkpoint_arrays(). Throws
   // UsageError if there is no such file or it has no such array, UnsupportedError for files of
   // other kinds, and DamagedError, UnreadableError or IoError.
   static ArraySource open(const std::filesystem::path& path,
@@ -34,6 +35,9 @@ class ArraySource {
   // The checkpoint or the file: of a directory of checkpoints, the chosen one.
   const std::filesystem::path& path() const noexcept;
   const std::vector<ArrayHeader>& arrays() const noexcept;  // sorted by name
+  // Whether the run evaluated the averages of these weights instead, which the prefix "average/"
+  // takes.
+  bool leaves_average() const noexcept;
   // Arrays that the file has besides them, whose values cannot be read.
   std::span<const Omission> unreadable() const noexcept;
 

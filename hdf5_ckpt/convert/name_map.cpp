@@ -101,4 +101,16 @@ MappedName NameMap::map(std::string_view theirs) const {
   return {std::string(theirs), false, false};
 }
 
+MappedName NameMap::map_back(std::string_view ours) const {
+  for (const auto& rule : rules_) {
+    const auto texts = rule.ours ? rule.ours->match(ours) : std::nullopt;
+    if (!texts) continue;
+    const auto theirs = rule.theirs.with(*texts);
+    if (map(theirs).name == ours) return {theirs, rule.transposed, true};
+  }
+  if (map(ours).name == ours) return {std::string(ours), false, false};
+  throw UsageError("the map " + quote_for_display(origin_) + " leads from no name to " +
+                   quote_for_display(std::string(ours)));
+}
+
 }  // namespace ddp::ckpt

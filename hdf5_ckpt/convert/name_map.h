@@ -23,7 +23,7 @@
 namespace ddp::ckpt {
 
 struct MappedName {
-  std::optional<std::string> name;  // in the model; nullopt: the model does not need the tensor
+  std::optional<std::string> name;  // nullopt: the model does not need the tensor
   bool transposed = false;          // the file has the matrix with its dimensions exchanged
   bool by_rule = false;             // false: no line matched
 };
@@ -42,6 +42,10 @@ class NameMap {
   static NameMap open(const std::string& name_or_path);
 
   MappedName map(std::string_view theirs) const;
+
+  // The name that the other program gives to a tensor of the model: the first for which map()
+  // returns `ours`, without the prefixes. Throws UsageError if there is none.
+  MappedName map_back(std::string_view ours) const;
 
   // The name of the map for messages; empty for the map that keeps every name.
   const std::string& origin() const noexcept { return origin_; }

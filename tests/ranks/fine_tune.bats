@@ -36,6 +36,20 @@ setting() { python3 -c "import json, sys; print(json.load(open(sys.argv[1]))['se
   [ "$(parameters)" != "$expected" ]
 }
 
+@test "a trained model goes back to the names of its source, and its average is the start that was evaluated" {
+  run -0 ranks 2 "${gpt[@]}" "${from[@]}" --lr 0.01 --steps 3 --ema 0.5 --checkpoint-dir ckpt
+  "$bin/ddp-ckpt" convert ckpt back.safetensors --prefix average/ --map gpt2
+  run -0 ranks 2 "${gpt[@]}" --init-from back.safetensors --init-map gpt2 --steps 2
+  [[ $output == *"28 of 28 tensors start from back.safetensors (map gpt2)"* ]]
+  expected=$(parameters)
+  run -0 ranks 2 "${gpt[@]}" --init-from ckpt --init-prefix average/ --steps 2
+  [ "$(parameters)" = "$expected" ]
+  [[ $output != *"--ema"* ]]
+  run -0 ranks 2 "${gpt[@]}" --init-from ckpt --steps 2
+  [ "$(parameters)" != "$expected" ]
+  [[ $output == *"the run evaluated the averages of its weights (--ema), not these; --init-prefix average/ takes them"* ]]
+}
+
 @test "a resumed run does not read the weights again, and ends with the same parameters" {
   run -0 ranks 2 "${gpt[@]}" "${from[@]}" --steps 12 --freeze 'tokens.*,positions.*'
   [[ $output == *"frozen "*"2 of 28 parameter tensors"* ]]

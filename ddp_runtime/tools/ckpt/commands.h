@@ -48,6 +48,7 @@ struct Conversion {
   // Of the names in the file: "fc.*,*.bias". Without `only`, all but `skip`.
   std::string only;
   std::string skip;
+  std::string map;  // from a checkpoint: the names that another program gives to the arrays
 };
 
 // Converts a checkpoint, a file of another program, an index with its files or a directory of them.

@@ -10,6 +10,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "ddp_runtime/tools/ckpt/commands.h"
+#include "ddp_runtime/tools/ckpt/conversion.h"
 #include "ddp_runtime/tools/ckpt/paths.h"
 #include "ddp_runtime/tools/ckpt/spool.h"
 #include "ddp_runtime/tools/ckpt/text.h"
@@ -17,7 +18,6 @@
 #include "hdf5_ckpt/convert/external.h"
 #include "hdf5_ckpt/convert/file_kind.h"
 #include "hdf5_ckpt/convert/foreign_file.h"
-#include "hdf5_ckpt/convert/name_pattern.h"
 #include "hdf5_ckpt/convert/name_prefix.h"
 #include "hdf5_ckpt/error.h"
 
@@ -26,39 +26,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Bytes of an array that are read at a time, and the limit for the additional buffers of the
-// threads.
-constexpr std::uint64_t kPieceBytes = 16ULL << 20;
-
 constexpr const char* kWholeModel =
     "; save the state_dict() of the model in Python: torch.save(torch.load('FILE', "
     "weights_only=False).state_dict(), 'NEW.pt'), if you trust the file, because this runs code in "
     "it";
-
-// The arrays that --only, --skip and a prefix choose.
-class Choice {
- public:
-  explicit Choice(const Conversion& conversion)
-      : only_(parse_patterns(conversion.only)), skip_(parse_patterns(conversion.skip)) {}
-
-  bool takes(const std::string& name) const {
-    return (only_.empty() || any_matches(only_, name)) && !any_matches(skip_, name);
-  }
-
-  // Throws UsageError if a pattern matches none of the names, which is a mistake in it.
-  void require_effect(const std::vector<std::string>& names) const {
-    for (const auto& [option, patterns] : {std::pair("--only", &only_), {"--skip", &skip_}})
-      for (const NamePattern& pattern : *patterns)
-        if (std::none_of(names.begin(), names.end(),
-                         [&](const std::string& name) { return pattern.matches(name); }))
-          throw UsageError(fmt::format("{}: '{}' matches no array; ddp-ckpt inspect lists them",
-                                       option, pattern.text()));
-  }
-
- private:
-  std::vector<NamePattern> only_;
-  std::vector<NamePattern> skip_;
-};
 
 // "a,b" for --skip.
 std::string list_of(const std::vector<Omission>& arrays) {
@@ -100,42 +71,6 @@ void say_what_became_of_values(const FileContents& content, TargetKind target) {
   FileContents others;
   others.left_out = content.left_out;
   if (const std::string text = omissions_text(others); !text.empty()) fmt::print("{}\n", text);
-}
-
-// The arrays to write, and their bytes.
-struct Arrays {
-  std::vector<ArrayHeader> headers;
-  GiveBytes give;
-};
-
-void write(const fs::path& to, TargetKind kind, const Arrays& arrays) {
-  std::uint64_t total = 0;
-  for (const ArrayHeader& array : arrays.headers)
-    total += byte_count(array.dtype, array.shape).value();
-  const Progress progress = terminal_progress(to.filename().string());
-  Meter meter(progress, total);
-  const auto give = [&](std::size_t index, const TakeBytes& take) {
-    arrays.give(index, [&](std::span<const std::byte> bytes) {
-      take(bytes);
-      meter.add(bytes.size());
-    });
-  };
-  (kind == TargetKind::safetensors ? write_safetensors : write_torch_file)(to, arrays.headers,
-                                                                           give);
-}
-
-// The names that start with the prefix, without it; by their places in `names`.
-std::vector<std::pair<std::size_t, std::string>> without_prefix(
-    const std::vector<std::string_view>& names, const std::string& typed, const fs::path& source) {
-  const std::string prefix = prefix_in(typed, names);
-  std::vector<std::pair<std::size_t, std::string>> chosen;
-  for (std::size_t i = 0; i < names.size(); ++i)
-    if (names[i].starts_with(prefix) && names[i].size() > prefix.size())
-      chosen.emplace_back(i, names[i].substr(prefix.size()));
-  if (chosen.empty())
-    throw Error(
-        fmt::format("'{}' has no array whose name starts with '{}'", source.string(), typed));
-  return chosen;
 }
 
 // A run's checkpoints and converted ones do not belong together.
@@ -188,49 +123,17 @@ std::size_t rewrite_file(const ForeignFile& file, const FileContents& content, c
     for (; !rest.empty(); rest = rest.subspan(std::min<std::size_t>(rest.size(), kPieceBytes)))
       take(rest.first(std::min<std::size_t>(rest.size(), kPieceBytes)));
   };
-  write(to, kind, arrays);
-  return chosen.size();
-}
-
-// The number of threads that can hold one block each within the memory limit.
-unsigned threads_for(const Checkpoint& checkpoint, const Output& output) {
-  std::uint64_t block = kMinBlockBytes;
-  for (const FileInfo& file : checkpoint.manifest().files)
-    block = std::max(block, file.block_bytes);
-  return static_cast<unsigned>(std::min<std::uint64_t>(output.threads, 1 + kPieceBytes / block));
-}
-
-std::size_t export_checkpoint(const Checkpoint& checkpoint, const fs::path& to, TargetKind kind,
-                              const Conversion& conversion, const Output& output) {
-  if (kind == TargetKind::directory)
-    throw UsageError(
-        fmt::format("'{}' is a checkpoint already; name a file to convert it to, which "
-                    "ends in .safetensors, or in .pt (.pth, .bin, .ckpt) for "
-                    "torch.save's format, not '{}'",
-                    checkpoint.path().string(), to.string()));
-  const Choice choice(conversion);
-  std::vector<std::string> all;
-  for (const StoredArray& array : checkpoint.arrays()) all.push_back(array.name);
-  choice.require_effect(all);
-  std::erase_if(all, [&](const std::string& name) { return !choice.takes(name); });
-  const std::vector<std::string_view> names(all.begin(), all.end());
-  Arrays arrays;
-  std::vector<std::string> chosen;
-  for (auto& [index, name] : without_prefix(names, conversion.prefix, checkpoint.path())) {
-    const StoredArray& array = *checkpoint.find(all[index]);
-    arrays.headers.push_back({std::move(name), array.dtype, array.shape});
-    chosen.push_back(array.name);
-  }
-  const ReadOptions options{threads_for(checkpoint, output), {}};
-  arrays.give = [&](std::size_t index, const TakeBytes& take) {
-    checkpoint.stream(chosen[index], kPieceBytes, options, take);
-  };
-  write(to, kind, arrays);
+  write_arrays(to, kind, arrays);
   return chosen.size();
 }
 
 std::size_t convert_file(const fs::path& from, const fs::path& to, TargetKind kind,
                          const Conversion& conversion) {
+  if (!conversion.map.empty())
+    throw UsageError(fmt::format(
+        "--map gives names to the arrays of a checkpoint, and '{}' is none; ddp-train --init-map "
+        "takes a file with the names of another program",
+        from.string()));
   const ForeignFile file = ForeignFile::open(from, PlainHdf5::read);
   const FileContents content = chosen_of(file, Choice(conversion));
   const std::size_t count = kind == TargetKind::directory

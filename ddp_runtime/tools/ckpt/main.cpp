@@ -141,11 +141,14 @@ void add_convert(CLI::App& app, Work& work) {
   convert.add_option("TO", request->other, "File or new checkpoint directory to write")->required();
   convert.add_option("--prefix", request->conversion.prefix,
                      "To a file: convert only arrays with this prefix, and remove it; to a "
-                     "checkpoint: add it");
+                     "checkpoint: add it. average/: the weights that a run with --ema evaluates");
   convert.add_option("--only", request->conversion.only,
                      "Convert only these arrays: names separated by commas, where * stands for any "
                      "text");
   convert.add_option("--skip", request->conversion.skip, "Leave these arrays out");
+  convert.add_option("--map", request->conversion.map,
+                     "From a checkpoint: the names of another program, gpt2 or a file of rules as "
+                     "for ddp-train --init-map");
   add_threads(convert, *request);
 }
 

@@ -428,6 +428,47 @@ class Convert(unittest.TestCase):
         self.assertEqual(self.convert(self.at / "m.pt", self.at / "ours", "--prefix", "model").returncode, 0)
         self.assertIn("model/conv1.bias", self.arrays_of(self.at / "ours"))
 
+    def test_the_average_of_a_run_is_exported_with_what_it_does_not_average(self):
+        torch.save({"model/w": torch.ones(2).half(), "model/bn/running_mean": torch.tensor([5.0]), "optim/w": torch.ones(1),
+                    "user/ema/w": torch.tensor([3.0, 4.0])}, self.at / "in.pt")
+        self.assertEqual(self.convert(self.at / "in.pt", self.at / "ckpt").returncode, 0)
+        for number, prefix in enumerate(("average", "average/")):
+            done = self.convert(self.at / "ckpt", self.at / f"{number}.pt", "--prefix", prefix)
+            self.assertEqual((done.returncode, done.stdout.count("--ema")), (0, 0), done.stderr)
+            loaded = torch.load(self.at / f"{number}.pt")
+            self.assertEqual({n: (t.dtype, t.tolist()) for n, t in loaded.items()},
+                             {"w": (torch.float32, [3, 4]), "bn/running_mean": (torch.float32, [5])})
+        done = self.convert(self.at / "ckpt", self.at / "raw.pt", "--prefix", "model/")
+        self.assertIn("--prefix average/ takes them", done.stdout)
+        self.assertEqual(torch.load(self.at / "raw.pt")["w"].tolist(), [1, 1])
+        self.assertNotIn("--ema", self.convert(self.at / "ckpt", self.at / "all.pt").stdout)
+        torch.save({"model/w": torch.ones(2)}, self.at / "in.pt")
+        self.convert(self.at / "in.pt", self.at / "without")
+        done = self.convert(self.at / "without", self.at / "x.pt", "--prefix", "average/")
+        self.assertIn("has no array whose name starts with 'average/'", done.stderr)
+
+    def test_a_map_gives_the_names_of_another_program(self):
+        matrix = torch.arange(6 * 5_000_000, dtype=torch.int16).reshape(6, -1)  # several pieces
+        bias = torch.arange(3.0)
+        torch.save({"model/a.weight": matrix, "model/a.bias": bias, "model/b": bias + 1}, self.at / "in.pt")
+        self.assertEqual(self.convert(self.at / "in.pt", self.at / "ckpt").returncode, 0)
+        (self.at / "names.map").write_text("x.*.w -> *.weight transpose\nx.*.bias -> *.bias\n")
+        done = self.convert(self.at / "ckpt", self.at / "m.pt", "--prefix", "model/", "--map", self.at / "names.map")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        loaded = torch.load(self.at / "m.pt")
+        self.assertEqual(sorted(loaded), ["b", "x.a.bias", "x.a.w"])
+        self.assertTrue(torch.equal(loaded["x.a.w"], matrix.t()))
+        self.assertTrue(torch.equal(loaded["x.a.bias"], bias))
+        for text, problem in (("q -> *.bias", "the same number of '*'"), ("x -> a.bias transpose", "which is not a matrix"),
+                              ("b -> -", "leads from no name to 'b'"), ("b -> a.bias", "leads from no name to 'b'")):
+            (self.at / "names.map").write_text(text + "\n")
+            done = self.convert(self.at / "ckpt", self.at / "n.pt", "--prefix", "model/", "--map", self.at / "names.map")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(problem, done.stderr)
+            self.assertFalse((self.at / "n.pt").exists())
+        done = self.convert(self.at / "m.pt", self.at / "o.pt", "--map", "gpt2")
+        self.assertIn("--map gives names to the arrays of a checkpoint", done.stderr)
+
     def test_a_directory_with_checkpoints_is_not_converted_into(self):
         torch.save({"a": torch.ones(1)}, self.at / "m.pt")
         self.assertEqual(self.convert(self.at / "m.pt", self.at / "ckpt").returncode, 0)

@@ -170,6 +170,25 @@ class RealFiles(unittest.TestCase):
         again = GPT2LMHeadModel.from_pretrained(self.at / "one")
         self.assertTrue(torch.equal(again.transformer.wte.weight, model.transformer.wte.weight))
 
+    def test_a_trained_gpt_goes_back_to_transformers(self):
+        weights = pathlib.Path(__file__).parents[1] / "weights/gpt2.safetensors"
+        train = [pathlib.Path(TOOL).parent / "ddp-train", "--model", "gpt", "--data", f"text:{weights.parents[3]}/README.md",
+                 "--width", "16", "--layers", "2", "--heads", "2", "--context", "16", "--batch", "4", "--steps", "2"]
+        subprocess.run([*train, "--init-from", weights, "--init-map", "gpt2", "--checkpoint-dir", self.at / "ckpt"],
+                       check=True, capture_output=True, timeout=120)
+        raw, _ = self.converted(self.at / "ckpt", "--prefix", "model/")
+        (self.at / "hf").mkdir()
+        config = GPT2Config(n_layer=2, n_head=2, n_embd=16, vocab_size=256, n_positions=16, bos_token_id=0, eos_token_id=0)
+        config.save_pretrained(self.at / "hf")
+        done = self.run_tool("convert", self.at / "ckpt", self.at / "hf/model.safetensors", "--prefix", "model/", "--map",
+                             "gpt2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        model, loading = GPT2LMHeadModel.from_pretrained(self.at / "hf", output_loading_info=True)
+        self.assertEqual([list(loading[k]) for k in ("missing_keys", "unexpected_keys", "mismatched_keys")], [[], [], []])
+        self.assertTrue(torch.equal(model.lm_head.weight, raw["tokens.weight"]))
+        self.assertTrue(torch.equal(model.transformer.h[1].attn.c_attn.weight, raw["blocks.1.qkv.weight"].t()))
+        self.assertTrue(torch.equal(model.transformer.h[1].mlp.c_proj.bias, raw["blocks.1.contract.bias"]))
+
     def test_new_types_of_safetensors(self):
         save_file({"w": torch.ones(2), "x": torch.ones(2).to(torch.float8_e8m0fnu)}, self.at / "e8.safetensors")
         done = self.run_tool("convert", self.at / "e8.safetensors", self.at / "x.pt")

@@ -116,6 +116,23 @@ TEST(NameMap, NamesTheLineThatIsWrong) {
               HasSubstr("line 1 of the map 'm': both sides must have the same number of '*'"));
 }
 
+TEST(NameMap, LeadsBack) {
+  const auto map = NameMap::parse(
+      "prefix net.\nold -> a\nx -> -\nw -> kept\nm.*.w -> blocks.*.w transpose\n"
+      "a -> other\nlast -> first\nfirst -> last\n",
+      "my.map");
+  EXPECT_EQ(map.map_back("a").name, "old");
+  const auto turned = map.map_back("blocks.7.w");
+  EXPECT_EQ(turned.name, "m.7.w");
+  EXPECT_TRUE(turned.transposed);
+  EXPECT_EQ(map.map_back("first").name, "last");
+  EXPECT_EQ(map.map_back("unmapped.bias").name, "unmapped.bias");
+  // No name of the other program becomes one of these.
+  for (const auto* ours : {"x", "old", "w", "net.unmapped"})
+    EXPECT_THAT(error_of([&] { map.map_back(ours); }),
+                HasSubstr("the map 'my.map' leads from no name to '" + std::string(ours) + "'"));
+}
+
 TEST(NameMap, OpensShippedMapsAndFiles) {
   const ddp::test::TemporaryDirectory directory;
   const auto file = directory.path() / "my.map";
@@ -153,6 +170,19 @@ TEST(ShippedMaps, Gpt2) {
       {"score.weight", "= score.weight"},
   };
   for (const auto& [theirs, ours] : cases) EXPECT_EQ(mapped(map, theirs), ours) << theirs;
+}
+
+TEST(ShippedMaps, Gpt2LeadsBackToTheNamesOfTransformers) {
+  const auto map = NameMap::open("gpt2");
+  for (const auto* theirs :
+       {"wte.weight", "wpe.weight", "h.11.ln_1.weight", "h.0.ln_2.bias", "h.0.attn.c_attn.weight",
+        "h.0.attn.c_attn.bias", "ln_f.bias", "h.0.attn.c_proj.weight", "h.0.attn.c_proj.bias",
+        "h.3.mlp.c_fc.weight", "h.3.mlp.c_fc.bias", "h.3.mlp.c_proj.weight",
+        "h.3.mlp.c_proj.bias"}) {
+    const auto ours = map.map(theirs);
+    EXPECT_EQ(map.map_back(*ours.name).name, theirs);
+    EXPECT_EQ(map.map_back(*ours.name).transposed, ours.transposed) << theirs;
+  }
 }
 
 TEST(ShippedMaps, TorchvisionResnetKeepsNames) {

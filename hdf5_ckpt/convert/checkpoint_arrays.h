@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The names under which the arrays of a checkpoint are taken as weights.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "hdf5_ckpt/checkpoint.h"
+
+namespace ddp::ckpt {
+
+inline constexpr const char* kModelPrefix = "model/";
+inline constexpr const char* kAveragePrefix = "average/";
+
+struct CheckpointArray {
+  std::string name;
+  std::size_t index;  // in Checkpoint::arrays()
+};
+
+// Whether the prefix takes the weights of a run that evaluated the averages of its weights (--ema).
+bool leaves_the_average(const Checkpoint& checkpoint, const std::string& prefix);
+
+// All arrays under their own names. But if the prefix begins with "average/": the model as the run
+// evaluated it, with each array of "model/" as "average/", replaced by its average if it has one.
+// A checkpoint without averages has its own names in either case. Sorted by name.
+std::vector<CheckpointArray> checkpoint_arrays(const Checkpoint& checkpoint,
+                                               const std::string& prefix);
+
+}  // namespace ddp::ckpt
