@@ -129,7 +129,7 @@ of_components() {
 
 @test "arbitrary order without a hint is rejected, not guessed" {
   [ "$cluster_mode" = netns ] || skip "in plain mode the address is given"
-  run in_job "-N2 -n8" "srun --mpi=none --ddp -n2 -m arbitrary -w node2,node1 record-task"
+  run in_job "-N2 -n8 -w node[1-2]" "srun --mpi=none --ddp -n2 -m arbitrary -w node2,node1 record-task"
   [ "$status" -ne 0 ]
   [[ $output == *"cannot tell which node runs rank 0"*"--ddp=master_addr=HOST"* ]]
   [ -z "$(ls "$RECORDS")" ]
@@ -158,7 +158,7 @@ of_components() {
 }
 
 @test "a step of several components in an ordinary job" {
-  of_components salloc -Q -N2 -n8 bash -c "srun --ddp --overlap -w node2 -N1 -n1 record-task : --overlap -w node1 -N1 -n2 record-task"
+  of_components salloc -Q -N2 -n8 -w "node[1-2]" bash -c "srun --ddp --overlap -w node2 -N1 -n1 record-task : --overlap -w node1 -N1 -n2 record-task"
   check-records "$RECORDS" 3
   [ "$(recorded 0 SLURMD_NODENAME)" = node2 ]
 }
@@ -456,7 +456,7 @@ use_plugin_arguments() {
   check-records "$RECORDS" 2
   [ "$(grep -c "argument 'port_bsae=1' is left out" err)" -eq 1 ]
   srun --ddp=off -n1 bash -c '[ -z "$RANK" ]'
-  SLURM_MPI_TYPE=none salloc -Q -N2 -n4 bash -c "
+  SLURM_MPI_TYPE=none salloc -Q -N2 -n4 -w "node[1-2]" bash -c "
     srun --overlap -w node1 -N1 -n1 true : --overlap -w node2 -N1 -n1 true" 2>err || { cat err && false; }
   [ "$(grep -c "argument 'port_bsae=1' is left out" err)" -eq 1 ] # once, not for each component
   use_plugin_arguments
@@ -466,7 +466,7 @@ use_plugin_arguments() {
 @test "a step planned only because of the site runs unplanned if planning is impossible" {
   [ "$cluster_mode" = netns ] || skip "in plain mode the address is given"
   use_plugin_arguments default=auto
-  run in_job "-N2 -n2" "srun --mpi=none -n2 -m arbitrary -w node2,node1 bash -c '[ -z \"\$RANK\" ] && echo ran'"
+  run in_job "-N2 -n2 -w node[1-2]" "srun --mpi=none -n2 -m arbitrary -w node2,node1 bash -c '[ -z \"\$RANK\" ] && echo ran'"
   use_plugin_arguments
   [ "$status" -eq 0 ]
   [ "$(grep -c '^ran$' <<<"$output")" -eq 2 ]
