@@ -51,7 +51,7 @@ unthrottle() { "$cluster" exec "$1" -- tc qdisc del dev eth0 root; }
   begin=$SECONDS
   if wait "$job"; then false; fi
   [ $((SECONDS - begin)) -lt 30 ]
-  grep -E '^ddp-train: rank 1 \(node2, process [0-9]+\) exited unexpectedly' log
+  grep -E '^ddp-train: rank 1 \(node2, process [0-9]+\) exited unexpectedly' log || { cat log && false; }
   assert_nodes_in_service
 }
 
