@@ -24,18 +24,15 @@ struct Named {
   std::size_t index;
 };
 
-std::vector<Named> with_prefix(std::vector<Named> all, const std::string& typed,
+std::vector<Named> with_prefix(const std::vector<Named>& all, const std::string& prefix,
                                const fs::path& path, const std::string& reason) {
   std::vector<std::string_view> names;
   names.reserve(all.size());
   for (const auto& array : all) names.push_back(array.header.name);
-  const std::string prefix = prefix_in(typed, names);
   std::vector<Named> chosen;
-  for (auto& array : all) {
-    auto& name = array.header.name;
-    if (!name.starts_with(prefix) || name.size() == prefix.size()) continue;
-    name.erase(0, prefix.size());
-    chosen.push_back(std::move(array));
+  for (auto& [name, place] : without_prefix(prefix, names)) {
+    const Named& array = all[place];
+    chosen.push_back({{std::move(name), array.header.dtype, array.header.shape}, array.index});
   }
   if (!chosen.empty()) return chosen;
   if (all.empty()) throw UsageError(fmt::format("'{}' holds no arrays{}", path.string(), reason));
@@ -64,8 +61,8 @@ struct ArraySource::Contents {
   // Without a checkpoint:
   std::optional<ForeignFile> file;
 
-  void keep(std::vector<Named> all, const std::string& prefix) {
-    auto chosen = with_prefix(std::move(all), prefix, path, reason_without_arrays());
+  void keep(const std::vector<Named>& all, const std::string& prefix) {
+    auto chosen = with_prefix(all, prefix, path, reason_without_arrays());
     for (auto& array : chosen) {
       arrays.push_back(std::move(array.header));
       indices.push_back(array.index);
@@ -118,7 +115,7 @@ ArraySource ArraySource::open(const fs::path& path, const std::optional<std::str
     for (const auto& array : contents->file->contents().arrays)
       all.push_back({{array.name, array.dtype, array.shape}, all.size()});
   }
-  contents->keep(std::move(all), wanted);
+  contents->keep(all, wanted);
   return ArraySource(std::move(contents));
 }
 

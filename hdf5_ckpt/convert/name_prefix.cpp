@@ -26,6 +26,16 @@ std::string prefix_in(const std::string& prefix, std::span<const std::string_vie
   return prefix;
 }
 
+std::vector<ShortName> without_prefix(const std::string& prefix,
+                                      std::span<const std::string_view> names) {
+  const std::string whole = prefix_in(prefix, names);
+  std::vector<ShortName> found;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (names[i].starts_with(whole) && names[i].size() > whole.size())
+      found.push_back({std::string(names[i].substr(whole.size())), i});
+  return found;
+}
+
 std::string prefix_to_add(const std::string& prefix) {
   return ends_in_a_component(prefix) ? prefix + "/" : prefix;
 }

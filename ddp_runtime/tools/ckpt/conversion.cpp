@@ -7,7 +7,6 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/tools/ckpt/text.h"
-#include "hdf5_ckpt/convert/name_prefix.h"
 #include "hdf5_ckpt/error.h"
 
 namespace ddp::ckpt::tool {
@@ -28,17 +27,13 @@ void Choice::require_effect(const std::vector<std::string>& names) const {
                                      option, pattern.text()));
 }
 
-std::vector<std::pair<std::size_t, std::string>> without_prefix(
-    const std::vector<std::string_view>& names, const std::string& typed,
-    const std::filesystem::path& source) {
-  const std::string prefix = prefix_in(typed, names);
-  std::vector<std::pair<std::size_t, std::string>> chosen;
-  for (std::size_t i = 0; i < names.size(); ++i)
-    if (names[i].starts_with(prefix) && names[i].size() > prefix.size())
-      chosen.emplace_back(i, names[i].substr(prefix.size()));
+std::vector<ShortName> require_prefix(const std::string& prefix,
+                                      std::span<const std::string_view> names,
+                                      const std::filesystem::path& source) {
+  std::vector<ShortName> chosen = without_prefix(prefix, names);
   if (chosen.empty())
     throw Error(
-        fmt::format("'{}' has no array whose name starts with '{}'", source.string(), typed));
+        fmt::format("'{}' has no array whose name starts with '{}'", source.string(), prefix));
   return chosen;
 }
 

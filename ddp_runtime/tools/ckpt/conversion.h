@@ -3,18 +3,18 @@
 // and the file that they are written to.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "ddp_runtime/tools/ckpt/commands.h"
 #include "hdf5_ckpt/convert/external.h"
 #include "hdf5_ckpt/convert/file_kind.h"
 #include "hdf5_ckpt/convert/name_pattern.h"
+#include "hdf5_ckpt/convert/name_prefix.h"
 
 namespace ddp::ckpt::tool {
 
@@ -37,11 +37,10 @@ class Choice {
   std::vector<NamePattern> skip_;
 };
 
-// The names that start with the prefix, without it; by their places in `names`. Throws Error if
-// there are none in `source`.
-std::vector<std::pair<std::size_t, std::string>> without_prefix(
-    const std::vector<std::string_view>& names, const std::string& typed,
-    const std::filesystem::path& source);
+// without_prefix(); throws Error if no name of `source` starts with the prefix.
+std::vector<ShortName> require_prefix(const std::string& prefix,
+                                      std::span<const std::string_view> names,
+                                      const std::filesystem::path& source);
 
 // The arrays to write, and their bytes.
 struct Arrays {

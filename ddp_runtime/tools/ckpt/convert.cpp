@@ -112,8 +112,8 @@ std::size_t rewrite_file(const ForeignFile& file, const FileContents& content, c
   for (const ExternalArray& array : content.arrays) names.push_back(array.name);
   Arrays arrays;
   std::vector<ExternalArray> chosen;
-  for (auto& [index, name] : without_prefix(names, prefix, file.path())) {
-    const ExternalArray& array = content.arrays[index];
+  for (auto& [name, place] : require_prefix(prefix, names, file.path())) {
+    const ExternalArray& array = content.arrays[place];
     arrays.headers.push_back({std::move(name), array.dtype, array.shape});
     chosen.push_back(array);
   }

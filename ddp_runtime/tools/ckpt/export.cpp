@@ -44,7 +44,7 @@ std::vector<Exported> chosen_from(const Checkpoint& checkpoint, const Conversion
   names.reserve(all.size());
   for (const CheckpointArray& array : all) names.push_back(array.name);
   std::vector<Exported> chosen;
-  for (auto& [place, name] : without_prefix(names, conversion.prefix, checkpoint.path()))
+  for (auto& [name, place] : require_prefix(conversion.prefix, names, checkpoint.path()))
     chosen.push_back({std::move(name), &checkpoint.arrays()[all[place].index]});
   return chosen;
 }

@@ -8,11 +8,9 @@ without the libraries (see tests/interop/weights/real_libraries).
 import argparse
 import collections
 import json
-import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 import warnings
 
@@ -28,17 +26,10 @@ except ImportError as error:
     print(f"skipped: {sys.executable}: {error}; see SLURM_DDP_TEST_PYTHON in real_libraries")
     sys.exit(77)
 
-TOOL = os.environ["CKPT_BIN"]
+from convert_case import TOOL, ConvertCase
 
 
-class RealFiles(unittest.TestCase):
-    def setUp(self):
-        self.directory = tempfile.TemporaryDirectory()
-        self.at = pathlib.Path(self.directory.name)
-
-    def tearDown(self):
-        self.directory.cleanup()
-
+class RealFiles(ConvertCase):
     def run_tool(self, *words):
         return subprocess.run([TOOL, *map(str, words)], capture_output=True, text=True, timeout=120)
 
