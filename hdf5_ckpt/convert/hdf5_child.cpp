@@ -43,6 +43,7 @@ std::string report_of(const std::function<json()>& work) {
   } catch (const std::exception& error) {
     report["error"] = error.what();
     report["unsupported"] = dynamic_cast<const UnsupportedError*>(&error) != nullptr;
+    report["of_output"] = dynamic_cast<const IoError*>(&error) != nullptr;
   }
   return report.dump(-1, ' ', true, json::error_handler_t::replace);
 }
@@ -102,6 +103,7 @@ json in_child(const std::filesystem::path& file, const ChildLimits& limits,
   if (!report.contains("error")) return report.at("result");
   const auto problem = report.at("error").get<std::string>();
   if (report.at("unsupported") == true) throw UnsupportedError(problem);
+  if (report.at("of_output") == true) throw Error(problem);  // the child writes, libhdf5 reads
   const bool cut_off = problem.find("truncated file") != std::string::npos;
   throw DamagedError(problem + (cut_off ? "; copy or download it again" : ""));
 }

@@ -17,8 +17,8 @@ struct ChildLimits {
 };
 
 // Returns what `work` returns in the child. Throws what it throws there, as DamagedError or
-// UnsupportedError, or DamagedError if the child crashes. `file`: for messages. Call it only while
-// the process has a single thread.
+// UnsupportedError, or as Error if it cannot write; DamagedError if the child crashes. `file`: for
+// messages. Call it only while the process has a single thread.
 nlohmann::json in_child(const std::filesystem::path& file, const ChildLimits& limits,
                         const std::function<nlohmann::json()>& work);
 

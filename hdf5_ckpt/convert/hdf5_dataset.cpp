@@ -188,7 +188,8 @@ void write_all(int to, const std::vector<char>& bytes, std::size_t size, std::ui
     const ssize_t wrote =
         ::pwrite(to, bytes.data() + at, size - at, static_cast<off_t>(offset + at));
     if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) throw IoError("write", "a temporary file", wrote < 0 ? errno : EIO);
+    if (wrote <= 0)
+      throw IoError("write", "a temporary file beside the output", wrote < 0 ? errno : EIO);
     at += static_cast<std::size_t>(wrote);
   }
 }

@@ -50,7 +50,8 @@ void write_all(int fd, std::span<const std::byte> bytes, std::uint64_t offset) {
   while (!bytes.empty()) {
     const ssize_t wrote = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) throw IoError("write", "a temporary file", wrote < 0 ? errno : EIO);
+    if (wrote <= 0)
+      throw IoError("write", "a temporary file beside the output", wrote < 0 ? errno : EIO);
     bytes = bytes.subspan(static_cast<std::size_t>(wrote));
     offset += static_cast<std::uint64_t>(wrote);
   }
@@ -89,7 +90,7 @@ Spool::Spool(const ForeignFile& file, std::span<const ExternalArray> arrays, con
     }
     file.decode(encoded, fd.get());
     void* const memory = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
-    if (memory == MAP_FAILED) throw IoError("map", "a temporary file", errno);
+    if (memory == MAP_FAILED) throw IoError("map", "a temporary file beside the output", errno);
     mapped_ = {static_cast<std::byte*>(memory), size};
   }
   std::span<const std::byte> rest = mapped_;

@@ -5,6 +5,7 @@ reason. Needs CKPT_FIXTURE and CKPT_BIN; exits with 77 without h5py or PyTorch.
 """
 
 import json
+import resource
 import struct
 import subprocess
 import sys
@@ -18,7 +19,7 @@ except ImportError as error:
     print(f"skipped: {error}; apt install python3-h5py python3-torch")
     sys.exit(77)
 
-from convert_case import FIXTURE, ConvertCase, raw
+from convert_case import FIXTURE, TOOL, ConvertCase, raw
 
 
 class ConvertHdf5(ConvertCase):
@@ -159,6 +160,13 @@ class ConvertHdf5(ConvertCase):
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
         self.refused("x.h5", data, "cannot be read: HDF5 cannot read dataset 'c'")
+
+    def test_a_full_disk_is_not_a_fault_of_the_source(self):
+        self.h5(lambda file: file.create_dataset("a", data=np.zeros(100000), compression="gzip"))
+        done = subprocess.run([TOOL, "convert", self.at / "x.h5", self.at / "ckpt"], capture_output=True, text=True,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536)))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ddp-ckpt: cannot write 'a temporary file beside the output': File too large", done.stderr)
 
     def test_attributes_of_our_own_files_are_honored(self):
         values = torch.arange(16, dtype=torch.uint8).numpy()
