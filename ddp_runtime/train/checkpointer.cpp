@@ -60,7 +60,8 @@ void require_usable(comm::Group& group, const CheckpointOptions& options,
                     const ckpt::CheckpointDirectory& directory) {
   std::string mine;
   if (group.rank() == 0) {
-    mine = why_not_writable(options.directory);
+    mine = why_misplaced(options.directory);
+    if (mine.empty()) mine = why_not_writable(options.directory);
     // A run that starts over in this directory would collide or mix with the existing steps.
     if (mine.empty() && options.resume == "never" && !directory.candidates().empty()) {
       mine = fmt::format(
@@ -215,7 +216,13 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
   } else {
     text = follow_leader(p.group, p.state);
   }
-  if (text.empty()) return std::nullopt;
+  if (text.empty()) {
+    if (p.group.rank() == 0) {
+      p.log.line(fmt::format("{} holds no checkpoint: training starts from the beginning",
+                             p.options.directory.string()));
+    }
+    return std::nullopt;
+  }
   p.state.distribute(seed);
   const auto saved = nlohmann::json::parse(text);
   p.state.user().restore(saved.at("user"));

@@ -153,6 +153,14 @@ Evaluation over_all_ranks(comm::Group& group, const Objective& objective, const 
 Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Objective& objective,
                     const data::Dataset& data, std::int64_t samples, std::int64_t batch,
                     amp::Precision precision) {
+  const Interruption never{[] {}, [] { return false; }};
+  return evaluate(group, module, objective, data, samples, batch, precision, never).value();
+}
+
+std::optional<Evaluation> evaluate(comm::Group& group, torch::nn::Module& module,
+                                   const Objective& objective, const data::Dataset& data,
+                                   std::int64_t samples, std::int64_t batch,
+                                   amp::Precision precision, const Interruption& interruption) {
   const torch::NoGradGuard no_grad;
   broadcast_from_leader(group, named_buffers(module));
   const EvaluationMode evaluation_mode(module);
@@ -173,9 +181,11 @@ Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Objecti
   const std::int64_t most = (samples + group.size() - 1) / group.size();
   ForwardPasses passes(module);
   for (std::int64_t done = 0; done < most; done += batch) {
+    interruption.ask();
     passes.begin();
     if (share.first + done < share.last) add(share.first + done);
     passes.end();
+    if (interruption.answer()) return std::nullopt;
   }
   return over_all_ranks(group, objective, sums);
 }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "ddp_runtime/amp/autocast.h"
@@ -25,6 +26,19 @@ namespace ddp::train {
 Evaluation evaluate(comm::Group& group, torch::nn::Module& module, const Objective& objective,
                     const data::Dataset& data, std::int64_t samples, std::int64_t batch,
                     amp::Precision precision);
+
+// Lets the ranks end an evaluation together after any batch. Both functions are collective; every
+// rank calls both for every batch, also for those that it does not have.
+struct Interruption {
+  std::function<void()> ask;     // before a batch
+  std::function<bool()> answer;  // after it; true: end the evaluation
+};
+
+// The same, but returns nullopt on all ranks if it was interrupted.
+std::optional<Evaluation> evaluate(comm::Group& group, torch::nn::Module& module,
+                                   const Objective& objective, const data::Dataset& data,
+                                   std::int64_t samples, std::int64_t batch,
+                                   amp::Precision precision, const Interruption& interruption);
 
 // How a rank takes part in the evaluation of a model that is cut into stages.
 struct StagedForward {

@@ -25,6 +25,21 @@ constexpr std::size_t kMaxOutput = 1 << 20;  // an array of SLURM's default size
 // All ranks wait for this call, so a SLURM controller that does not respond must not block it.
 constexpr auto kSqueueTimeout = std::chrono::seconds(30);
 
+// The end of the job as of its start, which SLURM passes to the job's processes.
+std::optional<Deadline> deadline_of_start() {
+  const char* const text = std::getenv("SLURM_JOB_END_TIME");
+  const std::string_view digits(text == nullptr ? "" : text);
+  std::int64_t unix_seconds = 0;
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), unix_seconds);
+  constexpr std::int64_t kMost = 100'000'000'000;
+  const bool whole = end == digits.data() + digits.size();
+  if (error != std::errc() || !whole || unix_seconds <= 0 || unix_seconds > kMost) return {};
+  const auto left = std::chrono::sys_seconds(std::chrono::seconds(unix_seconds)) -
+                    std::chrono::system_clock::now();
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(left);
+}
+
 }  // namespace
 
 std::optional<std::chrono::seconds> parse_time_left(std::string_view text) noexcept {
@@ -64,16 +79,22 @@ std::optional<std::chrono::seconds> parse_time_left_of(std::string_view job,
   return std::nullopt;
 }
 
-std::optional<Deadline> job_deadline() {
+JobEnd job_end() {
   const char* const job = std::getenv("SLURM_JOB_ID");
-  if (job == nullptr) return std::nullopt;
+  if (job == nullptr) return {};
   const std::string id(job);
-  if (id.empty() || id.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
+  if (id.empty() || id.find_first_not_of("0123456789") != std::string::npos) return {};
   const auto lines =
       output_of({"squeue", "-h", "-j", id, "-o", "%A %L"}, kSqueueTimeout, kMaxOutput);
-  const auto left = lines ? parse_time_left_of(id, *lines) : std::nullopt;
-  if (!left) return std::nullopt;
-  return Clock::now() + *left;
+  if (lines && !lines->empty()) {
+    const auto left = parse_time_left_of(id, *lines);
+    return left ? JobEnd{Clock::now() + *left, {}} : JobEnd{};
+  }
+  if (const auto deadline = deadline_of_start()) return {deadline, {}};
+  return {std::nullopt,
+          "the time limit of job " + id +
+              " is unknown, because squeue does not answer and SLURM_JOB_END_TIME is not set: the "
+              "run saves early only if a signal announces the end (sbatch --signal=TERM@120)"};
 }
 
 }  // namespace ddp::train

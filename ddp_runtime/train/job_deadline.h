@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "base/deadline.h"
@@ -19,9 +20,14 @@ std::optional<std::chrono::seconds> parse_time_left(std::string_view text) noexc
 std::optional<std::chrono::seconds> parse_time_left_of(std::string_view job,
                                                        std::string_view lines) noexcept;
 
-// Asks squeue, because an administrator may have changed the limit since the job started. Returns
-// nullopt outside of a job, for a job without a time limit, if squeue is not installed, and if
-// SLURM's controller does not respond within 30 seconds.
-std::optional<Deadline> job_deadline();
+struct JobEnd {
+  std::optional<Deadline> deadline;  // nullopt outside of a job, and for a job without a limit
+  std::string problem;               // one sentence if the limit is unknown; otherwise empty
+};
+
+// Asks squeue, because an administrator may have changed the limit since the job started. If squeue
+// is not installed, or SLURM's controller does not respond within 30 seconds, SLURM_JOB_END_TIME
+// decides: the end as of the job's start.
+JobEnd job_end();
 
 }  // namespace ddp::train

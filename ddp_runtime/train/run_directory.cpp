@@ -30,6 +30,34 @@ ckpt::OwnerTag this_owner() {
       restarts != nullptr ? static_cast<unsigned>(std::strtoul(restarts, nullptr, 10)) : 0);
 }
 
+std::string why_misplaced(const fs::path& directory) {
+  std::error_code error;
+  auto whole = fs::weakly_canonical(fs::absolute(directory, error), error);
+  if (error) return {};  // creating it reports the error
+  if (whole.filename().empty()) whole = whole.parent_path();
+  const auto is_checkpoint = [&error](const fs::path& path) {
+    return fs::exists(path / ckpt::kManifestName, error);
+  };
+  const auto parent = whole.parent_path();
+  if (is_checkpoint(whole)) {
+    return fmt::format(
+        "--checkpoint-dir {} is itself a checkpoint: use --checkpoint-dir {} to go on with its "
+        "run, "
+        "or --resume {} with another --checkpoint-dir",
+        directory.string(), parent.string(), directory.string());
+  }
+  const auto holds_checkpoints = [&](const fs::path& path) {
+    const auto candidates = ckpt::CheckpointDirectory(path).candidates();
+    return std::any_of(candidates.begin(), candidates.end(),
+                       [&](const auto& candidate) { return is_checkpoint(candidate.path); });
+  };
+  if (!holds_checkpoints(parent) || holds_checkpoints(whole)) return {};
+  return fmt::format(
+      "--checkpoint-dir {} is among the checkpoints of {}: use --checkpoint-dir {} to go on with "
+      "that run, or a directory elsewhere",
+      directory.string(), parent.string(), parent.string());
+}
+
 std::string why_not_writable(const fs::path& directory) {
   std::error_code error;
   if (!fs::is_directory(directory, error)) {

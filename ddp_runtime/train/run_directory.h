@@ -14,6 +14,11 @@ namespace ddp::train {
 // The SLURM job id separates files left by the same job before a requeue from files of other jobs.
 ckpt::OwnerTag this_owner();
 
+// Returns why a run must not keep its checkpoints here; empty if it may. A path that is a
+// checkpoint or lies among those of a run is a mistake in the path: the run would start from the
+// beginning.
+std::string why_misplaced(const std::filesystem::path& directory);
+
 // Creates the directory if it does not exist and tries to write to it: a failure at the first save
 // would waste the work until then. Returns why it cannot be written; empty if it can.
 std::string why_not_writable(const std::filesystem::path& directory);

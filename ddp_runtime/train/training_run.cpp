@@ -211,7 +211,7 @@ RunResult TrainingRun::fit() {
   started_unix_ = unix_now();
   if (checkpointing_enabled()) {
     boundary_.emplace(group_);
-    if (group_.rank() == 0) boundary_->set_deadline(job_deadline());
+    if (group_.rank() == 0) watch_job_end();
   }
   if (checkpointing_enabled() && group_.rank() == 0) comm::tell_restoring();
   const bool resumed = !options_.dry_run && resume();
@@ -236,6 +236,12 @@ RunResult TrainingRun::fit() {
     reporter_->failed(outcome_so_far(), error.what());
     throw;
   }
+}
+
+void TrainingRun::watch_job_end() {
+  const auto end = job_end();
+  boundary_->set_deadline(end.deadline);
+  if (!end.problem.empty()) RunLog(task_.log).line("checkpoint: " + end.problem);
 }
 
 RunResult TrainingRun::run_epochs() {
@@ -429,6 +435,7 @@ void TrainingRun::end_epoch() {
   callbacks_.tell_progress();
   average_losses();
   evaluate_now();
+  if (!interrupted_.empty()) return;
   const auto point = progress_point();
   progress_->log(epoch_line(point, epoch_loss_, evaluation_or_null(),
                             share_done_text(point, progress_->seconds_left(point))));
@@ -492,11 +499,32 @@ void TrainingRun::evaluate_now() {
   const auto& data = *task_.data.evaluation;
   const std::int64_t samples =
       options_.dry_run ? std::min(data.size(), group_.size() * options_.batch) : data.size();
-  const auto together = step_->evaluate(data, samples);
-  evaluation_ = together ? *together
-                         : evaluate(group_, task_.module, objective_, data, samples, options_.batch,
-                                    options_.precision);
+  auto evaluation = step_->evaluate(data, samples);
+  if (!evaluation) {
+    evaluation = evaluate(group_, task_.module, objective_, data, samples, options_.batch,
+                          options_.precision, interruption());
+  }
   if (averages) averages->end();
+  if (evaluation) {
+    evaluation_ = *evaluation;
+  } else {
+    evaluated_step_ = -1;
+  }
+}
+
+// A stop signal, or the end of the job's time, ends an evaluation: the state is saved before SLURM
+// kills the job, and the next process evaluates.
+Interruption TrainingRun::interruption() {
+  if (!boundary_) return {[] {}, [] { return false; }};
+  const auto ask = [this] {
+    boundary_->begin(checkpointer_.writing(),
+                     lead_seconds(longest_step_, checkpointer_.longest_save_seconds()));
+  };
+  const auto answer = [this] {
+    interrupted_ = boundary_->end().stop;
+    return !interrupted_.empty();
+  };
+  return {ask, answer};
 }
 
 }  // namespace ddp::train

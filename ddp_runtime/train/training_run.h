@@ -47,6 +47,7 @@ class TrainingRun {
   bool resume();
   void begin_at(std::int64_t step);
   void initialize();
+  void watch_job_end();
   RunResult run_epochs();
   RunResult run_to_the_end();
   void run_epoch();
@@ -60,6 +61,7 @@ class TrainingRun {
   std::optional<double> save_if_due();
   void average_losses();
   void evaluate_now();
+  Interruption interruption();
   void end_epoch();
   void save_after_step();
   void save_last();

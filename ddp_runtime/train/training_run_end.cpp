@@ -118,13 +118,19 @@ RunResult TrainingRun::only_save() {
 RunResult TrainingRun::finish_without_steps() {
   // A process that was stopped in the last step of an epoch did not evaluate or save the best.
   if (position_.epoch < epochs_ && position_.consumed > 0 && epoch_done()) end_epoch();
-  evaluate_now();
+  if (interrupted_.empty()) evaluate_now();
   if (checkpointing_enabled()) {
     keep_starting_point(group_, checkpointer_, position_, options_.checkpoint.directory,
                         *progress_);
     checkpointer_.remove_local_saves(position_.step);
   }
   auto ended = result_so_far();
+  if (!interrupted_.empty()) {
+    ended.interrupted = interrupted_;
+    ended.evaluation = {};
+    progress_.reset();
+    return ended;
+  }
   ended.stopped_early = best().exhausted(options_.patience);
   ended.parameters_crc32c = parameters_crc32c_now();
   progress_->log(nothing_to_do_line(position_.step, ended.stopped_early, evaluation_or_null(),
@@ -138,6 +144,7 @@ RunResult TrainingRun::finish() {
   callbacks_.tell_progress();
   average_losses();
   evaluate_now();
+  if (!interrupted_.empty()) return finish_interrupted();
   if (auto* const replica = step_->replica()) replica->require_same_parameters();
   // A run that must stop within an epoch keeps its last steps, too.
   if (checkpointing_enabled()) save_last();

@@ -45,6 +45,28 @@ TEST(Evaluate, AveragesOverAllSamplesForAnyNumberOfRanks) {
   }
 }
 
+TEST(Evaluate, EndsOnAllRanksIfOneAsksForIt) {
+  const data::TensorDataset data(torch::zeros({7, 3}), torch::zeros({7}, torch::kInt64), 3);
+  for (const int at : {0, 2}) {  // two of the ranks have three batches, one has two
+    test::run_ranks(3, [&](comm::Group& group) {
+      auto unused = test::on_test_device(torch::nn::Linear(1, 1));
+      std::int64_t batches = 0;
+      std::int64_t wish = 0;
+      const Interruption interruption{[&] { wish = group.rank() == 2 && batches == at ? 1 : 0; },
+                                      [&] {
+                                        ++batches;
+                                        return group.all_reduce_value(wish, comm::ReduceOp::max) ==
+                                               1;
+                                      }};
+      const auto result = evaluate(group, *unused, {[](const torch::Tensor& x) { return x; }}, data,
+                                   7, 1, amp::Precision::fp32, interruption);
+      EXPECT_FALSE(result);
+      EXPECT_EQ(batches, at + 1);
+      EXPECT_TRUE(unused->is_training());
+    });
+  }
+}
+
 // So many scores that on the fake device, whose memory is small, copies in float32 have no room.
 TEST(Evaluate, TakesManyScoresInHalfPrecision) {
   const std::int64_t n = 1 << 10;

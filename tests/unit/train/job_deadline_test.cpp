@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -80,11 +81,13 @@ class FakeSqueue : public testing::Test {
     const Environment path("PATH", (directory_.string() + ":" + std::getenv("PATH")).c_str());
     const Environment id("SLURM_JOB_ID", job);
     const auto before = std::chrono::steady_clock::now();
-    const auto deadline = job_deadline();
+    const auto [deadline, problem] = job_end();
+    problem_ = problem;
     return deadline ? std::optional(*deadline - before) : std::nullopt;
   }
 
   std::filesystem::path directory_;
+  std::string problem_;  // of the latest answer
 };
 
 TEST_F(FakeSqueue, IsQueriedForThisJob) {
@@ -102,8 +105,26 @@ TEST_F(FakeSqueue, IsReadToTheEndForAWholeArray) {
   EXPECT_LT(*left, hours(24));
 }
 
-TEST_F(FakeSqueue, NoAnswerMeansNoLimit) {
+TEST_F(FakeSqueue, WithoutAnAnswerTheEndAsOfTheStartCounts) {
+  const auto in_an_hour = std::to_string(std::time(nullptr) + 3600);
+  const Environment end("SLURM_JOB_END_TIME", in_an_hour.c_str());
+  const auto left = left_by("exit 1");
+  ASSERT_TRUE(left);
+  EXPECT_GT(*left, minutes(50));
+  EXPECT_LE(*left, minutes(61));
+  EXPECT_EQ(*left_by("echo '17 2:00:00'") > minutes(110), true) << "squeue knows a new limit";
   EXPECT_FALSE(left_by("echo '17 UNLIMITED'"));
+  for (const char* bad : {"", "soon", "-5", "12x", "99999999999999999999"}) {
+    const Environment wrong("SLURM_JOB_END_TIME", bad);
+    EXPECT_FALSE(left_by("exit 1")) << bad;
+    EXPECT_TRUE(problem_.find("the time limit of job 17 is unknown") == 0) << problem_;
+  }
+}
+
+TEST_F(FakeSqueue, NoAnswerMeansNoLimit) {
+  const Environment end("SLURM_JOB_END_TIME", nullptr);
+  EXPECT_FALSE(left_by("echo '17 UNLIMITED'"));
+  EXPECT_EQ(problem_, "");
   EXPECT_FALSE(left_by("exit 1"));
   EXPECT_FALSE(left_by("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"));
   EXPECT_FALSE(left_by("kill -9 $$"));

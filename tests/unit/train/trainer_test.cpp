@@ -26,7 +26,9 @@ namespace ddp::train {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 class Training : public testing::Test {
  protected:
@@ -140,6 +142,49 @@ TEST_F(Training, AStopInTheLastStepLeavesTheEndOfTheEpochToTheNextProcess) {
   EXPECT_EQ(ended.step, 50);
 }
 
+// Receives a stop signal in a batch of an evaluation.
+struct StoppedInEvaluation : torch::nn::Module {
+  StoppedInEvaluation() { register_module("layer", layer); }
+  torch::Tensor forward(const torch::Tensor& x) {
+    if (!is_training() && ++evaluated == stop_at) raise(SIGUSR2);
+    return layer(x.flatten(1));
+  }
+  torch::nn::Linear layer{64, 10};
+  int evaluated = 0;
+  int stop_at = 0;
+};
+
+TEST_F(Training, AStopInAnEvaluationSavesAfterOneMoreBatch) {
+  auto o = options(1);
+  o.batch = 16;
+  const auto one_rank = [&](int stop_at) {
+    std::shared_ptr<StoppedInEvaluation> model;
+    const auto make = [&] {
+      model = std::make_shared<StoppedInEvaluation>();
+      model->stop_at = stop_at;
+      return model;
+    };
+    const auto result = train_ranks(1, o, data_, make)[0].result;
+    StopSignals::forget();
+    return std::pair(result, model->evaluated);
+  };
+  const auto [whole, batches] = one_rank(0);  // of two evaluations
+  o.checkpoint.directory = dir_ / "ck";
+  for (const int stop_at : {2, batches / 2 + 2}) {  // in the first epoch, and in the last one
+    o.checkpoint.directory = dir_ / std::to_string(stop_at);
+    const auto [stopped, evaluated] = one_rank(stop_at);
+    EXPECT_EQ(stopped.interrupted, "SIGUSR2 was received");
+    EXPECT_EQ(evaluated, stop_at + 1);
+    EXPECT_TRUE(fs::exists(stopped.checkpoint / "manifest.json"));
+    EXPECT_EQ(one_rank(1).first.interrupted, "SIGUSR2 was received") << "in what it left";
+    const auto [ended, again] = one_rank(0);
+    EXPECT_EQ(ended.step, whole.step);
+    EXPECT_EQ(ended.parameters_crc32c, whole.parameters_crc32c);
+    EXPECT_DOUBLE_EQ(ended.evaluation.loss, whole.evaluation.loss);
+    EXPECT_EQ(again, stop_at == 2 ? batches : batches / 2);
+  }
+}
+
 // The layers are registered in a different order than they are used in, so that the buckets of the
 // first step differ from those of later steps. The test uses more than two ranks, each on its own
 // node, and buckets large enough for a ring, because then an element's position in its bucket
@@ -239,6 +284,30 @@ TEST_F(Training, NewRunDoesNotMixWithAnOldOne) {
   run(1, o);
   o.checkpoint.resume = "never";
   EXPECT_THAT(error_of([&] { run(1, o); }), HasSubstr("already holds checkpoints"));
+}
+
+TEST_F(Training, APathAmongCheckpointsIsNotANewRun) {
+  auto o = options(1);
+  o.checkpoint.directory = dir_ / "ckpt";
+  const auto first = run(1, o).checkpoint;
+  const auto error_in = [&](const fs::path& directory) {
+    o.checkpoint.directory = directory;
+    return error_of([&] { run(1, o); });
+  };
+  const auto resume_there = HasSubstr("use --checkpoint-dir " + (dir_ / "ckpt").string());
+  EXPECT_THAT(error_in(first), AllOf(HasSubstr("is itself a checkpoint"), resume_there));
+  EXPECT_THAT(error_in(first / ""), HasSubstr("is itself a checkpoint"));
+  EXPECT_THAT(error_in(dir_ / "ckpt/step-00000025"),
+              AllOf(HasSubstr("is among the checkpoints of"), resume_there));
+  EXPECT_FALSE(fs::exists(dir_ / "ckpt/step-00000025"));
+  std::string said;
+  const auto listen = [&](auto& rank) { rank.task.log = [&](const auto& line) { said += line; }; };
+  o.checkpoint.directory = dir_ / "ckpts";
+  run(1, o, "mlp", listen);
+  EXPECT_THAT(said, HasSubstr("ckpts holds no checkpoint: training starts from the beginning"));
+  said.clear();
+  run(1, o, "mlp", listen);
+  EXPECT_THAT(said, Not(HasSubstr("holds no checkpoint")));
 }
 
 TEST_F(Training, UnwritableDirectoriesAreFoundBeforeTraining) {
