@@ -32,7 +32,12 @@ struct LearningRate {
   std::int64_t total_steps = 0;  // cosine schedule only: steps of the whole run
 
   // `step` and `epoch` start at 0.
-  double at(std::int64_t step, std::int64_t epoch = 0) const noexcept;
+  double at(std::int64_t step, std::int64_t epoch = 0) const noexcept {
+    return at(step, epoch, step);
+  }
+  // For a run that resumed with another global batch: `as_steps` is what it has seen, in steps of
+  // this batch, as total_steps is. The warm-up follows `step`.
+  double at(std::int64_t step, std::int64_t epoch, std::int64_t as_steps) const noexcept;
 
  private:
   double decay(std::int64_t step, std::int64_t epoch) const noexcept;

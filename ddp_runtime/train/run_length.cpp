@@ -45,4 +45,14 @@ std::int64_t planned_steps(const RequestedLength& requested, const EpochSize& si
   return requested.steps > 0 ? std::min(requested.steps, planned) : planned;
 }
 
+ScheduledStep scheduled_step(const RequestedLength& requested, const EpochSize& size,
+                             const Reached& reached) noexcept {
+  const std::int64_t planned = planned_steps({requested.epochs, 0}, size, reached);
+  if (requested.steps > 0 && requested.steps < planned) return {reached.step, requested.steps};
+  const std::int64_t in_an_epoch = size.samples / size.global_batch;
+  const std::int64_t in_this_epoch = std::min(reached.consumed / size.global_batch, in_an_epoch);
+  return {sum_of(product_of(reached.epoch, in_an_epoch), in_this_epoch),
+          product_of(requested.epochs, in_an_epoch)};
+}
+
 }  // namespace ddp::train

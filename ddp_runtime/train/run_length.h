@@ -34,4 +34,16 @@ std::int64_t epochs_of_run(const RequestedLength& requested, const EpochSize& si
 std::int64_t planned_steps(const RequestedLength& requested, const EpochSize& size,
                            const Reached& reached) noexcept;
 
+// Where a run is in its schedule.
+struct ScheduledStep {
+  std::int64_t done = 0;
+  std::int64_t total = 0;
+};
+
+// A schedule follows the samples, not the steps, of which a run that resumes with another global
+// batch makes more or fewer: both numbers are those of a run that had this batch from its
+// beginning. If requested.steps ends the run, they are its steps.
+ScheduledStep scheduled_step(const RequestedLength& requested, const EpochSize& size,
+                             const Reached& reached) noexcept;
+
 }  // namespace ddp::train

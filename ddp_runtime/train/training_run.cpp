@@ -327,7 +327,12 @@ void TrainingRun::run_epoch() {
 }
 
 double TrainingRun::next_learning_rate() const {
-  if (!task_.schedule) return learning_rate_.at(position_.step, position_.epoch);
+  if (!task_.schedule) {
+    LearningRate rate = learning_rate_;
+    const auto scheduled = scheduled_step({epochs_, options_.steps}, epoch_size(), reached());
+    rate.total_steps = scheduled.total;
+    return rate.at(position_.step, position_.epoch, scheduled.done);
+  }
   const double factor =
       task_.schedule({position_.step, position_.epoch, learning_rate_.total_steps});
   if (!std::isfinite(factor) || factor < 0) {

@@ -49,6 +49,13 @@ TEST(LearningRate, CosineFallsToZeroFromTheEndOfTheWarmUp) {
   EXPECT_NEAR(rate.at(500), 0, 1e-12) << "a resumed run may be longer than planned";
 }
 
+TEST(LearningRate, CosineFollowsWhatWasSeenAndTheWarmUpTheSteps) {
+  LearningRate rate{1, 1, 10, Schedule::cosine, 30, 0.1, 60};
+  EXPECT_DOUBLE_EQ(rate.at(100, 0, 35), rate.at(35));
+  EXPECT_DOUBLE_EQ(rate.at(9, 0, 4), rate.at(9));
+  EXPECT_DOUBLE_EQ(rate.at(12, 0, 6), 1) << "the warm-up was over with fewer samples";
+}
+
 TEST(ParseSchedule, ListsValidChoices) {
   EXPECT_EQ(parse_schedule("cosine"), Schedule::cosine);
   EXPECT_THROW(parse_schedule("linear"), UsageError);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <utility>
 
 namespace ddp::train {
 namespace {
@@ -45,6 +46,21 @@ TEST(RunLength, FollowsTheTable) {
     EXPECT_EQ(epochs, c.epochs) << c.what;
     EXPECT_EQ(planned_steps({epochs, c.requested.steps}, c.size, c.reached), c.steps) << c.what;
   }
+}
+
+TEST(ScheduledStep, CountsSamplesInStepsOfThisBatch) {
+  const auto scheduled = [](RequestedLength requested, std::int64_t global_batch, Reached reached) {
+    const auto [done, total] = scheduled_step(requested, {1618, global_batch}, reached);
+    return std::pair(done, total);
+  };
+  // 8 epochs of 50 steps with 32 samples, of 25 with 64, of 100 with 16.
+  EXPECT_EQ(scheduled({8, 0}, 32, {4, 0, 200}), std::pair(200L, 400L));
+  EXPECT_EQ(scheduled({8, 0}, 64, {4, 0, 200}), std::pair(100L, 200L));
+  EXPECT_EQ(scheduled({8, 0}, 16, {4, 320, 210}), std::pair(424L, 808L));
+  EXPECT_EQ(scheduled({8, 0}, 64, {1, 26 * 32, 76}), std::pair(38L, 200L));
+  EXPECT_EQ(scheduled({8, 0}, 64, {1, 5000, 76}), std::pair(50L, 200L)) << "less data than before";
+  EXPECT_EQ(scheduled({8, 300}, 32, {4, 0, 200}), std::pair(200L, 300L)) << "the steps end it";
+  EXPECT_EQ(scheduled({8, 9000}, 64, {4, 0, 200}), std::pair(100L, 200L));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/errors.h"
 #include "ddp_runtime/data/open_data.h"
@@ -140,6 +141,35 @@ TEST_F(Training, AStopInTheLastStepLeavesTheEndOfTheEpochToTheNextProcess) {
   EXPECT_GT(loss, 0);
   EXPECT_TRUE(fs::exists(ended.best_checkpoint / "manifest.json"));
   EXPECT_EQ(ended.step, 50);
+}
+
+TEST_F(Training, TheScheduleOfAResumedRunDoesNotJumpWithTheNumberOfRanks) {
+  std::vector<double> rates;
+  const auto train = [&](int ranks, std::int64_t stop_after, const std::string& name) {
+    TrainOptions o;
+    o.epochs = 4;
+    o.batch = 32;  // per rank: 50 steps an epoch alone, 25 with two ranks
+    o.schedule = Schedule::cosine;
+    o.checkpoint.directory = dir_ / name;
+    run(ranks, o, "mlp", [&](auto& rank) {
+      if (rank.group.rank() != 0) return;
+      rank.task.callbacks.after_step = [&](const StepEvent& event) {
+        rates.push_back(event.learning_rate);
+        if (event.step == stop_after) raise(SIGUSR2);
+      };
+    });
+    StopSignals::forget();
+  };
+  train(1, 0, "alone");
+  const auto alone = std::exchange(rates, {});
+  ASSERT_EQ(alone.size(), 200U);
+  train(1, 99, "ck");
+  const auto before = std::exchange(rates, {});
+  train(2, 0, "ck");
+  ASSERT_EQ(before.size() + 2 * rates.size(), 200U);
+  for (std::size_t i = 0; i < rates.size(); ++i) {
+    EXPECT_NEAR(rates[i], alone[before.size() + 2 * i], 1e-9) << i;
+  }
 }
 
 // Receives a stop signal in a batch of an evaluation.
