@@ -26,7 +26,8 @@ struct RunResult {
   int exit_code() const noexcept { return interrupted.empty() ? 0 : 75; }
 
   // On rank 0 only:
-  std::filesystem::path checkpoint;       // the newest; empty if none
+  // The newest in the directory of the run; empty if none, and without such a directory.
+  std::filesystem::path checkpoint;
   std::filesystem::path best_checkpoint;  // with keep_best, if this process found a better one
   std::filesystem::path report_file;      // run.json; empty if this process did not write one
   std::string report;                     // its contents, JSON; empty if no step was taken

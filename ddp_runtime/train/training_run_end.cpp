@@ -24,7 +24,7 @@ RunResult TrainingRun::result_so_far() const {
   result.evaluation = evaluation_;
   result.train_loss = epoch_loss_;
   result.planned_steps = learning_rate_.total_steps;
-  result.checkpoint = checkpointer_.newest();
+  if (checkpointing_enabled()) result.checkpoint = checkpointer_.newest();
   result.best_checkpoint = checkpointer_.best();
   return result;
 }

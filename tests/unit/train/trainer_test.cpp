@@ -316,6 +316,17 @@ TEST_F(Training, NewRunDoesNotMixWithAnOldOne) {
   EXPECT_THAT(error_of([&] { run(1, o); }), HasSubstr("already holds checkpoints"));
 }
 
+TEST_F(Training, ARunWithoutADirectoryNamesNoCheckpointOfItsOwn) {
+  auto o = options(1);
+  o.checkpoint.directory = dir_ / "ckpt";
+  o.checkpoint.resume = run(1, o).checkpoint;
+  o.checkpoint.directory.clear();
+  o.epochs = 3;
+  const auto result = run(1, o);
+  EXPECT_EQ(result.step, 75);
+  EXPECT_EQ(result.checkpoint, "") << "nothing of it was saved";
+}
+
 TEST_F(Training, APathAmongCheckpointsIsNotANewRun) {
   auto o = options(1);
   o.checkpoint.directory = dir_ / "ckpt";
