@@ -12,6 +12,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/world.h"
@@ -32,6 +33,7 @@
 #include "ddp_runtime/train/staged_model.h"
 #include "ddp_runtime/train/step_boundary.h"
 #include "ddp_runtime/train/trainer.h"
+#include "hdf5_ckpt/checkpoint_directory.h"
 #include "slurm_ddp/version.h"
 
 namespace {
@@ -143,6 +145,25 @@ void print_stages(const ddp::train::StagedModel& staged, const ddp::train::Train
   if (!idle.empty()) fmt::print(stderr, "warning: {}\n", idle);
 }
 
+// Collective. An evaluation takes the newest checkpoint of the directory, in which another run may
+// be saving, and writes nothing there.
+void only_read_checkpoints(ddp::train::TrainOptions& options, ddp::comm::World& world) {
+  const auto directory = std::exchange(options.checkpoint.directory, {});
+  options.report_directory.clear();
+  if (directory.empty() || options.checkpoint.resume != "auto") return;
+  std::string newest;
+  if (world.is_leader()) {
+    const auto found = ddp::ckpt::CheckpointDirectory(directory).newest_accepted(
+        [](const ddp::ckpt::Checkpoint&) {});
+    if (found.checkpoint) newest = found.checkpoint->path().string();
+  }
+  newest = world.group().broadcast_text(newest, 0);
+  if (newest.empty()) {
+    throw ddp::UsageError(fmt::format("{} holds no checkpoint to evaluate", directory.string()));
+  }
+  options.checkpoint.resume = newest;
+}
+
 // Returns the exit code.
 int train(const CommandLine& c, ddp::comm::World& world) {
   if (c.threads > 0) torch::set_num_threads(c.threads);
@@ -153,6 +174,7 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   model_options.classes = shape.classes;
   model_options.tokens = shape.tokens;
   auto options = c.train;
+  if (options.evaluate_only) only_read_checkpoints(options, world);
   if (options.shard == ddp::Shard::hybrid && !c.train.reshard_after_forward && !world.device()) {
     throw ddp::UsageError(
         "--keep-after-forward is for GPUs with --shard hybrid: on CPUs, blocks are always whole");
@@ -213,7 +235,8 @@ int main(int argc, char** argv) {
   // Startup takes minutes if many ranks load libraries and data. A signal that arrives meanwhile
   // must not kill the process, whose status would not be 75; it is handled after the first step.
   std::optional<ddp::train::StopSignals> signals;
-  if (!c.train.checkpoint.directory.empty() && !c.train.dry_run) signals.emplace();
+  if (!c.train.checkpoint.directory.empty() && !c.train.dry_run && !c.train.evaluate_only)
+    signals.emplace();
   return ddp::comm::run("ddp-train", ddp::tools::world_options_of(c),
                         [&](ddp::comm::World& world) { return train_or_advise(c, world); });
 }

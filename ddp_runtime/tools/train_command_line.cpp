@@ -303,6 +303,11 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
       "--dry-run", t.dry_run,
       "Build everything and run one step and a short evaluation; write nothing. Prints what "
       "each strategy of --shard costs");
+  app.add_flag(
+         "--evaluate-only", t.evaluate_only,
+         "Only evaluate the weights of --resume PATH, the newest ones in --checkpoint-dir, or "
+         "those of --init-from; train and write nothing")
+      ->excludes("--dry-run");
   app.add_option("--log-every", t.log_every_steps,
                  "Also log every N steps; 0 means only once per epoch")
       ->check(not_negative())

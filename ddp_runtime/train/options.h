@@ -143,6 +143,9 @@ struct TrainOptions {
   std::int64_t patience =
       0;                 // epochs without a better evaluation before stopping; 0: never stop early
   bool dry_run = false;  // one step and a short evaluation; nothing is resumed or written
+  // Only evaluates the weights of checkpoint.resume, or the initial ones; nothing is written, and
+  // checkpoint.directory must be empty.
+  bool evaluate_only = false;
   DataParallelOptions parallel;
   std::uint64_t seed = 1;
   int loader_threads = 1;

@@ -103,6 +103,7 @@ nlohmann::json shared_settings(const TrainOptions& options) {
                    {"patience", options.patience},
                    {"best_metric", options.checkpoint.best_metric},
                    {"dry_run", options.dry_run},
+                   {"evaluate_only", options.evaluate_only},
                    {"log_every", options.log_every_steps},
                    {"allow_unused", options.parallel.allow_unused},
                    {"static_graph", options.parallel.static_graph},

@@ -38,6 +38,13 @@ std::string no_better_line(const BestValue& best, BestMetric metric) {
                      best.epochs_since);
 }
 
+std::string evaluated_line(std::int64_t step, const Evaluation& evaluation,
+                           std::uint32_t parameters_crc32c) {
+  const auto what = step > 0 ? fmt::format("step {}", step) : "the initial weights";
+  return fmt::format("evaluated {}: {}, parameters 0x{:08x}", what,
+                     evaluation_text(evaluation, ", "), parameters_crc32c);
+}
+
 std::string nothing_to_do_line(std::int64_t step, bool stopped_early, const Evaluation* evaluation,
                                std::uint32_t parameters_crc32c) {
   const auto why = stopped_early

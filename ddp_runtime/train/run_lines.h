@@ -26,6 +26,9 @@ std::string stopped_by_callback_line(std::int64_t epoch);
 std::string no_better_line(const BestValue& best, BestMetric metric);
 
 // For a run that had finished before this job. `evaluation`: null without one.
+// `step`: 0 if the weights are the initial ones.
+std::string evaluated_line(std::int64_t step, const Evaluation& evaluation,
+                           std::uint32_t parameters_crc32c);
 std::string nothing_to_do_line(std::int64_t step, bool stopped_early, const Evaluation* evaluation,
                                std::uint32_t parameters_crc32c);
 

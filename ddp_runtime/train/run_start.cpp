@@ -116,6 +116,9 @@ void require_evaluation(const TrainTask& task, const TrainOptions& options) {
       options.checkpoint.best_metric == "accuracy" && task.loss) {
     throw UsageError("best_metric accuracy needs the default loss: a custom one has no accuracy");
   }
+  if (options.evaluate_only && !options.checkpoint.directory.empty()) {
+    throw UsageError("evaluate_only writes no checkpoints: leave checkpoint.directory empty");
+  }
   const auto* const data = task.data.evaluation.get();
   if (data != nullptr && data->size() > 0) return;
   if (data != nullptr) {
@@ -123,7 +126,8 @@ void require_evaluation(const TrainTask& task, const TrainOptions& options) {
         "the evaluation data has no samples; to train without evaluation, leave it out "
         "(nullptr)");
   }
-  const char* const what = options.patience > 0               ? "patience"
+  const char* const what = options.evaluate_only              ? "evaluate_only"
+                           : options.patience > 0             ? "patience"
                            : options.checkpoint.keep_best > 0 ? "keep_best"
                                                               : nullptr;
   if (what == nullptr) return;

@@ -220,6 +220,7 @@ RunResult TrainingRun::fit() {
   first_step_ = position_.step;
   learning_rate_.total_steps = planned_steps();
   progress_ = std::make_unique<Progress>(group_.rank() == 0, first_step_, task_.log);
+  if (options_.evaluate_only) return only_evaluate(resumed);
   if (!options_.stages.wanted()) {
     prediction_ = predict_shards(task_.module, step_->optimizer(), options_, group_.size(),
                                  count_machines(group_));

@@ -73,6 +73,7 @@ class TrainingRun {
   RunOutcome outcome_so_far() const;
   void keep_report(bool saved);
   RunResult finish_without_steps();
+  RunResult only_evaluate(bool resumed);
   RunResult result_so_far() const;
   int data_ranks() const { return options_.stages.replicas(group_.size()); }
   const StageResidence* residence() const;

@@ -113,6 +113,22 @@ RunResult TrainingRun::only_save() {
   return result;
 }
 
+RunResult TrainingRun::only_evaluate(bool resumed) {
+  if (!resumed && !task_.initial_weights) {
+    throw UsageError(
+        "there are no weights to evaluate: name a checkpoint with --resume or --checkpoint-dir, or "
+        "a file of weights with --init-from");
+  }
+  evaluate_now();
+  auto result = result_so_far();
+  result.parameters_crc32c = parameters_crc32c_now();
+  progress_->log(
+      evaluated_line(resumed ? position_.step : 0, evaluation_, result.parameters_crc32c));
+  progress_.reset();
+  step_->finish();
+  return result;
+}
+
 // The resumed run was already finished. Its report is worth more than a report about this process,
 // which trained nothing.
 RunResult TrainingRun::finish_without_steps() {

@@ -170,7 +170,23 @@ PY
   before=$(find ck -type f -exec md5sum {} + | sort)
   refused 2 "resume with the model it was saved from" --model mnist-cnn --checkpoint-dir ck
   refused 2 "already holds checkpoints" --checkpoint-dir ck --resume never
+  refused 2 "is itself a checkpoint: use --checkpoint-dir $work/ck " --checkpoint-dir ck/step-00000012
   [ "$before" = "$(find ck -type f -exec md5sum {} + | sort)" ]
+}
+
+@test "--evaluate-only evaluates what was saved as the run did, and writes nothing" {
+  run -0 ranks 2 --epochs 1 --checkpoint-dir ck
+  [[ $output =~ (eval\ loss\ [0-9.]+,\ accuracy\ [0-9.]+),.*(parameters\ 0x[0-9a-f]+) ]]
+  local known=${BASH_REMATCH[1]} weights=${BASH_REMATCH[2]}
+  before=$(find ck -type f -exec md5sum {} + | sort)
+  run -0 ranks 2 --checkpoint-dir ck --evaluate-only
+  [[ $output == *"evaluated step 12: $known, $weights"* ]]
+  run -0 ranks 1 --resume ck/step-00000012 --evaluate-only
+  [[ $output == *"evaluated step 12: "*"$weights"* ]]
+  [ "$before" = "$(find ck -type f -exec md5sum {} + | sort)" ]
+  refused 2 "empty holds no checkpoint to evaluate" --checkpoint-dir empty --evaluate-only
+  refused 2 "there are no weights to evaluate" --evaluate-only
+  [ ! -e empty ]
 }
 
 @test "a truncated IDX file is named" {

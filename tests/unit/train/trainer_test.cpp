@@ -316,6 +316,25 @@ TEST_F(Training, NewRunDoesNotMixWithAnOldOne) {
   EXPECT_THAT(error_of([&] { run(1, o); }), HasSubstr("already holds checkpoints"));
 }
 
+TEST_F(Training, EvaluatesOnlyWhatWasSaved) {
+  auto o = options(2);
+  o.checkpoint.directory = dir_ / "ckpt";
+  const auto trained = run(2, o);
+  o.evaluate_only = true;
+  EXPECT_THAT(error_of([&] { run(2, o); }), HasSubstr("leave checkpoint.directory empty"));
+  o.checkpoint.directory.clear();
+  EXPECT_THAT(error_of([&] { run(2, o); }), HasSubstr("there are no weights to evaluate"));
+  o.checkpoint.resume = trained.checkpoint;
+  std::string said;
+  const auto result = run(2, o, "mlp", [&](auto& rank) {
+    if (rank.group.rank() == 0) rank.task.log = [&](const auto& line) { said += line + "\n"; };
+  });
+  EXPECT_EQ(result.taken, 0);
+  EXPECT_EQ(result.parameters_crc32c, trained.parameters_crc32c);
+  EXPECT_DOUBLE_EQ(result.evaluation.loss, trained.evaluation.loss);
+  EXPECT_THAT(said, HasSubstr("evaluated step 50: eval loss "));
+}
+
 TEST_F(Training, ARunWithoutADirectoryNamesNoCheckpointOfItsOwn) {
   auto o = options(1);
   o.checkpoint.directory = dir_ / "ckpt";
