@@ -454,17 +454,33 @@ json RunReporter::finish(const RunOutcome& outcome, Ending ending, const std::st
                          ? std::string()
                          : gather_trace(group_, recorder_, ranks_, host_name());
   if (group_.rank() != 0) return report;
-  if (writes()) {
-    make_directory(target_.directory);
-    write_rows();
-  }
+  if (writes()) write_last_rows();
   complete(report, ending == Ending::finished ? "finished" : "interrupted", reason);
   if (more.is_object()) report.update(more);
-  const auto there = target_.directory / "run.json";
-  if (!writes() || (steps_ == 0 && std::filesystem::exists(there))) return report;
-  replace_file(target_.directory / "trace.json", trace);
-  write_report(report);
+  if (writes()) write_last(report, trace);
   return report;
+}
+
+// A disk that is full when the run ends does not make a complete run a failed one, nor one that
+// must be continued.
+void RunReporter::write_last_rows() {
+  try {
+    make_directory(target_.directory);
+    write_rows();
+  } catch (const std::exception& error) {
+    log_.warning(fmt::format("the rows of the last steps are not in the report: {}", error.what()));
+  }
+}
+
+void RunReporter::write_last(const json& report, const std::string& trace) {
+  if (steps_ == 0 && std::filesystem::exists(target_.directory / "run.json")) return;
+  try {
+    replace_file(target_.directory / "trace.json", trace);
+    write_report(report);
+  } catch (const std::exception& error) {
+    file_.clear();
+    log_.warning(fmt::format("there is no report: {}", error.what()));
+  }
 }
 
 void RunReporter::failed(const RunOutcome& so_far, const std::string& reason) noexcept {

@@ -77,9 +77,8 @@ class RunReporter {
   void keep_rows();
   // Collective: updates the report on disk. Logs a warning if it cannot be written.
   void update(const RunOutcome& so_far);
-  // Collective, once: returns the report on rank 0, null on the others. Throws RuntimeError if it
-  // cannot be written. A process that trained no steps leaves the earlier processes' report
-  // unchanged.
+  // Collective, once: returns the report on rank 0, null on the others. Logs a warning if it cannot
+  // be written. A process that trained no steps leaves the earlier processes' report unchanged.
   nlohmann::json finish(const RunOutcome& outcome, Ending ending, const std::string& reason,
                         const nlohmann::json& more = {});
   // On rank 0, when the run cannot continue: writes a report from rank 0's data alone. Does not
@@ -104,6 +103,8 @@ class RunReporter {
   void write_rows();
   void warn_once(const std::exception& error);
   void write_report(const nlohmann::json& report);
+  void write_last_rows();
+  void write_last(const nlohmann::json& report, const std::string& trace);
 
   comm::Group& group_;
   RunFacts facts_;

@@ -220,12 +220,12 @@ RunResult TrainingRun::fit() {
   first_step_ = position_.step;
   learning_rate_.total_steps = planned_steps();
   progress_ = std::make_unique<Progress>(group_.rank() == 0, first_step_, task_.log);
-  if (options_.evaluate_only) return only_evaluate(resumed);
   if (!options_.stages.wanted()) {
     prediction_ = predict_shards(task_.module, step_->optimizer(), options_, group_.size(),
                                  count_machines(group_));
   }
   reporter_ = make_reporter();
+  if (options_.evaluate_only) return only_evaluate(resumed);
   if (!graph_.hindrance.empty()) {
     progress_->log(fmt::format("graph: steps run eagerly, because {}", graph_.hindrance));
   }

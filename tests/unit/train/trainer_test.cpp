@@ -357,9 +357,9 @@ TEST_F(Training, APathAmongCheckpointsIsNotANewRun) {
   const auto resume_there = HasSubstr("use --checkpoint-dir " + (dir_ / "ckpt").string());
   EXPECT_THAT(error_in(first), AllOf(HasSubstr("is itself a checkpoint"), resume_there));
   EXPECT_THAT(error_in(first / ""), HasSubstr("is itself a checkpoint"));
-  EXPECT_THAT(error_in(dir_ / "ckpt/step-00000025"),
+  EXPECT_THAT(error_in(dir_ / "ckpt/step-00000026"),
               AllOf(HasSubstr("is among the checkpoints of"), resume_there));
-  EXPECT_FALSE(fs::exists(dir_ / "ckpt/step-00000025"));
+  EXPECT_FALSE(fs::exists(dir_ / "ckpt/step-00000026"));
   std::string said;
   const auto listen = [&](auto& rank) { rank.task.log = [&](const auto& line) { said += line; }; };
   o.checkpoint.directory = dir_ / "ckpts";
