@@ -67,6 +67,11 @@ GpuView view_gpus(const TaskFacts& task, const NodeFacts& node) {
   return view;
 }
 
+bool may_start_ranks(const GpuView& view, const TaskFacts& task) noexcept {
+  const std::uint32_t sharing = view.is_masked ? 1 : task.local_task_count;
+  return view.visible.value_or(0) > sharing;
+}
+
 std::vector<GpuList> unmasked_lists(const TaskFacts& task, const NodeFacts& node,
                                     GpuPolicy policy) {
   std::vector<GpuList> lists;

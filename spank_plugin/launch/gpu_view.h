@@ -32,6 +32,10 @@ std::uint32_t count_devices(std::string_view devices);
 
 GpuView view_gpus(const TaskFacts& task, const NodeFacts& node);
 
+// True if the task sees more GPUs than one rank uses, so that it may start ranks of its own (as
+// torchrun does), which inherit its variables and compute on the others.
+bool may_start_ranks(const GpuView& view, const TaskFacts& task) noexcept;
+
 // Returns the lists that show a masked task all GPUs of the step on its node, without those that
 // the task already has. Empty unless the policy is `shared` and the device files are accessible;
 // also empty if nothing is masked, if masking is unknown, and for MIG devices, because all tasks

@@ -18,18 +18,10 @@
 namespace ddp::launch {
 
 // Variables that a plan always overwrites, so a marker need not list them.
-inline constexpr std::array<const char*, 12> kRankVariables = {"RANK",
-                                                               "WORLD_SIZE",
-                                                               "LOCAL_RANK",
-                                                               "LOCAL_WORLD_SIZE",
-                                                               "NODE_RANK",
-                                                               "GROUP_RANK",
-                                                               "NNODES",
-                                                               "GROUP_WORLD_SIZE",
-                                                               "JAX_NUM_PROCESSES",
-                                                               "JAX_PROCESS_ID",
-                                                               "DDP_LOCAL_DEVICE",
-                                                               "PET_NODE_RANK"};
+inline constexpr std::array<const char*, 11> kRankVariables = {
+    "RANK",         "WORLD_SIZE", "LOCAL_RANK",       "LOCAL_WORLD_SIZE",  "NODE_RANK",
+    "GROUP_RANK",   "NNODES",     "GROUP_WORLD_SIZE", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID",
+    "PET_NODE_RANK"};
 
 struct MarkedVariable {
   std::string name;

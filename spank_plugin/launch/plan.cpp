@@ -160,6 +160,7 @@ Plan make_plan(const Facts& given, const Settings& requested, const Inherited& i
   plan.remarks = facts.fabric.remarks;
   plan.fabric = facts.fabric.summary;
   add_notes(builder, plan, facts, settings.order.value);
+  builder.remove_left_overs();
   builder.set_marker(facts.step);
   return plan;
 }

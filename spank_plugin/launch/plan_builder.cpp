@@ -55,8 +55,12 @@ std::string PlanBuilder::value_of(const std::string& name) const {
   return entry == nullptr ? "" : entry->value;
 }
 
-void PlanBuilder::remove_left_over(const std::string& name, std::string rule) {
-  if (inherited_.is_left_over(name)) remove(name, std::move(rule));
+void PlanBuilder::remove_left_overs() {
+  for (const auto& name : inherited_.marked_names()) {
+    if (plan_.find(name) == nullptr && inherited_.is_left_over(name)) {
+      remove(name, "left over from the enclosing step");
+    }
+  }
 }
 
 void PlanBuilder::set_marker(const StepFacts& step) {

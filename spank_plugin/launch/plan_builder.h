@@ -61,8 +61,9 @@ class PlanBuilder {
   // Removes a variable that must not be set.
   void remove(const std::string& name, std::string rule);
 
-  // Removes a variable only if the plan of an enclosing step set it.
-  void remove_left_over(const std::string& name, std::string rule);
+  // Removes the variables of an enclosing step's plan that this plan does not have: they name the
+  // nodes, ports and devices of that step. Must be called after all variables are decided.
+  void remove_left_overs();
 
   void note(std::string text) { plan_.notes.push_back(std::move(text)); }
   void note_of_node(std::string text) { plan_.node_notes.push_back(std::move(text)); }

@@ -34,6 +34,8 @@ RankSources rank_sources(Launcher launcher) {
 
 void add_local_rank(PlanBuilder& plan, const Facts& facts, const GpuView& gpus,
                     const Settings& settings, const char* source) {
+  // No variable but LOCAL_RANK may choose the GPU: a launcher that the task starts gives each of
+  // its workers another LOCAL_RANK, and knows no variables of ours.
   const auto device = gpus.device_of(facts.task.local_rank);
   if (settings.local_rank.value == LocalRankMeaning::device && device) {
     plan.set("LOCAL_RANK", std::to_string(*device),
@@ -41,10 +43,6 @@ void add_local_rank(PlanBuilder& plan, const Facts& facts, const GpuView& gpus,
   } else {
     plan.set("LOCAL_RANK", std::to_string(facts.task.local_rank), "number of this task on its node",
              source);
-  }
-  if (device) {
-    plan.set("DDP_LOCAL_DEVICE", std::to_string(*device),
-             "number of this task's GPU among the visible ones", gpus.source);
   }
 }
 

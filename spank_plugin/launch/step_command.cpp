@@ -64,14 +64,21 @@ std::vector<std::string_view> words_inside(Words words) {
   return all;
 }
 
-bool is_for_one_node(Words options) noexcept {
+// True if the options let a launcher that reads PET_NNODES train on its own node only all the same.
+bool is_for_one_node(std::string_view launcher, Words options) noexcept {
+  const bool is_accelerate = launcher == "accelerate launch";
+  if (!is_accelerate && launcher != "torchrun") return false;
   for (std::size_t i = 0; i < options.size(); ++i) {
-    if (options[i] == "--standalone" || options[i] == "--nnodes=1" || options[i] == "--nnodes=1:1")
-      return true;
-    if (options[i] == "--nnodes" && i + 1 < options.size() &&
-        (options[i + 1] == "1" || options[i + 1] == "1:1")) {
-      return true;
-    }
+    if (!is_accelerate && options[i] == "--standalone") return true;
+    const auto equals = std::min(options[i].find('='), options[i].size());
+    const auto name = options[i].substr(0, equals);
+    const bool counts_nodes =
+        is_accelerate ? name == "--num_machines" || name == "--num-machines" : name == "--nnodes";
+    if (!counts_nodes) continue;
+    const auto count = equals < options[i].size() ? options[i].substr(equals + 1)
+                       : i + 1 < options.size()   ? options[i + 1]
+                                                  : std::string_view();
+    if (count == "1" || count == "1:1") return true;
   }
   return false;
 }
@@ -90,9 +97,9 @@ StepCommand read_step_command(Words words) {
     const Words from_here = Words(inside).subspan(i);
     const auto launcher = launcher_of(from_here);
     if (launcher.empty()) continue;
+    command.is_for_each_node = command.is_for_each_node || is_for_one_node(launcher, from_here);
     if (launcher == "torchrun") {
       command.mentions_torchrun = true;
-      command.is_for_each_node = command.is_for_each_node || is_for_one_node(from_here);
     } else if (command.other_launcher.empty()) {
       command.other_launcher = launcher;
     }

@@ -14,8 +14,9 @@ struct StepCommand {
   bool is_torchrun = false;  // the command itself is torchrun
   // The command is torchrun or starts it: apptainer exec ... torchrun.
   bool mentions_torchrun = false;
-  bool is_for_each_node = false;  // torchrun with --standalone or --nnodes=1
-  std::string other_launcher;     // "accelerate launch", "deepspeed"; empty if none is found
+  // torchrun with --standalone or --nnodes=1, accelerate launch with --num_machines=1
+  bool is_for_each_node = false;
+  std::string other_launcher;  // "accelerate launch", "deepspeed"; empty if none is found
 };
 
 // `words` are the command and its arguments. An argument with spaces is treated as a shell script,

@@ -2,7 +2,6 @@
 #include "spank_plugin/launch/torchrun_variables.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/text.h"
 #include "spank_plugin/launch/error.h"
@@ -106,11 +105,6 @@ Mode choose_mode(const StepFacts& step, const Settings& settings) {
 
 namespace {
 
-constexpr std::array<const char*, 11> kTorchrunVariables = {
-    "PET_NNODES",       "PET_NODE_RANK",   "PET_NPROC_PER_NODE", "PET_MAX_RESTARTS",
-    "PET_RDZV_BACKEND", "PET_RDZV_ID",     "PET_RDZV_ENDPOINT",  "PET_RDZV_CONF",
-    "PET_LOCAL_ADDR",   "PET_MASTER_ADDR", "PET_MASTER_PORT"};
-
 // Agents of several steps meet at a store, as of a node that is back.
 void add_id(PlanBuilder& plan, const StepFacts& step, const Settings& settings) {
   std::string id = settings.store ? step.id.substr(0, step.id.find('.')) : step.id;
@@ -159,15 +153,12 @@ void add_torchrun_beside_ranks(PlanBuilder& plan, const Facts& facts, const Rank
                             step.launcher == Launcher::slurm && has_one_task_per_node(step);
   const bool is_for_each_node = step.command.is_for_each_node && step.node_count > 1;
   if (may_be_agent && !is_for_each_node) return add_options(plan, facts, numbers, settings);
-  // Variables of an enclosing step would make a torchrun in this step wait for the nodes of that
-  // step.
-  for (const auto* name : kTorchrunVariables) {
-    plan.remove_left_over(name, "left over from the enclosing step");
-  }
   if (may_be_agent) {
-    plan.note("torchrun with --standalone or --nnodes=1 trains on each of the " +
-              std::to_string(step.node_count) +
-              " nodes by itself; without it all nodes train together");
+    plan.note("the command has " +
+              std::string(step.command.other_launcher.empty() ? "--standalone or --nnodes=1"
+                                                              : "--num_machines=1") +
+              ": it trains on each of the " + std::to_string(step.node_count) +
+              " nodes by itself; without that option all nodes train together");
   }
 }
 

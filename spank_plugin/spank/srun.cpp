@@ -12,6 +12,7 @@
 #include "spank_plugin/launch/marker.h"
 #include "spank_plugin/spank/container_plugin.h"
 #include "spank_plugin/spank/contexts.h"
+#include "spank_plugin/spank/enclosing_step.h"
 #include "spank_plugin/spank/log.h"
 #include "spank_plugin/spank/option.h"
 #include "spank_plugin/spank/pmix_fence.h"
@@ -92,7 +93,8 @@ void srun_after_options(PluginState& state) {
   if (state.components == 1) forget_outer_step_key();
   try {
     const launch::Settings settings = resolve_settings(state);
-    if (!settings.is_on()) return;
+    // Otherwise all tasks of a step without a plan would have the rank and the GPU of this one.
+    if (!settings.is_on()) return forget_enclosing_plan();
     if (!state.release_problem.empty()) throw launch::LaunchError(state.release_problem);
     if (state.components == 1) {
       for (const auto& problem : state.site_problems) log_error(problem);

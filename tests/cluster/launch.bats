@@ -317,10 +317,10 @@ JOB
 @test "ddp-launch makes the same plan without the plugin" {
   # Runs in a step of the plugin, after removing all variables that the plugin set.
   cat >compare.sh <<'EOF2'
-variables() { env | grep -E '^(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|NODE_RANK|GROUP_RANK|MASTER_ADDR|MASTER_PORT|JAX_[A-Z_]+|OMP_NUM_THREADS|DDP_LOCAL_DEVICE|(GLOO|NCCL|TP|UCX)_[A-Z_]+|SLURM_DDP_SET)=' | sort; }
+variables() { env | grep -E '^(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|NODE_RANK|GROUP_RANK|MASTER_ADDR|MASTER_PORT|JAX_[A-Z_]+|OMP_NUM_THREADS|(GLOO|NCCL|TP|UCX)_[A-Z_]+|SLURM_DDP_SET)=' | sort; }
 variables >$RECORDS/plugin.$SLURM_PROCID
 set_by_plugin=$(cut -d: -f2 <<<"$SLURM_DDP_SET" | sed "s/=[0-9a-f]*//g" | tr , ' ')
-unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK JAX_NUM_PROCESSES JAX_PROCESS_ID DDP_LOCAL_DEVICE $set_by_plugin ${!SLURM_DDP_*}
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK JAX_NUM_PROCESSES JAX_PROCESS_ID $set_by_plugin ${!SLURM_DDP_*}
 export -f variables
 ddp-launch bash -c variables >$RECORDS/ddp-launch.$SLURM_PROCID 2>$RECORDS/stderr.$SLURM_PROCID
 diff $RECORDS/plugin.$SLURM_PROCID $RECORDS/ddp-launch.$SLURM_PROCID

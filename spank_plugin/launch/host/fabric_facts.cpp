@@ -8,7 +8,6 @@
 #include "spank_plugin/fabric/host/local_addresses.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/gpu_view.h"
-#include "spank_plugin/launch/torchrun_variables.h"
 
 namespace ddp::launch {
 namespace {
@@ -42,10 +41,7 @@ fabric::Request fabric_request(const Facts& facts, const Settings& settings) {
   request.bind_ucx = settings.ucx.value == UcxPolicy::bind;
   if (facts.task.cpus) request.cpus = facts.task.cpus->numbers;
   request.locked_memory = locked_memory_limit();
-  // torchrun's workers inherit the GPUs of their agent, so the agent itself computes on none of
-  // them, unless it has only one.
-  const bool is_agent = choose_mode(facts.step, settings) == Mode::torchrun;
-  if (!is_agent || view_gpus(facts.task, facts.node).visible == 1U) {
+  if (!may_start_ranks(view_gpus(facts.task, facts.node), facts.task)) {
     request.gpu = own_gpu(facts.task, facts.node, settings.gpus.value);
   }
   return request;

@@ -265,7 +265,7 @@ TEST(Plugin, SrunInsideATaskDropsTheOuterStepsTasksPerNode) {
     setenv("SLURM_JOB_ID", "100", 1);
     setenv("SLURM_NTASKS_PER_NODE", "2", 1);
     setenv(variable::kMarker, marker, 1);
-    return run_plugin(slurm).text;
+    return run_plugin(slurm, "auto").text;
   };
   const auto is_forgotten = Not(HasSubstr("tasks per node 2\n"));
   EXPECT_THAT(inside("100.0:SLURM_NTASKS_PER_NODE,MASTER_ADDR:"), is_forgotten);
@@ -279,36 +279,38 @@ TEST(Plugin, SrunInsideATaskDropsTheOuterStepsTasksPerNode) {
     unsetenv(name);
 }
 
-TEST(Plugin, SbatchInsideATaskKeepsItsStepsRanksOutOfTheNewJob) {
+TEST(Plugin, WhatATaskSubmitsOrStartsWithoutDdpHasNotItsRank) {
   const Variables task = {{"RANK", "3"},
+                          {"LOCAL_RANK", "3"},
                           {"MASTER_PORT", "61100"},
                           {"OMP_NUM_THREADS", "9"},
                           {"SLURM_DDP_STEP_KEY", "100.0:abc"}};
-  const auto left = [&](const char* marker) {
+  const auto left = [&](spank_context_t context, const char* spec, const char* marker) {
     for (const auto& [name, value] : task) setenv(name.c_str(), value.c_str(), 1);
-    setenv(variable::kMarker, marker, 1);
+    if (marker != nullptr) setenv(variable::kMarker, marker, 1);
     FakeSlurm slurm;
-    slurm.context = S_CTX_ALLOCATOR;
-    slurm.shown = {"RANK", "MASTER_PORT", "OMP_NUM_THREADS", "SLURM_DDP_STEP_KEY",
-                   variable::kMarker};
-    std::string text = run_plugin(slurm).text;
+    slurm.context = context;
+    slurm.shown = {
+        "RANK",           "LOCAL_RANK", "MASTER_PORT", "OMP_NUM_THREADS", "SLURM_DDP_STEP_KEY",
+        variable::kMarker};
+    std::string text = run_plugin(slurm, spec).text;
     for (const auto& [name, value] : task) unsetenv(name.c_str());
     unsetenv(variable::kMarker);
     return text;
   };
   const std::string marker = "100.0:MASTER_PORT=" + hash_for_marker("61100") +
                              ",OMP_NUM_THREADS=" + hash_for_marker("4") + ":";
-  EXPECT_THAT(left(marker.c_str()),
-              AllOf(Not(HasSubstr("has RANK")), Not(HasSubstr("has MASTER_PORT")),
-                    Not(HasSubstr("has SLURM_DDP_STEP_KEY")), HasSubstr("has OMP_NUM_THREADS=9\n"),
-                    Not(HasSubstr("has SLURM_DDP_SET"))));
-  FakeSlurm outside;
-  outside.context = S_CTX_ALLOCATOR;
-  outside.shown = {"RANK"};
-  setenv("RANK", "3", 1);
-  EXPECT_THAT(run_plugin(outside).text, HasSubstr("has RANK=3\n"))
-      << "the value is the user's, not from a plan";
-  unsetenv("RANK");
+  const auto is_forgotten =
+      AllOf(Not(HasSubstr("has RANK")), Not(HasSubstr("has LOCAL_RANK")),
+            Not(HasSubstr("has MASTER_PORT")), Not(HasSubstr("has SLURM_DDP_STEP_KEY=100")),
+            HasSubstr("has OMP_NUM_THREADS=9\n"), Not(HasSubstr("has SLURM_DDP_SET")));
+  for (const auto context : {S_CTX_ALLOCATOR, S_CTX_LOCAL}) {
+    EXPECT_THAT(left(context, "off", marker.c_str()), is_forgotten);
+    EXPECT_THAT(left(context, "off", nullptr), HasSubstr("has RANK=3\n"))
+        << "the value is the user's, not from a plan";
+  }
+  EXPECT_THAT(left(S_CTX_LOCAL, "auto", marker.c_str()), HasSubstr("has SLURM_DDP_SET"))
+      << "the plan of the inner step needs it";
 }
 
 TEST(Plugin, WarnsIfTheContainerPluginComesAfterIt) {

@@ -52,10 +52,18 @@ TEST(StepCommand, FindsTorchrunInsideWrappers) {
   EXPECT_FALSE(read_step_command(Words{"./run.sh"}).mentions_torchrun) << "cannot be known";
   for (const auto& words :
        {Words{"torchrun", "--standalone", "t.py"}, Words{"torchrun", "--nnodes", "1", "t.py"},
-        Words{"bash", "-c", "torchrun --nnodes=1 t.py"}}) {
-    EXPECT_TRUE(read_step_command(words).is_for_each_node);
+        Words{"bash", "-c", "torchrun --nnodes=1 t.py"}, Words{"torchrun", "--nnodes=1:1", "t.py"},
+        Words{"accelerate", "launch", "--num_machines", "1", "t.py"},
+        Words{"bash", "-c", "accelerate launch --num-machines=1 t.py"}}) {
+    EXPECT_TRUE(read_step_command(words).is_for_each_node) << words.back();
   }
-  EXPECT_FALSE(read_step_command(Words{"torchrun", "--nnodes=12", "t.py"}).is_for_each_node);
+  for (const auto& words :
+       {Words{"torchrun", "--nnodes=12", "t.py"}, Words{"torchrun", "--num_machines=1"},
+        Words{"accelerate", "launch", "--num_machines", "2", "t.py"},
+        Words{"accelerate", "launch", "--num_machines"},
+        Words{"deepspeed", "--standalone", "t.py"}}) {
+    EXPECT_FALSE(read_step_command(words).is_for_each_node) << words.back();
+  }
   EXPECT_EQ(read_step_command(Words{"accelerate", "launch", "t.py"}).other_launcher,
             "accelerate launch");
   EXPECT_EQ(read_step_command(Words{"bash", "-c", "deepspeed t.py"}).other_launcher, "deepspeed");
@@ -103,6 +111,8 @@ TEST(TorchrunBesideRanks, GetsNoVariablesWhereItCannotBeAnAgent) {
     EXPECT_EQ(alone.find("PET_NNODES"), nullptr) << "torchrun would wait for the other nodes";
     EXPECT_THAT(alone.notes, testing::ElementsAre(HasSubstr("each of the 3 nodes by itself")));
   }
+  const Plan accelerate = plan_of_command({"accelerate", "launch", "--num_machines=1", "t.py"});
+  EXPECT_EQ(accelerate.find("PET_NNODES"), nullptr) << "accelerate reads it, as torchrun does";
 }
 
 TEST(TorchrunBesideRanks, OuterStepsOptionsAreRemoved) {
@@ -114,6 +124,26 @@ TEST(TorchrunBesideRanks, OuterStepsOptionsAreRemoved) {
   ASSERT_NE(plan.find("PET_NNODES"), nullptr);
   EXPECT_TRUE(plan.find("PET_NNODES")->removed);
   EXPECT_EQ(plan.find("PET_NPROC_PER_NODE"), nullptr) << "the user changed it";
+}
+
+TEST(StepInsideAStep, HasNoVariableOfTheOuterPlanThatItsOwnDoesNotHave) {
+  const Variables outer = merged(merged(two_by_two(), {{"SLURM_PROCID", "3"},
+                                                       {"SLURM_LOCALID", "1"},
+                                                       {"CUDA_VISIBLE_DEVICES", "1"},
+                                                       {"SLURM_GPUS_ON_NODE", "2"}}),
+                                 {{"SLURM_STEP_ID", "7"}});
+  const Plan masked = slurm_plan(outer, asked("auto"));
+  ASSERT_EQ(value_in(masked, "JAX_LOCAL_DEVICE_IDS"), "0");
+  Variables inner;
+  for (const auto& entry : masked.entries) inner[entry.name] = entry.value;
+  inner = merged(
+      inner, merged(two_by_two(), {{"CUDA_VISIBLE_DEVICES", "0,1"}, {"SLURM_GPUS_ON_NODE", "2"}}));
+  const Plan plan = slurm_plan(inner, asked("auto"));
+  ASSERT_NE(plan.find("JAX_LOCAL_DEVICE_IDS"), nullptr);
+  EXPECT_TRUE(plan.find("JAX_LOCAL_DEVICE_IDS")->removed) << "each task has a GPU of its own now";
+  inner["JAX_LOCAL_DEVICE_IDS"] = "1";
+  EXPECT_EQ(slurm_plan(inner, asked("auto")).find("JAX_LOCAL_DEVICE_IDS"), nullptr)
+      << "the user changed it";
 }
 
 TEST(Torchrun, SeveralAgentsOnANodeGetANote) {
