@@ -101,8 +101,15 @@ void note_gpus_of_single_task(PlanBuilder& plan, const Facts& facts) {
 
 void note_launchers(PlanBuilder& builder, const Facts& facts) {
   const auto& step = facts.step;
-  if (!step.command.other_launcher.empty() && step.task_count > 1) {
-    builder.note(step.command.other_launcher +
+  const auto& launcher = step.command.other_launcher;
+  const bool reads_nodes = launcher == "accelerate launch" &&
+                           !builder.value_of("PET_NNODES").empty() && step.task_count > 1;
+  if (reads_nodes) {
+    builder.note(launcher + " reads PET_NNODES, as torchrun does: without --num_machines the " +
+                 std::to_string(step.task_count) +
+                 " nodes train together, with --num_processes on each");
+  } else if (!launcher.empty() && step.task_count > 1 && !step.command.is_for_each_node) {
+    builder.note(launcher +
                  " starts processes by itself and does not know about the step's other tasks: "
                  "start the script directly, one task per GPU "
                  "(srun --ddp --ntasks-per-node=GPUS python "

@@ -48,10 +48,10 @@ std::string render_summary(const Plan& plan) {
       plan.node_count == 0 ? "several hosts" : count_of(plan.node_count, "node");
   const bool agents = plan.mode == Mode::torchrun;
   const PlanEntry* workers = plan.find("PET_NPROC_PER_NODE");
+  const bool has_workers = workers != nullptr && !workers->removed;
   return (agents ? "torchrun: " : "") + count_of(plan.task_count, agents ? "agent" : "rank") +
-         " on " + nodes +
-         (workers == nullptr ? "" : ", " + shortened(workers->value) + " workers each") + "; " +
-         reason_for(plan, "MASTER_ADDR") + ", " + reason_for(plan, "MASTER_PORT") +
+         " on " + nodes + (has_workers ? ", " + shortened(workers->value) + " workers each" : "") +
+         "; " + reason_for(plan, "MASTER_ADDR") + ", " + reason_for(plan, "MASTER_PORT") +
          (plan.fabric.empty() ? "" : "; " + sanitize(plan.fabric));
 }
 

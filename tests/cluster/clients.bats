@@ -106,3 +106,20 @@ compile() { # PROGRAM [COMPILER]: prints its path
   salloc -Q -N2 --ntasks-per-node=2 -J training srun --ddp -N2 -n2 "$python" "$(command -v lightning-client)" >out
   [ "$(grep -c 'of 2 agrees' out)" -eq 2 ]
 }
+
+@test "accelerate launch: its processes on all nodes train together, or those of each node" {
+  need_module accelerate
+  # Its launcher only compares the number of GPUs with that of the processes, of which --multi_gpu needs two.
+  local launch="$python -m accelerate.commands.launch --multi_gpu --num_processes 2 --mixed_precision no --dynamo_backend no"
+  cat >which.py <<'PY'
+import os
+names = ["SLURM_NODEID", "RANK", "WORLD_SIZE", "LOCAL_RANK"]
+os.write(1, ("rank " + " ".join(os.environ[name] for name in names) + "\n").encode())
+PY
+  srun --ddp -N2 --ntasks-per-node=1 bash -c "$launch which.py" >out 2>err
+  [ "$(grep ^rank out | cut -c6- | sort | paste -sd,)" = "0 0 4 0,0 1 4 1,1 2 4 0,1 3 4 1" ]
+  grep -q 'without --num_machines the 2 nodes train together' err
+  srun --ddp -N2 --ntasks-per-node=1 bash -c "$launch --num_machines 1 which.py" >out 2>err
+  [ "$(grep ^rank out | cut -c6- | sort | paste -sd,)" = "0 0 2 0,0 1 2 1,1 0 2 0,1 1 2 1" ]
+  grep -q 'it trains on each of the 2 nodes by itself' err
+}

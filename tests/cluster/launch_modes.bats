@@ -218,6 +218,32 @@ JOB
   grep -q 'note: 2 tasks on this node share 1 GPU.*Duplicate GPU' err
 }
 
+# gpus_of COMMAND...: runs it and prints the GPU of each rank that it starts, by the rule of the script in docs/launch.md.
+gpus_of() {
+  cat >which.py <<'PY'
+import os
+number = int(os.environ["LOCAL_RANK"]) % len(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
+chosen = {name for name in os.environ if name.startswith(("DDP_", "JAX_LOCAL", "UCX_NET"))}
+line = f"gpu {os.environ['SLURM_NODEID']}.{number} {' '.join(chosen)}".strip() + "\n"
+os.write(1, line.encode())  # in one piece
+PY
+  "$@" | grep ^gpu | sort | cut -c5- | paste -sd' '
+}
+
+@test "GPUs: each rank that a task starts has its own, whatever starts it" {
+  /usr/bin/python3 -c 'import torch' 2>/dev/null || skip "no PyTorch"
+  without_the_bug
+  local torchrun="/usr/bin/python3 -m torch.distributed.run" two="--ntasks-per-node=1 --gpus-per-node=2"
+  [ "$(gpus_of srun --ddp=ucx=bind -N2 $two bash -c "$torchrun which.py")" = "0.0 0.1 1.0 1.1" ]
+  [ "$(gpus_of srun --ddp=rank -N1 $two bash -c "$torchrun --standalone --nproc_per_node=2 which.py")" = "0.0 0.1" ]
+  [ "$(gpus_of srun --ddp=local_rank=device -N1 $two bash -c "ddp-launch $torchrun which.py")" = "0.0 0.1" ]
+  local inner="srun --overlap -N1 -n2 -c1 --cpu-bind=none"
+  [ "$(gpus_of srun --ddp -N1 -c2 $two bash -c "$inner --ddp --gpus-per-node=2 /usr/bin/python3 which.py")" = "0.0 0.1" ]
+  # SLURM's own variables are all that a step without --ddp has.
+  run --separate-stderr srun --ddp -N1 -c2 $two bash -c "$inner env | tee steps | grep -E '^(RANK|LOCAL_RANK|MASTER_ADDR|SLURM_DDP_SET)='"
+  [ -z "$output" ] && [ "$(grep -c ^SLURM_PROCID= steps)" -eq 2 ]
+}
+
 @test "threads: one for each core of the task, unless the user sets the number" {
   srun --ddp -N1 -n2 record-task # bound to one CPU each
   [ "$(all_recorded own_cpus)" = "1 1" ]

@@ -124,6 +124,8 @@ TEST(TorchrunBesideRanks, OuterStepsOptionsAreRemoved) {
   ASSERT_NE(plan.find("PET_NNODES"), nullptr);
   EXPECT_TRUE(plan.find("PET_NNODES")->removed);
   EXPECT_EQ(plan.find("PET_NPROC_PER_NODE"), nullptr) << "the user changed it";
+  EXPECT_THAT(render_summary(slurm_plan(merged(inherited, two_by_two()), asked("auto"))),
+              testing::Not(HasSubstr("workers each")));
 }
 
 TEST(StepInsideAStep, HasNoVariableOfTheOuterPlanThatItsOwnDoesNotHave) {
@@ -163,8 +165,15 @@ TEST(Torchrun, SeveralAgentsOnANodeGetANote) {
 }
 
 TEST(OtherLaunchers, GetANoteThatNamesTheAlternative) {
+  EXPECT_THAT(plan_of_command({"deepspeed", "t.py"}).notes,
+              testing::ElementsAre(HasSubstr("deepspeed starts processes by itself")));
+  EXPECT_THAT(plan_of_command({"accelerate", "launch", "t.py"}, {}, "rank").notes,
+              testing::ElementsAre(HasSubstr("accelerate launch starts processes by itself")))
+      << "without PET_NNODES";
   EXPECT_THAT(plan_of_command({"accelerate", "launch", "t.py"}).notes,
-              testing::ElementsAre(HasSubstr("accelerate launch starts processes by itself")));
+              testing::ElementsAre(HasSubstr("the 3 nodes train together")));
+  EXPECT_THAT(plan_of_command({"accelerate", "launch", "--num_machines=1", "t.py"}).notes,
+              testing::ElementsAre(HasSubstr("has --num_machines=1: it trains on each of the 3")));
 }
 
 TEST(ChooseMode, AutoSelectsTorchrunOnlyWithOneTaskPerNode) {
