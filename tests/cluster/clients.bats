@@ -123,3 +123,15 @@ PY
   [ "$(grep ^rank out | cut -c6- | sort | paste -sd,)" = "0 0 2 0,0 1 2 1,1 0 2 0,1 1 2 1" ]
   grep -q 'it trains on each of the 2 nodes by itself' err
 }
+
+# bats test_tags=full
+@test "DeepSpeed's launcher: each of its processes has a LOCAL_RANK of its own, and a note says what it does" {
+  need_module deepspeed
+  cat >which.py <<'PY'
+import os
+os.write(1, ("rank " + " ".join(os.environ[name] for name in ["SLURM_NODEID", "RANK", "WORLD_SIZE", "LOCAL_RANK"]) + "\n").encode())
+PY
+  srun --ddp -N2 --ntasks-per-node=1 "$python" -m deepspeed.launcher.runner --num_gpus 2 which.py >out 2>err
+  [ "$(grep ^rank out | cut -c6- | sort | paste -sd,)" = "0 0 2 0,0 1 2 1,1 0 2 0,1 1 2 1" ]
+  grep -q 'deepspeed starts processes by itself and does not know' err
+}
