@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <utility>
 
@@ -20,7 +21,7 @@ Resolution resolve_now(const std::string& name) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int code = getaddrinfo(name.c_str(), nullptr, &hints, &found);
-  if (code != 0) return {{}, gai_strerror(code), false};
+  if (code != 0) return failed_resolution(code);
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
   Resolution result;
   for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
@@ -35,10 +36,17 @@ Resolution resolve_now(const std::string& name) {
 
 }  // namespace
 
+Resolution failed_resolution(int code) {
+  constexpr std::array kAboutTheName{EAI_NONAME, EAI_NODATA, EAI_ADDRFAMILY, EAI_IDN_ENCODE};
+  const bool known =
+      std::find(kAboutTheName.begin(), kAboutTheName.end(), code) != kAboutTheName.end();
+  return {{}, gai_strerror(code), false, !known};
+}
+
 Resolution resolve(const std::string& name, std::chrono::milliseconds timeout) {
   const auto result = run_within(timeout, [name] { return resolve_now(name); });
   if (result) return *result;
-  return {{}, fmt::format("no answer within {} ms", timeout.count()), true};
+  return {{}, fmt::format("no answer within {} ms", timeout.count()), true, true};
 }
 
 bool is_address(const std::string& text) {

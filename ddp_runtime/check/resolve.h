@@ -12,7 +12,12 @@ struct Resolution {
   std::vector<std::string> addresses;  // numeric, sorted, each once
   std::string error;                   // why there are no addresses
   bool timed_out = false;
+  // The name service failed, which says nothing about the name: all nodes see the same failure.
+  bool service_failed = false;
 };
+
+// The outcome of a getaddrinfo() that returned this error code.
+Resolution failed_resolution(int code);
 
 Resolution resolve(const std::string& name, std::chrono::milliseconds timeout);
 

@@ -136,6 +136,44 @@ change_behind_its_back() {
   [[ $output == *"UNKNOWN here clock.synchronized: not measured"* ]]
 }
 
+# with_name_server ANSWER: runs the check on a machine whose name only a name server knows, which
+# answers every question with that code of DNS, or not at all.
+with_name_server() {
+  [ "$(id -u)" -eq 0 ] || skip "namespaces need root"
+  printf 'nameserver 127.0.0.53\n' > resolv.conf
+  printf 'hosts: dns\n' > nsswitch.conf
+  cat > server.py << 'END'
+import socket, struct, sys
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("127.0.0.53", 53))
+print("ready", flush=True)
+while True:
+    question, address = server.recvfrom(4096)
+    if sys.argv[1] != "silence":
+        head = list(struct.unpack(">6H", question[:12]))
+        head[1] = 0x8180 | int(sys.argv[1])
+        server.sendto(struct.pack(">6H", *head) + question[12:], address)
+END
+  # shellcheck disable=SC2016 # the program's own parameters
+  unshare --net --mount --uts --pid --fork --kill-child -- bash -euc 'ip link set lo up
+    hostname node-that-only-dns-knows
+    mount --bind "$2/nsswitch.conf" /etc/nsswitch.conf
+    mount --bind "$2/resolv.conf" "$(readlink --canonicalize /etc/resolv.conf)"
+    coproc server { python3 "$2/server.py" "$3"; }
+    read -r ready <&"${server[0]}"
+    "$1" node --name here --json "$2/node.json"' bash "$check" "$work" "$1"
+}
+
+@test "a name service that fails says nothing about the node" {
+  run with_name_server 3 # NXDOMAIN
+  [ "$(severity name.own)" = CRITICAL ]
+  for answer in 2 5 silence; do # SERVFAIL, REFUSED
+    run with_name_server $answer
+    [ "$(severity name.own)" = UNKNOWN ]
+    [[ $output == *"UNKNOWN here name.own: no answer, "*"check the name service (/etc/resolv.conf, "* ]]
+  done
+}
+
 @test "low limits" {
   run bash -c 'ulimit -n 512; timeout 20 "$1" node --name here --json node.json' bash "$check"
   [ "$status" -eq 2 ]

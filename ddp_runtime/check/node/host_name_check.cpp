@@ -11,9 +11,18 @@ Finding evaluate_host_name(const Resolution& resolution) {
                   .severity = Severity::ok,
                   .expected = "an address that other nodes can use",
                   .rule = "the host name resolves to an address other than loopback"};
+  if (resolution.service_failed) {
+    finding.severity = Severity::unknown;
+    finding.value = "no answer";
+    finding.evidence = resolution.error;
+    finding.action =
+        "check the name service (/etc/resolv.conf, /etc/nsswitch.conf) before the node, or add "
+        "the nodes to /etc/hosts";
+    return finding;
+  }
   if (resolution.addresses.empty()) {
     finding.severity = Severity::critical;
-    finding.value = resolution.timed_out ? "no answer" : "unknown name";
+    finding.value = "unknown name";
     finding.evidence = resolution.error;
     finding.action = "add the node to DNS or /etc/hosts on every node";
     return finding;

@@ -8,6 +8,8 @@
 
 namespace ddp::check {
 
+// A name without an address is CRITICAL. If the name service failed, it is UNKNOWN, because all
+// nodes see the same failure, and a node must not be drained for it.
 Finding evaluate_host_name(const Resolution& resolution);
 
 }  // namespace ddp::check

@@ -2,6 +2,7 @@
 // Tests the checks of one node that do not have their own test file (limits, storage, names, CPUs,
 // memory, clock), and the run of all checks.
 #include <gtest/gtest.h>
+#include <netdb.h>
 #include <sys/resource.h>
 
 #include <chrono>
@@ -175,8 +176,21 @@ TEST(HostNameCheck, AddressDecidesTheSeverity) {
   EXPECT_EQ(severity({{"10.0.0.1", "127.0.1.1"}, "", false}), Severity::ok);
   EXPECT_EQ(severity({{"127.0.1.1"}, "", false}), Severity::warning);
   EXPECT_EQ(severity({{"::1", "127.0.0.1"}, "", false}), Severity::warning);
-  EXPECT_EQ(severity({{}, "Name or service not known", false}), Severity::critical);
-  EXPECT_EQ(severity({{}, "no answer", true}), Severity::critical);
+  for (const int about_the_name : {EAI_NONAME, EAI_NODATA, EAI_ADDRFAMILY}) {
+    EXPECT_EQ(severity(failed_resolution(about_the_name)), Severity::critical) << about_the_name;
+  }
+}
+
+// A name server that is down must not look like five hundred bad nodes.
+TEST(HostNameCheck, FailedNameServiceDoesNotBlameTheNode) {
+  for (const int about_the_service : {EAI_AGAIN, EAI_FAIL, EAI_SYSTEM, EAI_MEMORY}) {
+    const Finding finding = evaluate_host_name(failed_resolution(about_the_service));
+    EXPECT_EQ(finding.severity, Severity::unknown) << about_the_service;
+    EXPECT_EQ(finding.evidence, gai_strerror(about_the_service));
+    EXPECT_NE(finding.action.find("name service (/etc/resolv.conf"), std::string::npos);
+  }
+  EXPECT_EQ(evaluate_host_name({{}, "no answer within 1 ms", true, true}).severity,
+            Severity::unknown);
 }
 
 // ---- CPUs, memory, clock
