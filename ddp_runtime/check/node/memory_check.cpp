@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "ddp_runtime/check/byte_units.h"
+#include "ddp_runtime/check/node/running_jobs.h"
 
 namespace ddp::check {
 namespace {
@@ -29,7 +30,7 @@ MemoryFacts parse_meminfo(std::string_view text) {
   return {bytes_of(text, "MemTotal:"), bytes_of(text, "MemAvailable:")};
 }
 
-Finding evaluate_memory(const MemoryFacts& facts) {
+Finding evaluate_memory(const MemoryFacts& facts, bool a_job_runs) {
   Finding finding{.check = "memory.available",
                   .severity = Severity::ok,
                   .unit = "MiB",
@@ -48,6 +49,7 @@ Finding evaluate_memory(const MemoryFacts& facts) {
   if (*facts.available_bytes >= wanted) return finding;
   finding.severity = *facts.available_bytes < wanted / 4 ? Severity::critical : Severity::warning;
   finding.action = "look for processes left over from earlier jobs";
+  if (a_job_runs) excuse_for_a_job(finding);
   return finding;
 }
 

@@ -18,6 +18,7 @@ struct MemoryFacts {
 // Parses the text of /proc/meminfo.
 MemoryFacts parse_meminfo(std::string_view text);
 
-Finding evaluate_memory(const MemoryFacts& facts);
+// Memory that a running job may use is never more than a WARNING.
+Finding evaluate_memory(const MemoryFacts& facts, bool a_job_runs = false);
 
 }  // namespace ddp::check

@@ -27,6 +27,7 @@
 #include "ddp_runtime/check/node/limits_check.h"
 #include "ddp_runtime/check/node/memory_check.h"
 #include "ddp_runtime/check/node/processor_check.h"
+#include "ddp_runtime/check/node/running_jobs.h"
 #include "ddp_runtime/check/node/storage_check.h"
 #include "ddp_runtime/check/resolve.h"
 #include "spank_plugin/fabric/gpu.h"
@@ -70,7 +71,7 @@ std::vector<Finding> guarded(const std::string& name, const Check& check) {
 }
 
 // The slow checks run in parallel, so that they take one timeout in total.
-std::vector<Finding> slow_checks(const NodeOptions& options, bool& left_behind) {
+std::vector<Finding> slow_checks(const NodeOptions& options, bool job_runs, bool& left_behind) {
   const std::string name = host_name();
   auto resolution = std::async(std::launch::async, resolve, name, options.timeout);
   std::vector<std::pair<StorageRule, std::future<StorageFacts>>> probes;
@@ -84,7 +85,7 @@ std::vector<Finding> slow_checks(const NodeOptions& options, bool& left_behind) 
   for (auto& [rule, future] : probes) {
     const StorageFacts facts = future.get();
     left_behind = left_behind || facts.timed_out;
-    findings.push_back(evaluate_storage(facts, rule));
+    findings.push_back(evaluate_storage(facts, rule, job_runs));
   }
   return findings;
 }
@@ -162,7 +163,8 @@ std::vector<Finding> findings_about_gpus(const NodeOptions& options, const Envir
 }
 
 std::vector<std::pair<std::string, Check>> quick_checks(const NodeOptions& options,
-                                                        const Environment& environment) {
+                                                        const Environment& environment,
+                                                        bool job_runs) {
   return {
       {"interface",
        [&options] {
@@ -182,7 +184,9 @@ std::vector<std::pair<std::string, Check>> quick_checks(const NodeOptions& optio
       {"cpu",
        [&environment] { return std::vector{evaluate_processors(read_processors(environment))}; }},
       {"memory",
-       [&options] { return std::vector{evaluate_memory(parse_meminfo(read_meminfo(options)))}; }},
+       [&options, job_runs] {
+         return std::vector{evaluate_memory(parse_meminfo(read_meminfo(options)), job_runs)};
+       }},
       {"hugepages",
        [&options] { return evaluate_hugepages(parse_hugepages(read_meminfo(options))); }},
       {"clock", [] { return std::vector{evaluate_clock(read_clock())}; }}};
@@ -210,13 +214,16 @@ NodeOutcome run_node_checks(const NodeOptions& options, const Environment& envir
     return findings_about_gpus(options, environment, gather(gpus, gpu_deadline), outcome.verdict);
   };
   if (options.gpu_copies) append(guarded("gpu", check_gpus));  // copies need a process, too
-  for (const auto& [name, check] : quick_checks(options, environment)) append(guarded(name, check));
+  const bool job_runs = a_job_runs(options.root, environment);
+  for (const auto& [name, check] : quick_checks(options, environment, job_runs)) {
+    append(guarded(name, check));
+  }
   if (!options.counters_file.empty()) {
     append(guarded("counters", [&options] {
       return compare_with_kept_counters(options.counters_file, read_counters(options.sys));
     }));
   }
-  append(guarded("storage", [&] { return slow_checks(options, outcome.left_behind); }));
+  append(guarded("storage", [&] { return slow_checks(options, job_runs, outcome.left_behind); }));
   if (!options.gpu_copies) append(guarded("gpu", check_gpus));
   for (auto& finding : findings) finding.node = options.node;
 

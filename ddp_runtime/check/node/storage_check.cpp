@@ -12,15 +12,20 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <sstream>
 #include <string_view>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "base/deadline.h"
 #include "base/file_descriptor.h"
 #include "ddp_runtime/check/byte_units.h"
+#include "ddp_runtime/check/node/running_jobs.h"
 #include "ddp_runtime/check/within.h"
 
 namespace ddp::check {
@@ -38,10 +43,12 @@ FileDescriptor open_nameless(const std::string& directory) {
   return file;
 }
 
-constexpr std::array<std::string_view, 19> kShared{
-    "nfs",   "nfs4", "lustre",   "beegfs",   "gpfs",      "ceph",      "fuse.ceph",
-    "cifs",  "smb3", "afs",      "panfs",    "wekafs",    "glusterfs", "fuse.glusterfs",
-    "pvfs2", "9p",   "virtiofs", "orangefs", "fuse.sshfs"};
+// The types of file systems that belong to the node alone. All others may be behind a server or
+// shared with other nodes: there are too many to list, and most are programs (fuse.NAME).
+constexpr auto kOwn = std::to_array<std::string_view>(
+    {"ext2",   "ext3",  "ext4",  "xfs",    "btrfs",    "bcachefs",  "zfs",     "f2fs", "jfs",
+     "nilfs2", "tmpfs", "ramfs", "rootfs", "devtmpfs", "hugetlbfs", "overlay", "aufs", "vfat",
+     "exfat",  "msdos", "ntfs",  "ntfs3",  "squashfs", "erofs",     "reiserfs"});
 
 // Mountinfo writes spaces as "\\040".
 std::string unescaped(std::string_view text) {
@@ -68,8 +75,14 @@ std::string mountinfo() {
   return text.str();
 }
 
-std::string failed(const char* what) {
-  return fmt::format("{} failed: {}", what, std::strerror(errno));
+struct Failure {
+  std::string words;  // empty on success
+  int code = 0;       // errno
+};
+
+Failure failed(const char* what) {
+  const int code = errno;
+  return {fmt::format("{} failed: {}", what, std::strerror(code)), code};
 }
 
 bool write_all(int fd, const std::vector<char>& bytes) {
@@ -93,8 +106,7 @@ bool read_all(int fd, std::vector<char>& bytes) {
   return true;
 }
 
-// The error of the write test; empty on success.
-std::string try_writing(const std::string& directory) {
+Failure try_writing(const std::string& directory) {
   const FileDescriptor file = open_nameless(directory);
   if (!file) return failed("creating a file");
   std::vector<char> written(kProbeBytes);
@@ -104,21 +116,64 @@ std::string try_writing(const std::string& directory) {
   if (::fsync(file.get()) != 0) return failed("flushing 1 MiB");
   std::vector<char> read(kProbeBytes);
   if (!read_all(file.get(), read)) return failed("reading back 1 MiB");
-  return read == written ? "" : "the data read back differ from the data written";
+  if (read != written) return {"the data read back differ from the data written"};
+  return {};
 }
 
 StorageFacts probe_now(const std::string& directory) {
   StorageFacts facts;
   struct statvfs sizes {};
-  if (::statvfs(directory.c_str(), &sizes) == 0) {
+  if (::statvfs(directory.c_str(), &sizes) == 0 && sizes.f_blocks > 0) {
     facts.sizes_known = true;
     facts.total_bytes = std::uint64_t{sizes.f_blocks} * sizes.f_frsize;
     facts.free_bytes = std::uint64_t{sizes.f_bavail} * sizes.f_frsize;
   }
   const auto start = Clock::now();
-  facts.error = try_writing(directory);
+  const Failure failure = try_writing(directory);
+  facts.error = failure.words;
+  facts.error_code = failure.code;
   facts.seconds = seconds_since(start);
   return facts;
+}
+
+double in_mib(std::uint64_t bytes) {
+  return static_cast<double>(bytes) / static_cast<double>(kMiB);
+}
+
+void judge_failure(Finding& finding, const StorageFacts& facts) {
+  finding.severity = Severity::critical;
+  finding.evidence = facts.error;
+  finding.action = facts.timed_out ? "check the server behind this file system"
+                                   : "check permissions, quota and mount";
+  if (facts.server.empty()) return;
+  finding.check = "storage.shared";
+  finding.severity = Severity::unknown;
+  finding.evidence = fmt::format("{}, on {}", facts.error, facts.server);
+  finding.action = "check the server first, and whether other nodes report the same error";
+}
+
+void judge_space(Finding& finding, const StorageFacts& facts, const StorageRule& rule) {
+  // Some servers, such as object stores, report no size.
+  if (!facts.sizes_known || facts.free_bytes >= rule.warn_below) {
+    finding.evidence =
+        fmt::format("1 MiB was written, flushed and read back in {:.0f} ms", 1e3 * facts.seconds);
+    return;
+  }
+  finding.severity =
+      facts.free_bytes < rule.critical_below ? Severity::critical : Severity::warning;
+  finding.evidence = fmt::format("out of {:.0f} MiB", in_mib(facts.total_bytes));
+  finding.action = "free some space, or enlarge the file system";
+  if (facts.server.empty()) return;
+  finding.severity = Severity::warning;
+  finding.evidence += ", on " + facts.server;
+}
+
+// Whether programs that use the file system can be the cause: they fill it, or keep it busy.
+bool may_be_use(const Finding& finding, const StorageFacts& facts) {
+  if (finding.severity != Severity::warning && finding.severity != Severity::critical) return false;
+  constexpr std::array kFull{ENOSPC, EDQUOT, ENOMEM};
+  return facts.error.empty() || facts.timed_out ||
+         std::find(kFull.begin(), kFull.end(), facts.error_code) != kFull.end();
 }
 
 }  // namespace
@@ -139,68 +194,70 @@ std::string server_of(std::string_view mountinfo, const std::string& path) {
     if (dir.size() < deepest.size())
       continue;  // for equal paths, the later mount covers the earlier one
     deepest = dir;
-    const bool shared = std::find(kShared.begin(), kShared.end(), type) != kShared.end();
-    server = shared ? type + " " + unescaped(source) : "";
+    const bool own = std::find(kOwn.begin(), kOwn.end(), type) != kOwn.end();
+    server = own ? "" : type + " " + unescaped(source);
   }
   return server;
 }
 
-StorageFacts probe_storage(const std::string& directory, std::chrono::milliseconds timeout) {
-  const std::string path = std::filesystem::absolute(directory).lexically_normal().string();
-  const std::string server = server_of(mountinfo(), path);
-  const auto facts = run_within(timeout, [directory] { return probe_now(directory); });
-  if (facts) {
-    StorageFacts answered = *facts;
-    answered.server = server;
-    return answered;
+std::string server_behind(std::string_view mountinfo, const std::filesystem::path& path) {
+  constexpr int kMaxLinks = 40;  // as the kernel
+  std::filesystem::path reached = "/";
+  std::deque<std::filesystem::path> rest(path.begin(), path.end());
+  for (int links = 0; !rest.empty();) {
+    const std::filesystem::path next = (reached / rest.front()).lexically_normal();
+    rest.pop_front();
+    std::error_code not_a_link;
+    std::filesystem::path target;
+    if (links < kMaxLinks && server_of(mountinfo, next.string()).empty()) {
+      target = std::filesystem::read_symlink(next, not_a_link);
+    }
+    if (target.empty()) {
+      reached = next;
+      continue;
+    }
+    ++links;
+    rest.insert(rest.begin(), target.begin(), target.end());
   }
-  StorageFacts silent;
-  silent.server = server;
-  silent.timed_out = true;
-  silent.error = fmt::format("the file system did not answer within {} ms", timeout.count());
-  return silent;
+  return server_of(mountinfo, reached.string());
 }
 
-Finding evaluate_storage(const StorageFacts& facts, const StorageRule& rule) {
+StorageFacts probe_storage(const std::string& directory, std::chrono::milliseconds timeout) {
+  const std::filesystem::path path = std::filesystem::absolute(directory);
+  std::promise<std::string> found;
+  const auto server = found.get_future().share();
+  const auto facts = run_within(timeout, [directory, path, found = std::move(found)]() mutable {
+    found.set_value(server_behind(mountinfo(), path));
+    return probe_now(directory);
+  });
+  const bool known = server.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  StorageFacts result = facts.value_or(StorageFacts());
+  result.server = known ? server.get() : "";
+  if (facts) return result;
+  result.timed_out = true;
+  result.error = fmt::format("the file system did not answer within {} ms", timeout.count());
+  return result;
+}
+
+Finding evaluate_storage(const StorageFacts& facts, const StorageRule& rule, bool a_job_runs) {
   Finding finding{.check = rule.check,
                   .severity = Severity::ok,
                   .device = rule.directory,
                   .unit = "MiB free",
                   .rule = rule.why};
-  finding.expected = fmt::format("at least {:.0f} MiB free, and writable",
-                                 static_cast<double>(rule.warn_below) / static_cast<double>(kMiB));
-  if (facts.sizes_known)
-    finding.value = static_cast<double>(facts.free_bytes) / static_cast<double>(kMiB);
+  finding.expected = fmt::format("at least {:.0f} MiB free, and writable", in_mib(rule.warn_below));
+  if (facts.sizes_known) finding.value = in_mib(facts.free_bytes);
   if (!facts.error.empty()) {
-    finding.severity = Severity::critical;
-    finding.evidence = facts.error;
-    if (!facts.server.empty()) {
-      finding.check = "storage.shared";
-      finding.severity = Severity::unknown;
-      finding.evidence = fmt::format("{}, on {}", facts.error, facts.server);
-      finding.action = "check the server first, and whether other nodes report the same error";
-      return finding;
-    }
-    finding.action = facts.timed_out ? "check the server behind this file system"
-                                     : "check permissions, quota and mount";
-    return finding;
-  }
-  if (!facts.sizes_known) {
+    judge_failure(finding, facts);
+  } else if (!facts.sizes_known && facts.server.empty()) {
     finding.severity = Severity::unknown;
     finding.evidence = "writable, but its size is unknown";
     finding.action = "check it manually";
-    return finding;
+  } else {
+    judge_space(finding, facts, rule);
   }
-  if (facts.free_bytes >= rule.warn_below) {
-    finding.evidence =
-        fmt::format("1 MiB was written, flushed and read back in {:.0f} ms", 1e3 * facts.seconds);
-    return finding;
-  }
-  finding.severity =
-      facts.free_bytes < rule.critical_below ? Severity::critical : Severity::warning;
-  finding.evidence = fmt::format(
-      "out of {:.0f} MiB", static_cast<double>(facts.total_bytes) / static_cast<double>(kMiB));
-  finding.action = "free some space, or enlarge the file system";
+  const bool too_small = facts.sizes_known && facts.total_bytes < rule.critical_below;
+  if (a_job_runs && may_be_use(finding, facts) && !too_small) excuse_for_a_job(finding);
   return finding;
 }
 

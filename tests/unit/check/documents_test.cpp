@@ -51,9 +51,9 @@ std::set<std::string> findings_in_sources() {
     add_names(names, text, R"re(check_of\(measured, "([a-z_]*)"\))re", "WAY.NAME");
     add_names(names, text, R"re(Charge charge\{"([a-z_]+)")re", "WAY.");
   }
-  // Removes facts, which drift.NAME covers, and file systems.
+  // Removes facts, which drift.NAME covers.
   std::erase_if(names, [](const std::string& name) {
-    return std::regex_search(name, std::regex("^(driver|firmware|library|fuse)\\."));
+    return std::regex_search(name, std::regex("^(driver|firmware|library)\\."));
   });
   return names;
 }

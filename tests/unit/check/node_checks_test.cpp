@@ -5,6 +5,7 @@
 #include <netdb.h>
 #include <sys/resource.h>
 
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <map>
@@ -107,7 +108,7 @@ TEST(LimitsCheck, ReadsTheLimitsOfThisProcess) {
 const StorageRule kRule{"storage.tmp", "/x", 1024 * kMiB, 64 * kMiB, "why"};
 
 StorageFacts facts_with_free(std::uint64_t free_bytes) {
-  return {4096 * kMiB, free_bytes, true, "", false};
+  return {4096 * kMiB, free_bytes, true, "", 0, false};
 }
 
 TEST(StorageCheck, FreeSpaceAndWritesDecideTheSeverity) {
@@ -131,6 +132,103 @@ TEST(StorageCheck, FailedFileServerDoesNotBlameTheNode) {
   EXPECT_EQ(finding.evidence, facts.error + ", on nfs4 files:/export");
   facts.error.clear();
   EXPECT_EQ(evaluate_storage(facts, kRule).check, kRule.check);
+}
+
+TEST(StorageCheck, FullFileServerDoesNotBlameTheNode) {
+  StorageFacts facts = facts_with_free(0);
+  facts.server = "lustre 10.0.0.1@tcp:/fs";
+  const Finding finding = evaluate_storage(facts, kRule);
+  EXPECT_EQ(finding.severity, Severity::warning);
+  EXPECT_EQ(finding.evidence, "out of 4096 MiB, on lustre 10.0.0.1@tcp:/fs");
+  facts.sizes_known = false;
+  EXPECT_EQ(evaluate_storage(facts, kRule).severity, Severity::ok) << "an object store";
+}
+
+TEST(StorageCheck, OnlyTypesThatBelongToOneNodeAreItsOwn) {
+  const auto server = [](const std::string& type) {
+    return server_of("30 22 0:40 / /scratch rw shared:1 - " + type + " source rw\n", "/scratch/u");
+  };
+  for (const char* own : {"ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "f2fs", "bcachefs"}) {
+    EXPECT_EQ(server(own), "") << own;
+  }
+  for (const char* shared : {"nfs",
+                             "nfs4",
+                             "lustre",
+                             "beegfs",
+                             "gpfs",
+                             "ceph",
+                             "wekafs",
+                             "dvs",
+                             "gfs2",
+                             "ocfs2",
+                             "cifs",
+                             "virtiofs",
+                             "autofs",
+                             "fuse.ceph-fuse",
+                             "fuse.juicefs",
+                             "fuse.dfuse",
+                             "fuse.mount-s3",
+                             "fuse.gcsfuse",
+                             "fuse.blobfuse2",
+                             "fuse.mfs",
+                             "fuse.quobyte",
+                             "a.type.of.tomorrow"}) {
+    EXPECT_EQ(server(shared), std::string(shared) + " source");
+  }
+}
+
+TEST(StorageCheck, LinksToAFileServerAreFollowed) {
+  const test::TemporaryDirectory directory;
+  const std::string here = std::filesystem::canonical(directory.path()).string();
+  const std::string mounts = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:40 / " + here +
+                             "/files rw - nfs4 files:/export rw\n31 30 8:2 / " + here +
+                             "/files/local rw - xfs /dev/sdb rw\n";
+  const auto server = [&](const char* path) {
+    return server_behind(mounts, std::filesystem::path(here) / path);
+  };
+  std::filesystem::create_directory(directory.path() / "own");
+  std::filesystem::create_directory(directory.path() / "files");
+  std::filesystem::create_symlink(here + "/own", directory.path() / "files/not-read");
+  std::filesystem::create_symlink(here + "/files", directory.path() / "scratch");
+  std::filesystem::create_symlink("../scratch/a", directory.path() / "own/link");
+  std::filesystem::create_symlink("circle", directory.path() / "circle");
+  for (const char* path :
+       {"files", "files/a", "files/not-read", "scratch", "scratch/b/c", "own/link/b", "scratch/"}) {
+    EXPECT_EQ(server(path), "nfs4 files:/export") << path;
+  }
+  for (const char* path : {"", "own", "own/x/../y", "scratch/local/a", "circle", "files/.."}) {
+    EXPECT_EQ(server(path), "") << path;
+  }
+}
+
+// What fills a disk while a job runs is probably that job.
+TEST(StorageCheck, SpaceThatAJobMayUseIsNotTheFaultOfTheNode) {
+  const auto severity = [](const StorageFacts& facts) {
+    return evaluate_storage(facts, kRule, true).severity;
+  };
+  const Finding full = evaluate_storage(facts_with_free(63 * kMiB), kRule, true);
+  EXPECT_EQ(full.severity, Severity::warning);
+  EXPECT_EQ(full.evidence, "out of 4096 MiB; a job runs on this node");
+  EXPECT_EQ(severity(facts_with_free(1024 * kMiB)), Severity::ok);
+  for (const int by_use : {ENOSPC, EDQUOT, ENOMEM}) {
+    StorageFacts facts = facts_with_free(0);
+    facts.error = "writing failed";
+    facts.error_code = by_use;
+    EXPECT_EQ(severity(facts), Severity::warning) << by_use;
+    EXPECT_EQ(evaluate_storage(facts, kRule).severity, Severity::critical) << by_use;
+  }
+  StorageFacts slow = facts_with_free(0);
+  slow.error = "no answer";
+  slow.timed_out = true;
+  EXPECT_EQ(severity(slow), Severity::warning) << "busy";
+  for (const int fault : {0, EROFS, EIO, ENOENT, EACCES}) {
+    StorageFacts facts = facts_with_free(0);
+    facts.error = "writing failed";
+    facts.error_code = fault;
+    EXPECT_EQ(severity(facts), Severity::critical) << fault;
+  }
+  EXPECT_EQ(severity({16 * kMiB, 15 * kMiB, true, "", 0, false}), Severity::critical)
+      << "too small even without a job";
 }
 
 TEST(StorageCheck, ServerOfADirectoryIsReadFromTheMounts) {
@@ -223,10 +321,19 @@ TEST(MemoryCheck, ParsesMeminfo) {
 TEST(MemoryCheck, LowMemoryIsReported) {
   const std::uint64_t gib = 1024 * kMiB;
   EXPECT_EQ(evaluate_memory({64 * gib, 32 * gib}).severity, Severity::ok);
-  EXPECT_EQ(evaluate_memory({64 * gib, 3 * gib}).severity, Severity::warning);  // less than 5 %
-  EXPECT_EQ(evaluate_memory({2 * gib, gib - 1}).severity, Severity::warning);   // less than 1 GiB
+  EXPECT_EQ(evaluate_memory({64 * gib, 3 * gib}).severity,
+            Severity::warning);  // less than 5 %
+  EXPECT_EQ(evaluate_memory({2 * gib, gib - 1}).severity,
+            Severity::warning);  // less than 1 GiB
   EXPECT_EQ(evaluate_memory({64 * gib, gib / 2}).severity, Severity::critical);
   EXPECT_EQ(evaluate_memory({64 * gib, std::nullopt}).severity, Severity::unknown);
+}
+
+TEST(MemoryCheck, MemoryThatAJobMayUseIsNotTheFaultOfTheNode) {
+  const Finding finding = evaluate_memory({65536 * kMiB, 512 * kMiB}, true);
+  EXPECT_EQ(finding.severity, Severity::warning);
+  EXPECT_EQ(finding.evidence, "out of 65536 MiB; a job runs on this node");
+  EXPECT_EQ(evaluate_memory({65536 * kMiB, 32768 * kMiB}, true).evidence, "out of 65536 MiB");
 }
 
 TEST(ClockCheck, UnsynchronizedClockIsReported) {
@@ -269,6 +376,19 @@ TEST(RunNodeChecks, FindsTheFaultsOfAFakeNode) {
     EXPECT_TRUE(by_check.contains(check)) << check;
   }
   EXPECT_EQ(exclude_list(outcome.verdict), "n7\n");
+}
+
+TEST(RunNodeChecks, AJobExcusesTheUseOfMemory) {
+  const test::FakeSysfs fake("proc/meminfo = MemTotal: 65536000 kB\\nMemAvailable: 1000 kB\n");
+  NodeOptions options;
+  options.root = fake.root();
+  options.sys = fake.root();
+  const auto severity = [&options](const Variables& variables) {
+    const NodeOutcome outcome = run_node_checks(options, environment_of(variables));
+    return severity_of(outcome.verdict.findings.all(), "memory.available");
+  };
+  EXPECT_EQ(severity({}), Severity::critical);
+  EXPECT_EQ(severity({{"SLURM_JOB_ID", "12"}}), Severity::warning);
 }
 
 TEST(RunNodeChecks, UnreadableFactsAreUnknown) {
