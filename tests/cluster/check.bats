@@ -140,6 +140,25 @@ reason_is_ours() { [[ $(sinfo -h -n node4 -o %E) == 'ddp-check:storage.shm'* ]];
   wait_until 60 reason_is_ours
   run ! srun --immediate=2 -w node4 hostname
   "$cluster" exec node4 -- mount -o remount,size=1g /dev/shm
-  scontrol update nodename=node4 state=resume
-  wait_until 60 srun --immediate=2 -w node4 hostname
+  wait_until 60 srun --immediate=2 -w node4 hostname # resumed after three clean checks
+}
+
+node4_is_idle() { [ "$(sinfo -h -n node4 -o %T)" = idle ]; }
+
+# The disk of node4 is filled while a job runs there, and stays full after it.
+@test "space that a job may use does not drain its node; what it leaves behind does" {
+  prolog_passes() { "$cluster" exec node4 -- env -i "$@" "$directory/check_prolog"; }
+  "$cluster" exec node4 -- mount -o remount,size=160m /dev/shm
+  sbatch --quiet -w node4 --output=/dev/null --wrap 'head -c 120m /dev/zero > /dev/shm/job; touch filled; sleep 60'
+  wait_until 60 test -e filled
+  prolog_passes
+  prolog_passes SLURM_JOB_ID=999999 SLURM_SCRIPT_CONTEXT=prolog_slurmd
+  sleep 5 # two health checks
+  [ "$(sinfo -h -n node4 -o %E)" = none ]
+  scancel --user=root --nodelist=node4
+  wait_until 60 reason_is_ours
+  run ! prolog_passes
+  "$cluster" exec node4 -- rm /dev/shm/job
+  "$cluster" exec node4 -- mount -o remount,size=1g /dev/shm
+  wait_until 60 node4_is_idle
 }

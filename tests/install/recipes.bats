@@ -113,7 +113,20 @@ as_slurmd() { # recipe, arguments...
       run -0 "$recipes/$recipe" '--dir' '/a b'
     run ! grep -E '^LD_' environment
     grep -qx 'PATH=/usr/bin:/bin' environment
-    [ "$(sed '/^--name$/,/^--act$/d' arguments | paste -sd,)" = 'node,--dir,/*,--dir,/a b' ]
+    [[ $(paste -sd, arguments) == node,*--dir,/\*,*--dir,'/a b' ]]
   done
-  [ "$(sed -n 2,4p arguments | paste -sd,)" = "--name,$name,--act" ]
+  [[ $(paste -sd, arguments) == "node,--name,$name,--act,"* ]]
+}
+
+@test "check_health resumes a node, as it is told, and logs it" {
+  printf '#!/bin/sh\nprintf "%%s " "$@" > %q\necho "$3: resumed after 3 clean checks"\n' \
+    "$BATS_TEST_TMPDIR/arguments" > "$prefix/bin/ddp-check"
+  run -0 as_slurmd check_health
+  [[ $output == "check_health: $(hostname -s): resumed after 3 clean checks" ]]
+  grep -q 'resumed after 3 clean checks' log
+  grep -q -- "--resume-after 3 --state /run/ddp-check-$(hostname -s).clean $" arguments
+  run -0 as_slurmd check_health --resume-after 9 --state /x
+  [ "$(cat arguments)" = "node --name $(hostname -s) --act --resume-after 9 --state /x " ]
+  DDP_CHECK_ARGS='--resume-after=9 --state=/x' run -0 "$recipes/check_health"
+  [ "$(cat arguments)" = "node --name $(hostname -s) --act --resume-after=9 --state=/x " ]
 }
