@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/check/node/gpu_check.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <charconv>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <utility>
 
-#include "base/file_descriptor.h"
 #include "base/visible_devices.h"
 #include "ddp_runtime/check/byte_units.h"
 #include "ddp_runtime/check/node/gpu_judgment.h"
@@ -108,23 +101,6 @@ Finding cannot_ask(const std::string& why) {
               "hand"};
 }
 
-// Xids that report a fault of the GPU, its memory, its links or its firmware, and not of a program.
-const std::map<int, const char*>& failures() {
-  static const std::map<int, const char*> kFailures{{48, "uncorrectable memory error"},
-                                                    {61, "firmware halted"},
-                                                    {62, "firmware halted"},
-                                                    {64, "a bad row could not be remapped"},
-                                                    {74, "NVLink error"},
-                                                    {79, "fell off the bus"},
-                                                    {92, "many correctable memory errors"},
-                                                    {94, "contained memory error"},
-                                                    {95, "uncontained memory error"},
-                                                    {119, "firmware does not answer"},
-                                                    {120, "firmware failed"},
-                                                    {140, "unrecoverable memory error"}};
-  return kFailures;
-}
-
 }  // namespace
 
 std::optional<int> gpus_wanted(const Environment& environment) {
@@ -162,47 +138,6 @@ std::vector<std::string> gpus_of_others(const NvmlFacts& facts, const GpuExpecta
     }
   }
   return used;
-}
-
-std::vector<Finding> evaluate_xids(std::string_view log) {
-  constexpr std::string_view kBegin = "NVRM: Xid (PCI:";
-  std::vector<Finding> findings;
-  for (auto at = log.find(kBegin); at != log.npos; at = log.find(kBegin, at)) {
-    at += kBegin.size();
-    const auto line = log.substr(at, std::min(log.find('\n', at), log.size()) - at);
-    const auto end = line.find("): ");
-    if (end == line.npos) continue;
-    int number = 0;
-    const auto digits = line.substr(end + 3);
-    std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    const auto what = failures().find(number);
-    if (what == failures().end()) continue;
-    findings.push_back({.check = fmt::format("gpu.xid_{}", number),
-                        .severity = Severity::warning,
-                        .device = std::string(line.substr(0, std::min<std::size_t>(end, 32))),
-                        .value = what->second,
-                        .expected = "no such line since the node started",
-                        .rule = "the kernel log reports no GPU failure",
-                        .evidence = fmt::format("Xid {}", number),
-                        .action = "see NVIDIA's list of Xids; reset or replace the GPU"});
-  }
-  return findings;
-}
-
-std::optional<std::string> read_kernel_log(const std::string& file) {
-  constexpr std::size_t kMax = std::size_t{4} << 20;
-  constexpr int kMaxRecords = 65536;
-  const FileDescriptor log(open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  if (!log) return std::nullopt;
-  std::string text;
-  std::array<char, 8192> record{};  // one record per read, as from /dev/kmsg
-  for (int i = 0; i < kMaxRecords && text.size() < kMax; ++i) {
-    const ssize_t n = read(log.get(), record.data(), record.size());
-    if (n < 0 && errno == EPIPE) continue;  // overwritten meanwhile; read the next one
-    if (n <= 0) break;
-    text.append(record.data(), static_cast<std::size_t>(n));
-  }
-  return text;
 }
 
 bool is_of_job(int pid, const std::string& job_id) {

@@ -206,6 +206,42 @@ TEST(GpuCheck, ReadsTheKernelsLog) {
   EXPECT_EQ(read_kernel_log(tree.root() / "none"), std::nullopt);
 }
 
+TEST(GpuXids, FailuresOfGpusAreToldFromThoseOfPrograms) {
+  const auto found = [](int number, const std::string& text) {
+    return complaints(evaluate_xids("NVRM: Xid (PCI:0000:02:00): " + std::to_string(number) + ", " +
+                                    text + "\n"));
+  };
+  for (const int failure : {48,  79,  110, 119, 121, 140, 143, 144, 145, 146,
+                            147, 148, 149, 150, 151, 154, 155, 156, 157, 158}) {
+    EXPECT_EQ(found(failure, "pid=1"),
+              "gpu.xid_" + std::to_string(failure) + " 0000:02:00=WARNING");
+  }
+  for (const int of_a_program : {0, 13, 31, 43, 45, 63, 68, 69, 109, 137, 152, 999}) {
+    EXPECT_EQ(found(of_a_program, "pid=1"), "") << of_a_program;
+  }
+  EXPECT_EQ(found(149, "NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x0)"),
+            "gpu.xid_149 0000:02:00=WARNING");
+  EXPECT_EQ(found(149, "NETIR_BER_EVENT Nonfatal XC0 i0 Link 00 (0x0)"), "");
+}
+
+TEST(GpuXids, ARecoveryThatIsNoLongerRequestedIsNotReported) {
+  const std::string reset =
+      "NVRM: Xid (PCI:0000:02:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU "
+      "Reset Required)\n";
+  const std::string none =
+      "NVRM: Xid (PCI:0000:02:00): 154, GPU recovery action changed from 0x1 (GPU Reset Required) "
+      "to 0x0 (None)\n";
+  const std::string other = "NVRM: Xid (PCI:0000:03:00): 154, to 0x2 (Node Reboot Required)\n";
+  EXPECT_EQ(complaints(evaluate_xids(reset)), "gpu.xid_154 0000:02:00=WARNING");
+  EXPECT_EQ(complaints(evaluate_xids(other + reset + none)), "gpu.xid_154 0000:03:00=WARNING");
+  EXPECT_EQ(complaints(evaluate_xids(none + reset)), "gpu.xid_154 0000:02:00=WARNING");
+}
+
+TEST(GpuXids, OlderDriversOmitTheBus) {
+  EXPECT_EQ(complaints(evaluate_xids("NVRM: Xid (0000:1b:00): 79, fallen off the bus.\n")),
+            "gpu.xid_79 0000:1b:00=WARNING");
+}
+
 TEST(GpuCheck, ProcessesOfTheJobAreFoundByJobId) {
   std::ifstream own("/proc/self/environ", std::ios::binary);
   std::string value;
