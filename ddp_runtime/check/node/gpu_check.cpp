@@ -21,6 +21,7 @@ constexpr double kMaxOrphans = 0.05;
 
 std::vector<Finding> evaluate_memory_use(const GpuFacts& gpu, const GpuExpectations& expected) {
   if (!expected.wanted) return {};  // jobs may be using the GPUs of this node
+  if (is_divided(gpu)) return {};   // or other MIG devices of this GPU
   for (const auto* reading : {&gpu.processes_known, &gpu.memory_used}) {
     auto findings = unknown_reading(gpu, "gpu.memory", *reading);
     if (!findings.empty()) return findings;
@@ -69,24 +70,46 @@ std::vector<Finding> evaluate_gpu(const GpuFacts& gpu, const GpuExpectations& ex
   return findings;
 }
 
+// What programs use and SLURM counts: GPUs, and the MIG devices of GPUs that are divided. Empty if
+// the number of MIG devices is not known.
+std::optional<int> count_of_devices(const NvmlFacts& facts, const GpuExpectations& expected) {
+  const bool answers = facts.library_found && facts.trouble.empty();
+  const int boards = answers ? static_cast<int>(facts.gpus.size()) : expected.nvidia_in_kernel;
+  const bool any_divided = std::any_of(facts.gpus.begin(), facts.gpus.end(), is_divided);
+  if (boards > 0 && expected.mig_listed && !any_divided) return std::nullopt;
+  int count = answers ? 0 : boards;
+  for (const auto& gpu : facts.gpus) {
+    if (is_divided(gpu) && !gpu.mig_devices.value) return std::nullopt;
+    count += is_divided(gpu) ? static_cast<int>(*gpu.mig_devices.value) : 1;
+  }
+  return count;
+}
+
 Finding count_finding(const NvmlFacts& facts, const GpuExpectations& expected) {
-  const int seen = facts.library_found && facts.trouble.empty()
-                       ? static_cast<int>(facts.gpus.size())
-                       : expected.nvidia_in_kernel;
+  const int boards = facts.library_found && facts.trouble.empty()
+                         ? static_cast<int>(facts.gpus.size())
+                         : expected.nvidia_in_kernel;
+  const int others = expected.others_in_kernel;
   Finding finding{.check = "gpu.present",
                   .severity = Severity::ok,
-                  .value = static_cast<double>(seen + expected.others_in_kernel),
+                  .value = static_cast<double>(boards + others),
                   .unit = "GPUs",
                   .rule = "all GPUs that the step requested and the kernel knows are present"};
   const int known = expected.all_visible ? expected.nvidia_in_kernel : 0;
-  const int wanted = std::max(expected.wanted.value_or(0), known + expected.others_in_kernel);
-  finding.expected = fmt::format("at least {}", wanted);
-  if (seen + expected.others_in_kernel >= wanted) return finding;
+  const int wanted = expected.wanted.value_or(0);
+  const auto devices = count_of_devices(facts, expected);
+  finding.expected = fmt::format("at least {}", std::max(wanted, known + others));
+  if (boards < known) {
+    finding.evidence = fmt::format("the kernel assigned {} to the driver", known + others);
+  } else if (devices && *devices + others < wanted) {
+    finding.value = static_cast<double>(*devices + others);
+    finding.evidence = "according to SLURM_GPUS_ON_NODE; " +
+                       (facts.trouble.empty() ? "no other GPU answers" : facts.trouble);
+  } else {
+    if (!devices) finding.expected.clear();
+    return finding;
+  }
   finding.severity = Severity::critical;
-  finding.evidence = expected.wanted.value_or(0) == wanted
-                         ? "according to SLURM_GPUS_ON_NODE; " +
-                               (facts.trouble.empty() ? "no other GPU answers" : facts.trouble)
-                         : fmt::format("the kernel assigned {} to the driver", wanted);
   finding.action = "check nvidia-smi and the kernel log on this node";
   return finding;
 }

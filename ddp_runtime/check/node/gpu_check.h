@@ -16,11 +16,13 @@
 namespace ddp::check {
 
 struct GpuExpectations {
-  std::optional<int> wanted;  // number requested by the step; empty for a step without GPUs
+  // Number requested by the step, of GPUs or MIG devices; empty for a step without GPUs.
+  std::optional<int> wanted;
   int nvidia_in_kernel = 0;   // GPUs bound to NVIDIA's kernel driver
   int others_in_kernel = 0;   // GPUs bound to other vendors' drivers
   int without_driver = 0;     // NVIDIA's GPUs that its driver does not serve
   std::optional<int> listed;  // number in CUDA_VISIBLE_DEVICES; empty if it is not set
+  bool mig_listed = false;    // MIG devices are among them
   bool all_visible = false;   // no GPUs are hidden from this process by a job's limits
   // Whether a process belongs to this job.
   std::function<bool(int pid)> is_own = [](int) { return false; };

@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::pair<const char*, GpuReading GpuFacts::*>, 23> kReadings{
+constexpr std::array<std::pair<const char*, GpuReading GpuFacts::*>, 24> kReadings{
     {{"recovery", &GpuFacts::recovery},
      {"uncorrected", &GpuFacts::uncorrected},
      {"uncorrected_ever", &GpuFacts::uncorrected_ever},
@@ -30,6 +30,7 @@ constexpr std::array<std::pair<const char*, GpuReading GpuFacts::*>, 23> kReadin
      {"links_up", &GpuFacts::links_up},
      {"links_down", &GpuFacts::links_down},
      {"mig", &GpuFacts::mig},
+     {"mig_devices", &GpuFacts::mig_devices},
      {"persistence", &GpuFacts::persistence},
      {"memory_total", &GpuFacts::memory_total},
      {"memory_used", &GpuFacts::memory_used},

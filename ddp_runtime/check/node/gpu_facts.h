@@ -60,7 +60,8 @@ struct GpuFacts {
   GpuReading links_up;           // number of active NVLinks
   GpuReading links_down;
   std::vector<NvLink> links;
-  GpuReading mig;           // 1: the GPU may be divided
+  GpuReading mig;           // 1: the GPU is divided into MIG devices
+  GpuReading mig_devices;   // number of those that this process may use
   GpuReading persistence;   // 0: the driver shuts the GPU down when no program uses it
   GpuReading memory_total;  // bytes
   GpuReading memory_used;
@@ -77,6 +78,11 @@ struct NvmlFacts {
   std::vector<GpuFacts> gpus;
   std::vector<GpuPair> pairs;
 };
+
+// Whether the GPU is divided into MIG devices, perhaps none.
+inline bool is_divided(const GpuFacts& gpu) {
+  return gpu.mig.value.value_or(0) != 0;
+}
 
 // Serialization, because a separate process queries the GPUs. The second function throws
 // nlohmann::json::exception.

@@ -31,7 +31,7 @@ std::vector<std::string> gpu_notes(const NvmlFacts& facts, const GpuExpectations
                     "checked",
                     expected.nvidia_in_kernel - seen, expected.nvidia_in_kernel));
   }
-  if (expected.listed && *expected.listed < seen) {
+  if (expected.listed && !expected.mig_listed && *expected.listed < seen) {
     notes.push_back(
         fmt::format("CUDA_VISIBLE_DEVICES shows programs {} of {} GPUs; the driver was "
                     "asked about all of them",

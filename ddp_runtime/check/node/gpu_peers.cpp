@@ -93,9 +93,8 @@ Finding about_pair(const std::string& device, const char* what) {
 std::vector<GpuPair> undivided_pairs(const NvmlFacts& facts) {
   std::vector<GpuPair> pairs;
   for (const auto& pair : facts.pairs) {
-    const bool divided = facts.gpus.at(pair.first).mig.value.value_or(0) != 0 ||
-                         facts.gpus.at(pair.second).mig.value.value_or(0) != 0;
-    if (!divided) pairs.push_back(pair);
+    if (is_divided(facts.gpus.at(pair.first)) || is_divided(facts.gpus.at(pair.second))) continue;
+    pairs.push_back(pair);
   }
   return pairs;
 }

@@ -25,6 +25,7 @@ using nvml::words_of;
 constexpr unsigned kMaxLinks = 36;
 constexpr unsigned kMaxGpus = 64;
 constexpr unsigned kMaxProcesses = 256;
+constexpr unsigned kMaxMigDevices = 64;
 
 // Notes in `gpu` that it needs a reset, whichever question the driver answers so. A missing
 // function leaves a reading empty, because the library's list of missing functions reports it.
@@ -154,13 +155,28 @@ void read_pcie(const Functions& library, Device device, GpuFacts& gpu) {
   gpu.pcie_width_max = read(library.pcie_width_max);
 }
 
-void read_settings(const Functions& library, Device device, GpuFacts& gpu) {
+void read_mig(const Functions& library, Device device, GpuFacts& gpu) {
   unsigned now = 0;
   unsigned after_reset = 0;
-  const Code mig = library.mig(device, &now, &after_reset);
-  gpu.mig = reading(gpu, mig, now);
-  const Code persistence = library.persistence(device, &now);
-  gpu.persistence = reading(gpu, persistence, now);
+  const Code mode = library.mig(device, &now, &after_reset);
+  gpu.mig = reading(gpu, mode, now);
+  unsigned most = 0;
+  if (!is_divided(gpu) || library.mig_devices_max(device, &most) != nvml::kSuccess) return;
+  std::uint64_t seen = 0;
+  for (unsigned i = 0; i < std::min(most, kMaxMigDevices); ++i) {
+    Device mig_device = nullptr;
+    const Code code = library.mig_device(device, i, &mig_device);
+    if (code == nvml::kNotFound || code == nvml::kInvalidArgument) continue;
+    gpu.mig_devices = reading(gpu, code, ++seen);
+    if (!gpu.mig_devices.value) return;
+  }
+  gpu.mig_devices = {seen, {}};
+}
+
+void read_settings(const Functions& library, Device device, GpuFacts& gpu) {
+  unsigned on = 0;
+  const Code code = library.persistence(device, &on);
+  gpu.persistence = reading(gpu, code, on);
 }
 
 GpuFacts read_gpu(const Functions& library, unsigned index) {
@@ -185,6 +201,7 @@ GpuFacts read_gpu(const Functions& library, unsigned index) {
   read_clocks(library, device, gpu);
   read_pcie(library, device, gpu);
   read_links(library, device, gpu);
+  read_mig(library, device, gpu);
   read_settings(library, device, gpu);
   read_memory(library, device, gpu);
   return gpu;

@@ -18,6 +18,7 @@ using Device = void*;
 inline constexpr Code kSuccess = 0;
 inline constexpr Code kInvalidArgument = 2;  // also returned for a link that this model lacks
 inline constexpr Code kNotSupported = 3;
+inline constexpr Code kNotFound = 6;  // also returned for a MIG device that does not exist
 inline constexpr Code kInsufficientSize = 7;
 inline constexpr Code kGpuIsLost = 15;
 inline constexpr Code kResetRequired = 16;
@@ -133,6 +134,9 @@ struct Functions {
       from, "access between GPUs", {"nvmlDeviceGetTopologyCommonAncestor"}};
   Function<Device, Device, int, int*> peer{from, "access between GPUs", {"nvmlDeviceGetP2PStatus"}};
   Function<Device, unsigned*, unsigned*> mig{from, "MIG", {"nvmlDeviceGetMigMode"}};
+  Function<Device, unsigned*> mig_devices_max{from, "MIG", {"nvmlDeviceGetMaxMigDeviceCount"}};
+  Function<Device, unsigned, Device*> mig_device{
+      from, "MIG", {"nvmlDeviceGetMigDeviceHandleByIndex"}};
   Function<Device, unsigned*> persistence{
       from, "persistence mode", {"nvmlDeviceGetPersistenceMode"}};
   Function<Device, Memory*> memory{from, "memory in use", {"nvmlDeviceGetMemoryInfo"}};

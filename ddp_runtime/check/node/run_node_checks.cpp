@@ -125,7 +125,10 @@ GpuExpectations expectations_of_gpus(const NodeOptions& options, const Environme
   expected.is_own = [job](int pid) { return is_of_job(pid, job); };
   expected.without_driver = count_gpus_without_driver(options.root);
   if (const auto visible = environment("CUDA_VISIBLE_DEVICES")) {
-    expected.listed = static_cast<int>(visible_devices(*visible).size());
+    const auto devices = visible_devices(*visible);
+    expected.listed = static_cast<int>(devices.size());
+    expected.mig_listed = std::any_of(devices.begin(), devices.end(),
+                                      [](auto device) { return device.starts_with("MIG-"); });
   }
   return expected;
 }

@@ -94,6 +94,17 @@ int nvmlDeviceGetMigMode(void* device, unsigned* now, unsigned* after_reset) {
   *now = *after_reset = static_cast<unsigned>(of(device, "mig", 0));
   return 0;
 }
+int nvmlDeviceGetMaxMigDeviceCount(void*, unsigned* count) {
+  *count = 7;
+  return 0;
+}
+// "mig_devices=3" are the number of MIG devices, with gaps between their indexes.
+int nvmlDeviceGetMigDeviceHandleByIndex(void* device, unsigned index, void** mig_device) {
+  constexpr int kNotFound = 6;
+  *mig_device = device;
+  if (index % 2 == 1 || index / 2 >= of(device, "mig_devices", 0)) return kNotFound;
+  return error_of(device, "mig_error");
+}
 // 40 bytes per value: field, scope, timestamp, latency, type, code, value.
 int nvmlDeviceGetFieldValues(void* device, int count, unsigned char* values) {
   for (; count > 0; --count, values += 40) {

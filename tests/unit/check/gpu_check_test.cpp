@@ -114,6 +114,53 @@ TEST(GpuCheck, GpusOfOtherVendorsAreOnlyCounted) {
   EXPECT_EQ(complaints(evaluate_gpus(facts, expected)), "gpu.present=CRITICAL, gpu.health=UNKNOWN");
 }
 
+// SLURM counts MIG devices, and NVML the GPUs that are divided into them.
+TEST(GpuCheck, MigDevicesAreCountedInsteadOfTheirGpu) {
+  const auto found = [](const char* scenario, int wanted) {
+    GpuExpectations expected;
+    expected.wanted = wanted;
+    expected.nvidia_in_kernel = 2;
+    return complaints(evaluate_gpus(told(scenario), expected));
+  };
+  EXPECT_EQ(found("mig=1 mig_devices=3", 4), "");
+  EXPECT_EQ(found("mig=1 mig_devices=3", 5), "gpu.present=CRITICAL");
+  EXPECT_EQ(found("mig=1 mig_devices=0", 2), "gpu.present=CRITICAL");
+  EXPECT_EQ(found("mig=1 mig_devices=3 mig_error=4", 5), "") << "unknown";
+  EXPECT_EQ(found("mig=0 mig_devices=3", 3), "gpu.present=CRITICAL");
+}
+
+TEST(GpuCheck, UnknownNumberOfMigDevicesIsNotJudged) {
+  GpuExpectations expected;
+  expected.wanted = 7;
+  expected.nvidia_in_kernel = 2;
+  expected.mig_listed = true;
+  expected.listed = 1;
+  const auto found = [&expected](const NvmlFacts& facts) {
+    return complaints(evaluate_gpus(facts, expected));
+  };
+  EXPECT_EQ(found(told("")), "");
+  EXPECT_EQ(found(read_nvml(SLURM_DDP_FAKE_OLD_NVML)), "");
+  EXPECT_EQ(found(told("init=18")), "gpu.health=UNKNOWN");
+  EXPECT_EQ(found(told("gpus=0")), "gpu.present=CRITICAL");
+  EXPECT_TRUE(gpu_notes(told(""), expected).empty());
+}
+
+TEST(GpuCheck, OtherJobsMayUseOtherMigDevicesOfAGpu) {
+  GpuExpectations expected;
+  expected.wanted = 4;
+  EXPECT_EQ(complaints(evaluate_gpus(told("mig=1 mig_devices=3 pid=12 used_mib=70000"), expected)),
+            "");
+}
+
+TEST(GpuCheck, DividedGpuWithoutMigDevicesIsPresent) {
+  GpuExpectations expected;
+  expected.nvidia_in_kernel = 2;
+  expected.all_visible = true;
+  EXPECT_EQ(complaints(evaluate_gpus(told("mig=1 mig_devices=0"), expected)), "");
+  EXPECT_EQ(complaints(evaluate_gpus(told("mig=1 mig_devices=7 gpus=1"), expected)),
+            "gpu.present=CRITICAL");
+}
+
 TEST(GpuCheck, CorrectedErrorsAreOnlyInformation) {
   int seen = 0;
   for (const auto& finding : evaluate_gpus(told(""), {})) {
@@ -172,6 +219,8 @@ TEST(GpuCheck, FactsSurviveSerialization) {
   EXPECT_EQ(facts.gpus[1].uncorrected_ever.value, 0U);
   EXPECT_EQ(facts.gpus[1].recovery.value, 0U);
   EXPECT_EQ(facts.gpus[1].links_down.value, 1U);
+  EXPECT_EQ(told("mig=1 mig_devices=3").gpus[1].mig_devices.value, 3U);
+  EXPECT_FALSE(facts.gpus[1].mig_devices.value);
   EXPECT_EQ(facts.gpus[1].processes, std::vector{12});
   EXPECT_FALSE(facts.gpus[1].pages_pending.value);
 }
