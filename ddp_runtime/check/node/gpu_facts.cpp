@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::pair<const char*, GpuReading GpuFacts::*>, 24> kReadings{
+constexpr std::array<std::pair<const char*, GpuReading GpuFacts::*>, 25> kReadings{
     {{"recovery", &GpuFacts::recovery},
      {"uncorrected", &GpuFacts::uncorrected},
      {"uncorrected_ever", &GpuFacts::uncorrected_ever},
@@ -29,6 +29,7 @@ constexpr std::array<std::pair<const char*, GpuReading GpuFacts::*>, 24> kReadin
      {"rows_failed", &GpuFacts::rows_failed},
      {"links_up", &GpuFacts::links_up},
      {"links_down", &GpuFacts::links_down},
+     {"links_to_switch", &GpuFacts::links_to_switch},
      {"mig", &GpuFacts::mig},
      {"mig_devices", &GpuFacts::mig_devices},
      {"persistence", &GpuFacts::persistence},

@@ -59,6 +59,7 @@ struct GpuFacts {
   GpuReading rows_failed;        // 1: no spare row was left
   GpuReading links_up;           // number of active NVLinks
   GpuReading links_down;
+  GpuReading links_to_switch;  // number of active NVLinks that lead to an NVSwitch
   std::vector<NvLink> links;
   GpuReading mig;           // 1: the GPU is divided into MIG devices
   GpuReading mig_devices;   // number of those that this process may use

@@ -55,6 +55,7 @@ NvLink read_link(const Functions& library, Device device, unsigned number, bool 
 void read_links(const Functions& library, Device device, GpuFacts& gpu) {
   std::uint64_t up = 0;
   std::uint64_t down = 0;
+  std::uint64_t to_switch = 0;
   for (unsigned link = 0; link < kMaxLinks; ++link) {
     int active = 0;
     const Code code = library.link(device, link, &active);
@@ -65,11 +66,15 @@ void read_links(const Functions& library, Device device, GpuFacts& gpu) {
       return;
     }
     ++(active != 0 ? up : down);
+    int end = 0;
+    const Code known = active != 0 ? library.link_end(device, link, &end) : nvml::kNotSupported;
+    to_switch += known == nvml::kSuccess && end == nvml::kSwitch ? 1 : 0;
     gpu.links.push_back(read_link(library, device, link, active != 0));
   }
   if (up + down == 0) return;
   gpu.links_up = {up, {}};
   gpu.links_down = {down, {}};
+  gpu.links_to_switch = {to_switch, {}};
 }
 
 void read_memory(const Functions& library, Device device, GpuFacts& gpu) {

@@ -36,6 +36,7 @@ inline constexpr int kLinkFlitErrors = 2;
 inline constexpr int kLinkDataErrors = 3;
 inline constexpr int kPeerRead = 0;
 inline constexpr int kPeerNvLink = 2;
+inline constexpr int kSwitch = 2;  // at the other end of an NVLink
 inline constexpr unsigned kRecoveryActionField = 230;
 
 struct PciInfo {
@@ -128,6 +129,8 @@ struct Functions {
   Function<Device, unsigned*, unsigned*, unsigned*, unsigned*> rows{
       from, "remapped rows", {"nvmlDeviceGetRemappedRows"}};
   Function<Device, unsigned, int*> link{from, "NVLinks", {"nvmlDeviceGetNvLinkState"}};
+  Function<Device, unsigned, int*> link_end{
+      from, "other ends of NVLinks", {"nvmlDeviceGetNvLinkRemoteDeviceType"}};
   Function<Device, unsigned, int, unsigned long long*> link_errors{
       from, "errors of NVLinks", {"nvmlDeviceGetNvLinkErrorCounter"}};
   Function<Device, Device, int*> distance{

@@ -70,8 +70,10 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char* address, void** device) {
   *device = reinterpret_cast<void*>(static_cast<std::intptr_t>(address[6] - '0'));
   return 0;
 }
-int nvmlDeviceGetName(void*, char* name, unsigned length) {
-  std::strncpy(name, "Fake GPU", length);
+// With "sxm=1", all GPUs are on one board; with "model=7", the second one is of another model.
+int nvmlDeviceGetName(void* device, char* name, unsigned length) {
+  const char* other = of(device, "model", 0) != 0 ? "Fake GPU 7" : "Fake GPU";
+  std::strncpy(name, said("sxm", 0) != 0 ? "Fake GPU-SXM9-80GB" : other, length);
   return 0;
 }
 int nvmlDeviceGetPciInfo_v3(void* device, unsigned char* info) {
@@ -167,6 +169,11 @@ int nvmlDeviceGetRemappedRows(void* device, unsigned* corrected, unsigned* uncor
 int nvmlDeviceGetNvLinkState(void* device, unsigned link, int* active) {
   if (link >= 4) return 2;  // NVML_ERROR_INVALID_ARGUMENT
   *active = link < static_cast<unsigned>(of(device, "links", 4)) ? 1 : 0;
+  return 0;
+}
+// With "switch=1", all links lead to a switch.
+int nvmlDeviceGetNvLinkRemoteDeviceType(void*, unsigned, int* type) {
+  *type = said("switch", 0) != 0 ? 2 : 0;
   return 0;
 }
 // "replays=N", "recoveries=N" and "crc=N" are errors of the second GPU's link 1; "new_links=1" is a

@@ -30,6 +30,12 @@ constexpr GpuCase kLinkCases[] = {
     {"replays=99", ""},
     {"crc=99", ""},
     {"links=2", "CRITICAL gpu.nvlink 0000:02:00.0: 2 links are down: 2, 3"},
+    {"links=2 gpus=3", "CRITICAL gpu.nvlink 0000:02:00.0: 2 links are down: 2, 3"},
+    {"links=0 gpus=3", ""},          // a bridge between the two others
+    {"links=2 gpus=3 model=7", ""},  // another model
+    {"links=0 gpus=3 switch=1 mig=1", ""},
+    {"links=0 gpus=3 switch=1", "CRITICAL gpu.nvlink 0000:02:00.0: 4 links are down: 0, 1, 2, 3"},
+    {"links=0 gpus=3 sxm=1", "CRITICAL gpu.nvlink 0000:02:00.0: 4 links are down: 0, 1, 2, 3"},
     {"replays=100",
      "WARNING gpu.nvlink_errors 0000:02:00.0: link 1: 0 recoveries, 100 "
      "replays, 0 CRC errors"},
@@ -64,6 +70,14 @@ constexpr GpuCase kPeerCases[] = {
 TEST(GpuLinks, EachFaultHasItsFindings) {
   for (const auto& [scenario, findings] : kLinkCases) {
     EXPECT_EQ(bad_links(evaluate_links(told(scenario))), findings) << scenario;
+  }
+}
+
+TEST(GpuLinks, ACardWithoutABridgeSaysSo) {
+  for (const auto& finding : evaluate_links(told("links=0 gpus=3"))) {
+    const bool without = finding.check == "gpu.nvlink" && finding.device == "0000:02:00.0";
+    EXPECT_EQ(finding.evidence,
+              without ? "none of its links is up, as on a card without a bridge" : "");
   }
 }
 
