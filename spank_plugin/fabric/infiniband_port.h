@@ -32,8 +32,10 @@ struct InfinibandPort {
   std::string bus_address;  // "0000:17:00.0"
   std::string driver;       // of the device: "mlx5_core", "bnxt_en", "efa"; empty if unknown
   std::optional<int> numa_node;
-  std::string board;     // board_id
-  std::string firmware;  // fw_ver
+  std::string board;                 // board_id
+  std::string firmware;              // fw_ver
+  std::string node_type = {};        // "CA" (InfiniBand, RoCE), "RNIC" (iWARP); empty if unknown
+  bool is_virtual_function = false;  // of SR-IOV, in the system that has the physical function
 
   bool active() const { return state == "ACTIVE"; }
 };

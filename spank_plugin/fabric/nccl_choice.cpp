@@ -9,7 +9,6 @@ namespace ddp::fabric {
 namespace {
 
 constexpr std::size_t kMaxNcclInterfaces = 16;  // NCCL's MAX_IFS
-constexpr std::size_t kMaxNcclPorts = 32;       // NCCL's MAX_IB_DEVS
 
 // A value of NCCL_SOCKET_IFNAME or NCCL_IB_HCA: [^][=]entry,entry..
 struct Pattern {
@@ -75,6 +74,10 @@ std::vector<std::string> find_interfaces(const Node& node, std::string_view valu
 
 }  // namespace
 
+bool speaks_verbs(const InfinibandPort& port) noexcept {
+  return port.link_layer == "InfiniBand" || port.link_layer == "Ethernet";
+}
+
 std::vector<std::string> nccl_interfaces(const Node& node, std::string_view value) {
   if (value.size() > 1) return find_interfaces(node, value);  // "find or fail"
   for (const auto* const rule : {"ib", "^docker,lo", "docker", "lo"}) {
@@ -88,8 +91,7 @@ std::vector<const InfinibandPort*> nccl_ports(const Node& node, std::string_view
   const Pattern pattern = parse_pattern(value, kMaxNcclPorts);
   std::vector<const InfinibandPort*> ports;
   for (const auto& port : node.ports) {
-    const bool speaks_verbs = port.link_layer == "InfiniBand" || port.link_layer == "Ethernet";
-    if (!port.active() || !speaks_verbs || !takes_port(pattern, port)) continue;
+    if (!port.active() || !speaks_verbs(port) || !takes_port(pattern, port)) continue;
     if (ports.size() < kMaxNcclPorts) ports.push_back(&port);
   }
   return ports;

@@ -5,6 +5,7 @@
 // fails on it.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,11 @@
 
 namespace ddp::fabric {
 
+inline constexpr std::size_t kMaxNcclPorts = 32;  // NCCL's MAX_IB_DEVS
+
+// True for the link layers that NCCL uses.
+bool speaks_verbs(const InfinibandPort& port) noexcept;
+
 // Returns the interfaces in the order in which NCCL finds them. NCCL uses the first for bootstrap,
 // and all of them for data if there is no RDMA. `value` is NCCL_SOCKET_IFNAME; a value of less than
 // two characters counts as unset. The rule for an unset value is that of NCCL before 2.28, which
@@ -20,7 +26,7 @@ namespace ddp::fabric {
 std::vector<std::string> nccl_interfaces(const Node& node, std::string_view value);
 
 // Returns the active InfiniBand and RoCE ports that NCCL_IB_HCA=`value` selects, as pointers into
-// node.ports; all of them if `value` is empty.
+// node.ports, in the order of their names; all of them if `value` is empty. At most kMaxNcclPorts.
 std::vector<const InfinibandPort*> nccl_ports(const Node& node, std::string_view value);
 
 // Returns the entries of a list in NCCL's format, without ^ and =: "^=a,b" has the entries a and b.

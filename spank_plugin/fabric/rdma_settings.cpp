@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "spank_plugin/fabric/affinity.h"
 #include "spank_plugin/fabric/nccl_choice.h"
+#include "spank_plugin/fabric/port_place.h"
 #include "spank_plugin/fabric/roce_gid.h"
 
 namespace ddp::fabric {
@@ -68,6 +69,40 @@ void set_address_family(const std::vector<const InfinibandPort*>& ports,
   }
 }
 
+// Returns "mlx5_1:1, mlx5_7:1 (far from every GPU), mlx5_4:1 (..)". Names at most four ports for
+// each reason, because a device can have more than a hundred virtual functions.
+std::string describe(const Node& node, const std::vector<LeftOutPort>& ports) {
+  constexpr std::size_t kMost = 4;
+  std::vector<std::string> texts;
+  for (auto at = ports.begin(); at != ports.end();) {
+    const auto end = std::find_if(
+        at, ports.end(), [at](const LeftOutPort& entry) { return entry.reason != at->reason; });
+    std::vector<std::string> names;
+    for (auto port = at; port != end && names.size() < kMost; ++port) {
+      names.push_back(name_of(node.ports[port->port]));
+    }
+    const auto more = static_cast<std::size_t>(end - at) - names.size();
+    texts.push_back(join(names, ", ") + (more > 0 ? " and " + std::to_string(more) + " more" : "") +
+                    " (" + at->reason + ")");
+    at = end;
+  }
+  return join(texts, ", ");
+}
+
+// A port without an address is a fault of the configuration if ports like it carry the data.
+void warn_of_missing_addresses(const Node& node, const ComputePorts& compute,
+                               PlanBuilder& builder) {
+  for (const auto& [port, by, reason] : compute.left_out) {
+    const bool is_rail = std::any_of(
+        compute.ports.begin(), compute.ports.end(),
+        [&, port = port](std::size_t used) { return are_of_one_kind(node, port, used); });
+    if (by != LeftOutBy::address || !is_rail) continue;
+    builder.warn(name_of(node.ports[port]) +
+                 " does not have a RoCE v2 address, so it is not used: its interface needs an IP "
+                 "address");
+  }
+}
+
 }  // namespace
 
 void set_hcas(const Node& node, const ComputePorts& compute, PlanBuilder& builder) {
@@ -82,11 +117,22 @@ void set_hcas(const Node& node, const ComputePorts& compute, PlanBuilder& builde
     builder.warn(node.site.path + " asks for ib_hca " + *node.site.ib_hca +
                  ", but no active port of this node matches");
   }
-  if (!compute.left_out.empty()) {
-    builder.set(kName, exact_port_list(node, compute.ports),
-                "without " + join(compute.left_out, ", "), kSysfs);
-  } else if (!compute.ports.empty()) {
+  if (compute.ports.empty()) {
+    if (!compute.left_out.empty()) {
+      builder.warn("the node's RDMA ports are iWARP, which NCCL cannot use: set NCCL_IB_DISABLE=1");
+    }
+    return;
+  }
+  if (compute.left_out.empty()) {
     builder.note(std::string(kName) + " is left alone: all active ports belong to one fabric");
+  } else {
+    builder.set(kName, exact_port_list(node, compute.ports),
+                "without " + describe(node, compute.left_out), kSysfs);
+    warn_of_missing_addresses(node, compute, builder);
+  }
+  if (!compute.doubtful.empty()) {
+    builder.note(std::string(kName) + " may have ports for storage or management: " +
+                 describe(node, compute.doubtful) + "; if so, set it without them");
   }
 }
 

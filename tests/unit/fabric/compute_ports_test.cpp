@@ -24,12 +24,24 @@ std::string list_of(const Node& node) {
   return exact_port_list(node, choose_compute_ports(node).ports);
 }
 
+std::vector<std::string> texts_of(const Node& node, const std::vector<LeftOutPort>& ports) {
+  std::vector<std::string> texts;
+  for (const auto& entry : ports) {
+    texts.push_back(name_of(node.ports[entry.port]) + " (" + entry.reason + ")");
+  }
+  return texts;
+}
+
+std::vector<std::string> left_out_of(const Node& node) {
+  return texts_of(node, choose_compute_ports(node).left_out);
+}
+
 TEST(ComputePorts, AllPortsOfOneKindAreUsed) {
   Node node;
   add_port(node, "mlx5_0", "InfiniBand", 400, at("0000:15", "0000:18:00.0"));
   add_port(node, "mlx5_1", "InfiniBand", 400, at("0000:85", "0000:88:00.0"));
   add_gpu(node, at("0000:15", "0000:17:00.0"));
-  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
+  EXPECT_THAT(left_out_of(node), IsEmpty());
   EXPECT_EQ(list_of(node), "=mlx5_0:1,mlx5_1:1");
 }
 
@@ -38,7 +50,7 @@ TEST(ComputePorts, NoPortsGiveNone) {
   add_port(node, "efa_0", "Unspecified", 100);
   add_port(node, "mlx5_0", "InfiniBand", 400).state = "DOWN";
   EXPECT_THAT(choose_compute_ports(node).ports, IsEmpty());
-  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
+  EXPECT_THAT(left_out_of(node), IsEmpty());
 }
 
 TEST(ComputePorts, OtherLinkLayerIsLeftOut) {
@@ -46,8 +58,7 @@ TEST(ComputePorts, OtherLinkLayerIsLeftOut) {
   add_port(node, "mlx5_0", "InfiniBand", 200);
   add_port(node, "mlx5_1", "InfiniBand", 200);
   add_port(node, "mlx5_2", "Ethernet", 200);
-  EXPECT_THAT(choose_compute_ports(node).left_out,
-              ElementsAre("mlx5_2:1 (Ethernet beside InfiniBand)"));
+  EXPECT_THAT(left_out_of(node), ElementsAre("mlx5_2:1 (Ethernet beside InfiniBand)"));
   EXPECT_EQ(list_of(node), "=mlx5_0:1,mlx5_1:1");
 }
 
@@ -58,11 +69,10 @@ TEST(ComputePorts, DpuOfHalfTheRateIsLeftOutUnlessNearAGpu) {
   add_port(node, "rocep1", "Ethernet", 400, at("0002:00", "0002:03:00.0"));
   add_port(node, "mlx5_4", "Ethernet", 200, at("0010:00", "0010:03:00.0"));
   add_gpu(node, at("0008:00", "0008:01:00.0"));
-  EXPECT_THAT(choose_compute_ports(node).left_out,
-              ElementsAre("mlx5_4:1 (half the rate, and not near a GPU)"));
+  EXPECT_THAT(left_out_of(node), ElementsAre("mlx5_4:1 (half the rate, and not near a GPU)"));
   add_gpu(node, at("0010:00", "0010:04:00.0"));
   add_gpu(node, at("0000:00", "0000:04:00.0"));
-  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
+  EXPECT_THAT(left_out_of(node), IsEmpty());
 }
 
 TEST(ComputePorts, SlowerPortWithTheDefaultRouteIsLeftOut) {
@@ -71,10 +81,9 @@ TEST(ComputePorts, SlowerPortWithTheDefaultRouteIsLeftOut) {
           "RoCE v2", "rail0");
   add_gid(add_port(node, "mlx5_1", "Ethernet", 300), 3, "0000:0000:0000:0000:0000:ffff:0a01:0009",
           "RoCE v2", "eth0");
-  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
+  EXPECT_THAT(left_out_of(node), IsEmpty());
   test::add_route(node, "eth0", "0.0.0.0/0");
-  EXPECT_THAT(choose_compute_ports(node).left_out,
-              ElementsAre("mlx5_1:1 (slower, and with the default route)"));
+  EXPECT_THAT(left_out_of(node), ElementsAre("mlx5_1:1 (slower, and with the default route)"));
 }
 
 TEST(ComputePorts, FabricNearTheGpusWinsOverMoreBandwidth) {
@@ -98,27 +107,25 @@ TEST(ComputePorts, PortsBelowHalfTheRateAreManagement) {
   Node node;
   add_port(node, "mlx5_0", "Ethernet", 400);
   add_port(node, "mlx5_1", "Ethernet", 200);
-  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
+  EXPECT_THAT(left_out_of(node), IsEmpty());
   add_port(node, "mlx5_2", "Ethernet", 100);
-  EXPECT_THAT(choose_compute_ports(node).left_out,
-              ElementsAre("mlx5_2:1 (less than half the rate)"));
+  EXPECT_THAT(left_out_of(node), ElementsAre("mlx5_2:1 (less than half the rate)"));
 }
 
 TEST(ComputePorts, PortsOfUnknownRateAreKept) {
   Node node;
   add_port(node, "mlx5_0", "InfiniBand", 400);
   add_port(node, "mlx5_1", "InfiniBand", 0);
-  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
+  EXPECT_THAT(left_out_of(node), IsEmpty());
 }
 
 TEST(ComputePorts, BondWithTheDefaultRouteIsManagement) {
   Node node;
   add_port(node, "mlx5_0", "Ethernet", 200);
   add_gid(add_port(node, "mlx5_bond_0", "Ethernet", 200), 3, "::ffff:10.0.0.1", "RoCE v2", "bond0");
-  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
+  EXPECT_THAT(left_out_of(node), IsEmpty());
   test::add_route(node, "bond0", "0.0.0.0/0");
-  EXPECT_THAT(choose_compute_ports(node).left_out,
-              ElementsAre("mlx5_bond_0:1 (bond with the default route)"));
+  EXPECT_THAT(left_out_of(node), ElementsAre("mlx5_bond_0:1 (bond with the default route)"));
   Node alone;  // no other port to use
   add_gid(add_port(alone, "mlx5_bond_0", "Ethernet", 200), 3, "::ffff:10.0.0.1", "RoCE v2",
           "bond0");
@@ -131,9 +138,9 @@ TEST(ComputePorts, FarPortsAreLeftOutOnlyIfTheOthersAreNear) {
   add_port(node, "mlx5_0", "InfiniBand", 400, at("0000:15", "0000:18:00.0"));
   add_port(node, "mlx5_1", "InfiniBand", 200, at("0000:26", "0000:29:00.0"));
   add_gpu(node, at("0000:15", "0000:17:00.0"));
-  EXPECT_THAT(choose_compute_ports(node).left_out, ElementsAre("mlx5_1:1 (far from every GPU)"));
+  EXPECT_THAT(left_out_of(node), ElementsAre("mlx5_1:1 (far from every GPU)"));
   add_port(node, "mlx5_2", "InfiniBand", 400, at("0000:36", "0000:39:00.0"));
-  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty());
+  EXPECT_THAT(left_out_of(node), IsEmpty());
 }
 
 // The table is that of machines where no port shares a root port with a GPU.
@@ -142,13 +149,12 @@ TEST(ComputePorts, FartherPortsByNumaDistanceAreLeftOut) {
   add_port(node, "mlx5_0", "InfiniBand", 400, at("0000:15", "0000:18:00.0")).numa_node = 0;
   add_port(node, "mlx5_1", "InfiniBand", 200, at("0001:15", "0001:18:00.0")).numa_node = 1;
   add_gpu(node, at("0008:00", "0008:01:00.0"), 0);
-  EXPECT_THAT(choose_compute_ports(node).left_out,
-              ElementsAre("mlx5_1:1 (on a NUMA node farther from every GPU)"));
+  EXPECT_THAT(left_out_of(node), ElementsAre("mlx5_1:1 (on a NUMA node farther from every GPU)"));
   node.ports[1].numa_node.reset();
-  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty()) << "its location is unknown";
+  EXPECT_THAT(left_out_of(node), IsEmpty()) << "its location is unknown";
   node.ports[1].numa_node = 1;
   node.numa_distances.set(0, 1, 10);
-  EXPECT_THAT(choose_compute_ports(node).left_out, IsEmpty()) << "not farther";
+  EXPECT_THAT(left_out_of(node), IsEmpty()) << "not farther";
 }
 
 TEST(ComputePorts, NumaDistanceDoesNotMakeASlowPortTheComputeFabric) {
@@ -164,7 +170,7 @@ TEST(ComputePorts, PortBelowAnotherRootPortIsFar) {
   add_port(node, "mlx5_0", "InfiniBand", 400, {"pci0000:15", "0000:15:01.0", "0000:18:00.0"});
   add_port(node, "mlx5_1", "InfiniBand", 200, {"pci0000:15", "0000:15:03.0", "0000:29:00.0"});
   add_gpu(node, {"pci0000:15", "0000:15:01.0", "0000:17:00.0"});
-  EXPECT_THAT(choose_compute_ports(node).left_out, ElementsAre("mlx5_1:1 (far from every GPU)"));
+  EXPECT_THAT(left_out_of(node), ElementsAre("mlx5_1:1 (far from every GPU)"));
 }
 
 TEST(ComputePorts, AreListedInPciOrder) {
