@@ -180,5 +180,156 @@ TEST(ComputePorts, AreListedInPciOrder) {
   EXPECT_EQ(list_of(node), "=mlx5_1:1,mlx5_0:1");
 }
 
+// --- ports that are no use beside others
+
+TEST(ComputePorts, SoftwareDevicesAreLeftOutBesideRealOnes) {
+  Node node;
+  add_port(node, "rxe0", "Ethernet", 400);
+  EXPECT_EQ(list_of(node), "=rxe0:1");
+  add_port(node, "mlx5_0", "Ethernet", 100, at("0000:15", "0000:18:00.0"));
+  EXPECT_EQ(list_of(node), "=mlx5_0:1");
+  EXPECT_THAT(left_out_of(node), ElementsAre("rxe0:1 (a software device)"));
+}
+
+TEST(ComputePorts, VirtualFunctionsAreLeftOutBesideTheirDevices) {
+  Node node;
+  add_port(node, "mlx5_1", "Ethernet", 100).is_virtual_function = true;
+  EXPECT_EQ(list_of(node), "=mlx5_1:1");
+  add_port(node, "mlx5_0", "Ethernet", 100);
+  EXPECT_THAT(left_out_of(node), ElementsAre("mlx5_1:1 (a virtual function)"));
+}
+
+// The hypervisor's system may give the addresses to the functions only.
+TEST(ComputePorts, VirtualFunctionsAreUsedIfTheirDeviceHasNoAddress) {
+  Node node;
+  add_gid(add_port(node, "mlx5_0", "Ethernet", 100), 0, "fe80::1");
+  InfinibandPort& function = add_port(node, "mlx5_1", "Ethernet", 100);
+  function.is_virtual_function = true;
+  add_gid(function, 3, "::ffff:10.0.0.1");
+  EXPECT_EQ(list_of(node), "=mlx5_1:1");
+}
+
+TEST(ComputePorts, PortsWithoutAnAddressAreLeftOutBesideOthers) {
+  Node node;
+  add_gid(add_port(node, "mlx5_0", "Ethernet", 100), 0, "fe80::1");
+  EXPECT_EQ(list_of(node), "=mlx5_0:1") << "no other port";
+  add_port(node, "mlx5_1", "Ethernet", 100);  // of which the kernel shows no GID types
+  EXPECT_THAT(left_out_of(node),
+              ElementsAre("mlx5_0:1 (without a RoCE v2 address that other nodes can reach)"));
+}
+
+TEST(ComputePorts, IwarpIsNeverUsed) {
+  Node node;
+  add_port(node, "irdma0", "Ethernet", 100).node_type = "RNIC";
+  EXPECT_THAT(choose_compute_ports(node).ports, IsEmpty());
+  EXPECT_THAT(left_out_of(node), ElementsAre("irdma0:1 (iWARP, which NCCL cannot use)"));
+}
+
+// --- ports as fast as the compute fabric
+
+TEST(ComputePorts, DistantPortWithTheDefaultRouteIsLeftOut) {
+  Node node;
+  for (const char* root : {"0000:15", "0000:25"}) {
+    add_port(node, std::string("rail") + root[5], "Ethernet", 400, at(root, root));
+    add_gpu(node, at(root, std::string(root) + "gpu"));
+  }
+  add_gid(add_port(node, "mlx5_9", "Ethernet", 400, at("0000:e0", "0000:e1:00.0")), 3,
+          "::ffff:10.0.0.1", "RoCE v2", "eth0");
+  EXPECT_THAT(left_out_of(node), IsEmpty());
+  EXPECT_THAT(texts_of(node, choose_compute_ports(node).doubtful),
+              ElementsAre("mlx5_9:1 (far from every GPU)"));
+  test::add_route(node, "eth0", "0.0.0.0/0");
+  EXPECT_THAT(left_out_of(node),
+              ElementsAre("mlx5_9:1 (with the default route, and farther from the GPUs)"));
+  node.ports.erase(node.ports.begin());
+  node.port_paths.erase(node.port_paths.begin());
+  EXPECT_THAT(left_out_of(node), IsEmpty()) << "half of the bandwidth";
+  EXPECT_THAT(texts_of(node, choose_compute_ports(node).doubtful),
+              ElementsAre("mlx5_9:1 (with the default route)"));
+}
+
+TEST(ComputePorts, NumaDistanceMakesAPortDistant) {
+  Node node;
+  for (const char* name : {"mlx5_0", "mlx5_1"}) add_port(node, name, "Ethernet", 400).numa_node = 0;
+  add_gpu(node, {}, 0);
+  InfinibandPort& exit = add_port(node, "mlx5_2", "Ethernet", 400);
+  add_gid(exit, 3, "::ffff:10.0.0.1", "RoCE v2", "eth0");
+  test::add_route(node, "eth0", "0.0.0.0/0");
+  EXPECT_THAT(left_out_of(node), IsEmpty()) << "its place is unknown";
+  node.ports[2].numa_node = 0;
+  EXPECT_THAT(left_out_of(node), IsEmpty()) << "as near as the others";
+  node.ports[2].numa_node = 1;
+  EXPECT_THAT(left_out_of(node),
+              ElementsAre("mlx5_2:1 (with the default route, and farther from the GPUs)"));
+}
+
+TEST(ComputePorts, BondWithTheDefaultRouteStaysBesideItsGpu) {
+  Node node;
+  add_port(node, "mlx5_bond_1", "Ethernet", 200, at("0000:25", "0000:28:00.0"));
+  add_gid(add_port(node, "mlx5_bond_0", "Ethernet", 200, at("0000:15", "0000:18:00.0")), 3,
+          "::ffff:10.0.0.1", "RoCE v2", "bond0");
+  test::add_route(node, "bond0", "0.0.0.0/0");
+  add_gpu(node, at("0000:25", "0000:27:00.0"));
+  EXPECT_EQ(list_of(node), "=mlx5_bond_1:1");
+  add_gpu(node, at("0000:15", "0000:17:00.0"));
+  EXPECT_EQ(list_of(node), "=mlx5_bond_0:1,mlx5_bond_1:1");
+}
+
+// A rail whose link is damaged may be as fast as the ports for storage.
+TEST(ComputePorts, SlowRailDoesNotBringInTheStoragePorts) {
+  Node node;
+  for (const char* root : {"0000:15", "0000:25", "0000:35"}) {
+    add_port(node, std::string("rail") + root[5], "InfiniBand", 400, at(root, root));
+    add_gpu(node, at(root, std::string(root) + "gpu"));
+  }
+  add_port(node, "storage", "InfiniBand", 200, at("0000:e0", "0000:e1:00.0"));
+  node.ports[1].rate_gbps = 200;
+  EXPECT_EQ(list_of(node), "=rail1:1,rail2:1,rail3:1");
+}
+
+// --- NCCL's limit
+
+void add_ports(Node& node, int count, const std::string& prefix, const std::string& root) {
+  for (int i = 0; i < count; ++i) {
+    const std::string number = std::to_string(100 + i);
+    add_port(node, prefix + number, "InfiniBand", 100, at(root, root + ":" + number));
+  }
+}
+
+TEST(ComputePorts, RailsBeyondTheFirst32NamesAreFound) {
+  Node node;
+  add_ports(node, 40, "a", "0000:80");
+  add_port(node, "rail0", "InfiniBand", 400, at("0000:15", "0000:18:00.0"));
+  add_gpu(node, at("0000:15", "0000:17:00.0"));
+  EXPECT_EQ(list_of(node), "=rail0:1");
+}
+
+TEST(ComputePorts, NearestPortsKeepNcclsLimit) {
+  Node node;
+  add_ports(node, 30, "a", "0000:80");
+  add_ports(node, 6, "rail", "0000:15");
+  add_gpu(node, at("0000:15", "0000:17:00.0"));
+  const ComputePorts chosen = choose_compute_ports(node);
+  EXPECT_EQ(chosen.ports.size(), 6U);
+  EXPECT_EQ(chosen.left_out.size(), 30U);
+  EXPECT_EQ(chosen.left_out.front().by, LeftOutBy::limit);
+  node.gpus.clear();  // no port is nearer than another
+  EXPECT_EQ(choose_compute_ports(node).ports.size(), 32U);
+}
+
+// --- the site's file
+
+TEST(ComputePorts, SitesPortsAreTheOnes) {
+  Node node;
+  add_port(node, "mlx5_0", "InfiniBand", 400);
+  add_port(node, "mlx5_1", "Ethernet", 100);
+  node.site.path = "/etc/slurm-ddp/fabric.conf";
+  node.site.ib_hca = "mlx5_1:1";
+  EXPECT_EQ(list_of(node), "=mlx5_1:1");
+  EXPECT_THAT(left_out_of(node), ElementsAre("mlx5_0:1 (not in /etc/slurm-ddp/fabric.conf)"));
+  node.site.ib_hca = "mlx5_7:1";  // not on this node
+  EXPECT_EQ(list_of(node), "=mlx5_0:1");
+}
+
 }  // namespace
 }  // namespace ddp::fabric

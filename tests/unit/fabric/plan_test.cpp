@@ -216,6 +216,31 @@ TEST(Plan, PortsOfBothFamiliesGiveAWarning) {
   EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("mlx5_1:1 does not have a RoCE v2 address")));
 }
 
+TEST(Plan, IwarpGivesAWarningInsteadOfAnEmptyList) {
+  Node node;
+  test::add_interface(node, "eth0", "10.0.0.2/24");
+  test::add_port(node, "irdma0", "Ethernet", 100).node_type = "RNIC";
+  const Plan plan = make_plan(node, two_nodes("10.0.0.2"), {});
+  EXPECT_EQ(plan.find("NCCL_IB_HCA"), nullptr);
+  EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("iWARP, which NCCL cannot use")));
+}
+
+TEST(Plan, ManyPortsThatAreLeftOutAreCounted) {
+  Node node;
+  test::add_interface(node, "eth0", "10.0.0.2/24");
+  test::add_port(node, "mlx5_0", "InfiniBand", 400);
+  for (int i = 1; i < 8; ++i) {
+    test::add_port(node, "mlx5_" + std::to_string(i), "InfiniBand", 50);
+  }
+  EXPECT_EQ(setting_of(make_plan(node, two_nodes("10.0.0.2"), {}), "NCCL_IB_HCA").rule,
+            "without mlx5_1:1, mlx5_2:1, mlx5_3:1, mlx5_4:1 and 3 more (less than half the rate)");
+}
+
+TEST(Plan, DoubtfulPortsAreNamedInANote) {
+  const Plan plan = make_plan(read("dgx_a100"), two_nodes("10.33.0.10"), {});
+  EXPECT_THAT(plan.notes, testing::Contains(HasSubstr("mlx5_4:1, mlx5_5:1 (far from every GPU)")));
+}
+
 TEST(Plan, HiddenGidTypesDecideNothing) {
   Node node;
   test::add_interface(node, "eth0", "10.0.0.2/24");
