@@ -47,8 +47,13 @@ void leave_out_unusable(const Node& node, ComputePorts& chosen) {
                 [&](std::size_t i) { return ports[i].bus_address.empty(); });
   prefer_others(chosen, LeftOutBy::address, "without a RoCE v2 address that other nodes can reach",
                 [&](std::size_t i) { return lacks_address(ports[i]); });
-  prefer_others(chosen, LeftOutBy::virtual_function, "a virtual function",
-                [&](std::size_t i) { return ports[i].is_virtual_function; });
+  const Ports used = chosen.ports;
+  leave_out(chosen, LeftOutBy::virtual_function, "a virtual function", [&](std::size_t i) {
+    return std::any_of(used.begin(), used.end(), [&](std::size_t other) {
+      return !ports[i].physical_function.empty() &&
+             ports[other].bus_address == ports[i].physical_function;
+    });
+  });
 }
 
 // Ports as fast as the compute fabric: with the default route, and farther from the GPUs than all

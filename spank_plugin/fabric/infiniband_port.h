@@ -32,10 +32,12 @@ struct InfinibandPort {
   std::string bus_address;  // "0000:17:00.0"
   std::string driver;       // of the device: "mlx5_core", "bnxt_en", "efa"; empty if unknown
   std::optional<int> numa_node;
-  std::string board;                 // board_id
-  std::string firmware;              // fw_ver
-  std::string node_type = {};        // "CA" (InfiniBand, RoCE), "RNIC" (iWARP); empty if unknown
-  bool is_virtual_function = false;  // of SR-IOV, in the system that has the physical function
+  std::string board;           // board_id
+  std::string firmware;        // fw_ver
+  std::string node_type = {};  // "CA" (InfiniBand, RoCE), "RNIC" (iWARP); empty if unknown
+  // SR-IOV: the bus address of the device that this is a virtual function of; empty if it is none,
+  // or in a virtual machine.
+  std::string physical_function = {};
 
   bool active() const { return state == "ACTIVE"; }
 };

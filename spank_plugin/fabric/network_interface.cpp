@@ -142,6 +142,9 @@ NetworkInterface read_interface(const fs::path& interface, const std::string& na
   result.full_duplex = read_duplex(interface);
   result.mtu = read_positive(interface / "mtu");
   result.master = read_link_name(interface / "master").value_or("");
+  if (result.kind == InterfaceKind::bond) {
+    result.bond_mode = read_attribute(interface / "bonding" / "mode").value_or("");
+  }
   if (result.kind == InterfaceKind::vlan) result.lower = lower_of(interface);
   result.hardware_address = read_attribute(interface / "address").value_or("");
   result.bus_address = read_link_name(interface / "device").value_or("");

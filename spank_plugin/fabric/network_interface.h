@@ -48,6 +48,7 @@ struct NetworkInterface {
   std::string hardware_address;     // MAC or InfiniBand address
   std::string bus_address;          // "0000:17:00.0", if it is on a bus
   std::optional<int> numa_node;     // absent if the platform does not report it
+  std::string bond_mode = {};       // of a bond: "active-backup 1", "802.3ad 4"; empty if unknown
 };
 
 // Reads at most 4096 interfaces below `sys`, normally "/sys", in the order of their index.

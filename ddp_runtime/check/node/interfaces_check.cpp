@@ -6,29 +6,22 @@
 #include <algorithm>
 #include <string>
 
+#include "ddp_runtime/check/node/data_interfaces.h"
+#include "ddp_runtime/check/node/interface_links.h"
+
 namespace ddp::check {
 namespace {
 
 using fabric::InterfaceKind;
 using fabric::NetworkInterface;
-using Interfaces = std::span<const NetworkInterface>;
+using fabric::Node;
 
-bool on_a_wire(const NetworkInterface& interface) {
-  return interface.kind == InterfaceKind::physical || interface.kind == InterfaceKind::ipoib;
-}
-
-const NetworkInterface* find(Interfaces interfaces, const std::string& name) {
-  const auto found = std::find_if(interfaces.begin(), interfaces.end(),
-                                  [&name](const auto& other) { return other.name == name; });
-  return found == interfaces.end() ? nullptr : &*found;
-}
-
-Finding a_way_out(Interfaces interfaces) {
+Finding a_way_out(const Node& node) {
   Finding finding{.check = "interface.any",
                   .severity = Severity::ok,
                   .rule = "some interface besides loopback is running"};
   std::string running;
-  for (const auto& interface : interfaces) {
+  for (const auto& interface : node.interfaces) {
     if (!interface.running || interface.kind == InterfaceKind::loopback) continue;
     running += (running.empty() ? "" : " ") + interface.name;
   }
@@ -42,50 +35,46 @@ Finding a_way_out(Interfaces interfaces) {
   return finding;
 }
 
-// An enabled interface should have a link; a disabled interface is off on purpose.
-Finding link_finding(const NetworkInterface& interface) {
-  Finding finding{.check = "interface.link",
-                  .severity = Severity::ok,
-                  .device = interface.name,
-                  .value = "up",
-                  .rule = "an enabled interface has a link"};
-  if (interface.running) return finding;
-  finding.severity = Severity::warning;
-  finding.value = "no link";
-  finding.expected = "a link";
-  finding.evidence = interface.master.empty()
-                         ? "enabled, but without carrier"
-                         : fmt::format("{} runs on its other ports only", interface.master);
-  finding.action = "check cable, transceiver and switch port";
-  return finding;
-}
-
-// The ports of a bond should have the same speed, so the fastest port determines the expected
-// speed.
-int fastest_sibling(Interfaces interfaces, const NetworkInterface& interface) {
+// The ports of a bond that spreads its traffic should have the same speed, so the fastest port
+// determines the expected speed. A bond that uses one port at a time may have a slower spare.
+int fastest_sibling(const Node& node, const NetworkInterface& interface) {
+  const NetworkInterface* bond = node.interface(interface.master);
+  if (bond == nullptr || bond->kind != InterfaceKind::bond) return 0;
+  if (bond->bond_mode.starts_with("active-backup") || bond->bond_mode.starts_with("broadcast")) {
+    return 0;
+  }
   int fastest = 0;
-  for (const auto& other : interfaces) {
-    if (!interface.master.empty() && other.master == interface.master && on_a_wire(other)) {
+  for (const auto& other : node.interfaces) {
+    if (other.master == interface.master && is_on_a_wire(other)) {
       fastest = std::max(fastest, other.speed_mbps.value_or(0));
     }
   }
   return fastest;
 }
 
+// A slow port of a bond is a fault only if the bond is known to spread its traffic.
+Severity severity_of(const Node& node, const NetworkInterface& interface, int wanted,
+                     bool is_requested) {
+  const NetworkInterface* bond = node.interface(interface.master);
+  const bool spreads = bond != nullptr && (bond->bond_mode.starts_with("802.3ad") ||
+                                           bond->bond_mode.starts_with("balance-"));
+  const bool is_half = *interface.speed_mbps <= wanted - *interface.speed_mbps;
+  return is_half && (is_requested || spreads) ? Severity::critical : Severity::warning;
+}
+
 // No findings if neither the driver nor the administrator provides a speed, because there is
-// nothing to compare.
-std::vector<Finding> speed_findings(Interfaces interfaces, const NetworkInterface& interface,
-                                    const InterfaceExpectations& expected) {
-  if (!interface.speed_mbps && !expected.speed_mbps) return {};
-  const int sibling = fastest_sibling(interfaces, interface);
-  const int wanted = std::max(expected.speed_mbps.value_or(0), sibling);
+// nothing to compare. `requested`: the minimum speed, 0 if there is none.
+std::vector<Finding> speed_findings(const Node& node, const NetworkInterface& interface,
+                                    int requested) {
+  if (!interface.speed_mbps && requested == 0) return {};
+  const int sibling = fastest_sibling(node, interface);
+  const int wanted = std::max(requested, sibling);
   Finding finding{.check = "interface.speed",
                   .severity = Severity::ok,
                   .device = interface.name,
                   .unit = "Mb/s",
-                  .rule = sibling > expected.speed_mbps.value_or(0)
-                              ? "as fast as the other ports of " + interface.master
-                              : "at least the requested speed"};
+                  .rule = sibling > requested ? "as fast as the other ports of " + interface.master
+                                              : "at least the requested speed"};
   if (wanted > 0) finding.expected = fmt::format("at least {} Mb/s", wanted);
   if (!interface.speed_mbps) {
     finding.severity = Severity::unknown;
@@ -95,7 +84,7 @@ std::vector<Finding> speed_findings(Interfaces interfaces, const NetworkInterfac
   }
   finding.value = static_cast<double>(*interface.speed_mbps);
   if (*interface.speed_mbps < wanted) {
-    finding.severity = 2 * *interface.speed_mbps <= wanted ? Severity::critical : Severity::warning;
+    finding.severity = severity_of(node, interface, wanted, requested >= wanted);
     finding.evidence = "the link negotiated a lower speed";
     finding.action = "check the cable, the transceiver and `ethtool " + interface.name + "`";
   } else if (interface.full_duplex == false) {
@@ -106,8 +95,9 @@ std::vector<Finding> speed_findings(Interfaces interfaces, const NetworkInterfac
   return {finding};
 }
 
-std::vector<Finding> mtu_findings(Interfaces interfaces, const NetworkInterface& interface,
-                                  const InterfaceExpectations& expected) {
+// `requested`: 0 if no MTU is.
+std::vector<Finding> mtu_findings(const Node& node, const NetworkInterface& interface,
+                                  int requested) {
   Finding finding{.check = "interface.mtu",
                   .severity = Severity::ok,
                   .device = interface.name,
@@ -115,13 +105,13 @@ std::vector<Finding> mtu_findings(Interfaces interfaces, const NetworkInterface&
                   .rule = "the requested MTU, which the underlying interface can carry"};
   if (!interface.mtu) return {};
   finding.value = static_cast<double>(*interface.mtu);
-  if (on_a_wire(interface) && expected.mtu && *interface.mtu != *expected.mtu) {
+  if (requested > 0 && *interface.mtu != requested) {
     finding.severity = Severity::critical;
-    finding.expected = fmt::format("{} bytes", *expected.mtu);
+    finding.expected = fmt::format("{} bytes", requested);
     finding.evidence = "packets of the expected size are dropped or fragmented";
-    finding.action = fmt::format("`ip link set {} mtu {}`", interface.name, *expected.mtu);
+    finding.action = fmt::format("`ip link set {} mtu {}`", interface.name, requested);
   }
-  const NetworkInterface* below = find(interfaces, interface.lower);
+  const NetworkInterface* below = node.interface(interface.lower);
   if (below != nullptr && below->mtu && *interface.mtu > *below->mtu) {
     finding.severity = Severity::critical;
     finding.expected = fmt::format("at most {} bytes, the MTU of {}", *below->mtu, below->name);
@@ -137,16 +127,19 @@ void append(std::vector<Finding>& findings, std::vector<Finding> more) {
 
 }  // namespace
 
-std::vector<Finding> evaluate_interfaces(Interfaces interfaces,
+std::vector<Finding> evaluate_interfaces(const Node& node, const fabric::ComputePorts& compute,
                                          const InterfaceExpectations& expected) {
-  std::vector<Finding> findings{a_way_out(interfaces)};
-  for (const auto& interface : interfaces) {
-    if (on_a_wire(interface) && interface.up) findings.push_back(link_finding(interface));
-    if (!interface.running) continue;
-    if (on_a_wire(interface)) append(findings, speed_findings(interfaces, interface, expected));
-    if (interface.kind != InterfaceKind::loopback) {
-      append(findings, mtu_findings(interfaces, interface, expected));
+  std::vector<Finding> findings{a_way_out(node)};
+  append(findings, evaluate_links(node, compute, expected.names));
+  const auto data = find_data_interfaces(node, compute, expected.names);
+  for (const auto& interface : node.interfaces) {
+    if (!interface.running || interface.kind == InterfaceKind::loopback) continue;
+    const bool carries_data = data.contains(interface.name);
+    if (is_on_a_wire(interface)) {
+      append(findings,
+             speed_findings(node, interface, carries_data ? expected.speed_mbps.value_or(0) : 0));
     }
+    append(findings, mtu_findings(node, interface, carries_data ? expected.mtu.value_or(0) : 0));
   }
   return findings;
 }

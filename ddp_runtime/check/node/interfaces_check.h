@@ -4,20 +4,25 @@
 #pragma once
 
 #include <optional>
-#include <span>
+#include <string>
 #include <vector>
 
 #include "ddp_runtime/check/finding.h"
-#include "spank_plugin/fabric/network_interface.h"
+#include "spank_plugin/fabric/compute_ports.h"
 
 namespace ddp::check {
 
+// The requirements hold for the interfaces that carry the data (data_interfaces.h), because a node
+// has slower ones by design, such as that for its management.
 struct InterfaceExpectations {
-  std::optional<int> mtu = {};         // required of every running physical interface, in bytes
-  std::optional<int> speed_mbps = {};  // minimum for every running physical interface
+  std::optional<int> mtu = {};          // in bytes
+  std::optional<int> speed_mbps = {};   // minimum
+  std::vector<std::string> names = {};  // those that carry the data; empty: chosen by the check
 };
 
-std::vector<Finding> evaluate_interfaces(std::span<const fabric::NetworkInterface> interfaces,
+// `compute`: the result of choose_compute_ports.
+std::vector<Finding> evaluate_interfaces(const fabric::Node& node,
+                                         const fabric::ComputePorts& compute,
                                          const InterfaceExpectations& expected);
 
 }  // namespace ddp::check

@@ -32,7 +32,7 @@
 #include "ddp_runtime/check/resolve.h"
 #include "spank_plugin/fabric/gpu.h"
 #include "spank_plugin/fabric/infiniband_port.h"
-#include "spank_plugin/fabric/network_interface.h"
+#include "spank_plugin/fabric/node.h"
 
 namespace ddp::check {
 namespace {
@@ -165,6 +165,11 @@ std::vector<Finding> findings_about_gpus(const NodeOptions& options, const Envir
   return all;
 }
 
+// Without the configuration files of a user: the checks concern the node.
+fabric::Node read_fabric(const NodeOptions& options) {
+  return fabric::read_node({options.root, {}, {}}, {});
+}
+
 std::vector<std::pair<std::string, Check>> quick_checks(const NodeOptions& options,
                                                         const Environment& environment,
                                                         bool job_runs) {
@@ -172,13 +177,14 @@ std::vector<std::pair<std::string, Check>> quick_checks(const NodeOptions& optio
       {"interface",
        [&options] {
          require_readable(options.sys / "class/net");
-         return evaluate_interfaces(fabric::read_network_interfaces(options.sys),
-                                    options.interfaces);
+         const fabric::Node node = read_fabric(options);
+         return evaluate_interfaces(node, fabric::choose_compute_ports(node), options.interfaces);
        }},
       {"infiniband",
        [&options] {
          require_readable_if_there(options.sys / "class/infiniband");
-         return evaluate_infiniband(fabric::read_infiniband_ports(options.sys));
+         const fabric::Node node = read_fabric(options);
+         return evaluate_infiniband(node, fabric::choose_compute_ports(node));
        }},
       {"limits",
        [&options] {

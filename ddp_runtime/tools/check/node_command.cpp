@@ -24,10 +24,16 @@ void add_node(CLI::App& app, NodeArguments& arguments, CheckOutputs& outputs) {
   node.add_option("--counters", arguments.counters,
                   "Compare error counters with those in this file, then store the new values there")
       ->type_name("FILE");
-  node.add_option("--expect-mtu", arguments.mtu, "Required MTU of every wired interface")
+  node.add_option(
+          "--interface", arguments.interfaces,
+          "An interface that must run, and that --expect-mtu and --min-speed are about; may "
+          "be repeated [those of the compute fabric's ports, or the fastest]")
+      ->type_name("NAME")
+      ->take_all();
+  node.add_option("--expect-mtu", arguments.mtu, "Required MTU of the interfaces that carry data")
       ->check(CLI::Range(68, 65536));
   node.add_option("--min-speed", arguments.speed_gbps,
-                  "Minimum speed of every wired interface in Gb/s")
+                  "Minimum speed of the interfaces that carry data in Gb/s")
       ->check(number_between(0.001, 1e5));
   node.add_flag("--gpu-copies", arguments.gpu_copies,
                 "Also copy data to, from and between the GPUs, and verify it; for nodes without "
@@ -42,6 +48,7 @@ int run_node(const NodeArguments& arguments, const CheckOutputs& outputs) {
   options.directories = arguments.directories;
   options.counters_file = arguments.counters;
   options.gpu_copies = arguments.gpu_copies;
+  options.interfaces.names = arguments.interfaces;
   if (arguments.mtu > 0) options.interfaces.mtu = arguments.mtu;
   if (arguments.speed_gbps > 0) {
     options.interfaces.speed_mbps = static_cast<int>(arguments.speed_gbps * 1000);

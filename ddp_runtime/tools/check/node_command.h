@@ -13,6 +13,7 @@ namespace ddp::tools {
 struct NodeArguments {
   std::string node;
   std::vector<std::string> directories;
+  std::vector<std::string> interfaces;
   std::string counters;
   int mtu = 0;
   double speed_gbps = 0;

@@ -347,9 +347,9 @@ TEST(ClockCheck, UnsynchronizedClockIsReported) {
 
 TEST(RunNodeChecks, FindsTheFaultsOfAFakeNode) {
   const test::FakeSysfs fake(R"(
-    class/net/lo/type = 772
-    class/infiniband/mlx5_0/ports/1/state = 1: DOWN
-    class/infiniband/mlx5_0/ports/1/phys_state = 3: Disabled
+    sys/class/net/lo/type = 772
+    sys/class/infiniband/mlx5_0/ports/1/state = 1: DOWN
+    sys/class/infiniband/mlx5_0/ports/1/phys_state = 3: Disabled
   )");
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
@@ -357,7 +357,8 @@ TEST(RunNodeChecks, FindsTheFaultsOfAFakeNode) {
   ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
   NodeOptions options;
   options.node = "n7";
-  options.sys = fake.root();
+  options.root = fake.root();
+  options.sys = fake.root() / "sys";
   options.directories = {"/nonexistent-directory"};
   const NodeOutcome outcome = run_node_checks(options, environment_of({}));
   EXPECT_FALSE(outcome.left_behind);

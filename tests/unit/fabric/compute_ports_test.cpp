@@ -191,21 +191,28 @@ TEST(ComputePorts, SoftwareDevicesAreLeftOutBesideRealOnes) {
   EXPECT_THAT(left_out_of(node), ElementsAre("rxe0:1 (a software device)"));
 }
 
+// Adds a port of a card, and a virtual function of it.
+void add_function(Node& node) {
+  add_port(node, "mlx5_0", "Ethernet", 100, at("0000:81", "0000:82:00.0"));
+  add_port(node, "mlx5_1", "Ethernet", 100, at("0000:81", "0000:82:00.2")).physical_function =
+      "0000:82:00.0";
+}
+
 TEST(ComputePorts, VirtualFunctionsAreLeftOutBesideTheirDevices) {
   Node node;
-  add_port(node, "mlx5_1", "Ethernet", 100).is_virtual_function = true;
-  EXPECT_EQ(list_of(node), "=mlx5_1:1");
-  add_port(node, "mlx5_0", "Ethernet", 100);
+  add_function(node);
+  EXPECT_EQ(list_of(node), "=mlx5_0:1");
   EXPECT_THAT(left_out_of(node), ElementsAre("mlx5_1:1 (a virtual function)"));
+  node.ports[0].state = "DOWN";
+  EXPECT_EQ(list_of(node), "=mlx5_1:1");
 }
 
 // The hypervisor's system may give the addresses to the functions only.
 TEST(ComputePorts, VirtualFunctionsAreUsedIfTheirDeviceHasNoAddress) {
   Node node;
-  add_gid(add_port(node, "mlx5_0", "Ethernet", 100), 0, "fe80::1");
-  InfinibandPort& function = add_port(node, "mlx5_1", "Ethernet", 100);
-  function.is_virtual_function = true;
-  add_gid(function, 3, "::ffff:10.0.0.1");
+  add_function(node);
+  add_gid(node.ports[0], 0, "fe80::1");
+  add_gid(node.ports[1], 3, "::ffff:10.0.0.1");
   EXPECT_EQ(list_of(node), "=mlx5_1:1");
 }
 

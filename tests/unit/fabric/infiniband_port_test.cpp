@@ -24,6 +24,9 @@ constexpr std::string_view kInfinibandNode = R"(
   class/infiniband/mlx5_0/ports/1/sm_lid = 0x1
   class/infiniband/mlx5_0/ports/1/gids/0 = fe80:0000:0000:0000:506b:4b03:00c0:ffee
   class/infiniband/mlx5_0/ports/1/gids/1 = 0000:0000:0000:0000:0000:0000:0000:0000
+  class/infiniband/mlx5_0/node_type = 1: CA
+  devices/pci/0000:17:00.1/physfn -> ../0000:17:00.0
+  class/infiniband/mlx5_1/device -> ../../../devices/pci/0000:17:00.1
   class/infiniband/mlx5_1/ports/2/link_layer = Ethernet
   class/infiniband/mlx5_1/ports/2/state = 1: DOWN
   class/infiniband/mlx5_1/ports/2/phys_state = 3: Disabled
@@ -58,6 +61,9 @@ TEST(InfinibandPort, ReadsTheAttributesOfAnActivePort) {
   EXPECT_EQ(port.numa_node, 0);
   EXPECT_EQ(port.board, "MT_0000000838");
   EXPECT_EQ(port.firmware, "28.39.1002");
+  EXPECT_EQ(port.node_type, "CA");
+  EXPECT_EQ(port.physical_function, "");
+  EXPECT_EQ(read_infiniband_ports(fake.root()).at(2).physical_function, "0000:17:00.0");
   ASSERT_EQ(port.gids.size(), 1U);  // the all-zero entry is unused
   EXPECT_EQ(port.gids[0].type, "");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/fabric/machine.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -13,6 +14,8 @@ namespace ddp::test {
 namespace {
 
 using fabric::IpAddress;
+
+constexpr const char* kMachines = SLURM_DDP_SOURCE_DIR "/tests/unit/fabric/machines";
 
 struct Network {
   IpAddress address;
@@ -107,10 +110,18 @@ fabric::Node Machine::read() const {
 }
 
 std::string machine_text(const std::string& name) {
-  std::ifstream file(std::string(SLURM_DDP_SOURCE_DIR "/tests/unit/fabric/machines/") + name +
-                     ".txt");
+  std::ifstream file(std::filesystem::path(kMachines) / (name + ".txt"));
   if (!file) throw std::runtime_error("no machine " + name);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::vector<std::string> machine_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(kMachines)) {
+    if (entry.path().extension() == ".txt") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 }  // namespace ddp::test

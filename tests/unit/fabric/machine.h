@@ -36,4 +36,7 @@ class Machine {
 // Returns tests/unit/fabric/machines/<name>.txt of the source tree.
 std::string machine_text(const std::string& name);
 
+// Returns the names of all these texts, sorted.
+std::vector<std::string> machine_names();
+
 }  // namespace ddp::test

@@ -42,6 +42,7 @@ constexpr std::string_view kCrowdedNode = R"(
   class/net/bond0/type = 1
   class/net/bond0/ifindex = 3
   class/net/bond0/uevent = DEVTYPE=bond\nINTERFACE=bond0
+  class/net/bond0/bonding/mode = active-backup 1
   class/net/bond0.8/type = 1
   class/net/bond0.8/ifindex = 4
   class/net/bond0.8/iflink = 3
@@ -105,6 +106,7 @@ TEST(NetworkInterface, ReadsTheAttributesOfAPhysicalPort) {
   EXPECT_EQ(eth0.bus_address, "0000:17:00.0");
   EXPECT_EQ(eth0.numa_node, 1);
   EXPECT_EQ(by_name(fake).at("bond0.8").lower, "bond0");
+  EXPECT_EQ(by_name(fake).at("bond0").bond_mode, "active-backup 1");
 }
 
 TEST(NetworkInterface, VethWithAnotherNameIsRecognizedByItsPeer) {

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/check/node/infiniband_state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "ddp_runtime/check/node/infiniband_kind.h"
+#include "spank_plugin/fabric/port_place.h"
+
+namespace ddp::check {
+namespace {
+
+using fabric::ComputePorts;
+using fabric::InfinibandPort;
+using fabric::Node;
+
+// Returns the reason why the port is off on purpose; empty if it should be active. The drivers of
+// Ethernet cards report "Disabled" for a port without a cable, too, so that the port's interface
+// must decide.
+std::string reason_to_be_off(const Node& node, const InfinibandPort& port) {
+  const bool says_disabled = port.phys_state == "Disabled";
+  if (port.link_layer == "InfiniBand") return says_disabled ? "switched off" : "";
+  if (port.link_layer != "Ethernet") return "";
+  std::string disabled;
+  for (const auto& interface : node.interfaces) {
+    if (port.bus_address.empty() || interface.bus_address != port.bus_address) continue;
+    if (interface.up) return "";
+    disabled = interface.name;
+  }
+  if (!disabled.empty()) return fmt::format("its interface {} is disabled", disabled);
+  return says_disabled ? "no interface uses it" : "";
+}
+
+// "0000:29:00" of "0000:29:00.1".
+std::string card_of(const InfinibandPort& port) {
+  return port.bus_address.substr(0, port.bus_address.rfind('.'));
+}
+
+// True for the free port of a card that the compute fabric does not use, such as the second port of
+// a card for storage.
+bool is_free_port(const Node& node, const ComputePorts& compute, std::size_t index) {
+  const InfinibandPort& port = node.ports[index];
+  if (port.bus_address.empty() || is_rail(node, compute, index)) return false;
+  bool is_used = false;
+  for (std::size_t other = 0; other < node.ports.size(); ++other) {
+    if (!node.ports[other].active() || card_of(node.ports[other]) != card_of(port)) continue;
+    if (compute.find_left_out(other) == nullptr) return false;
+    is_used = true;
+  }
+  return is_used;
+}
+
+bool any_active(const Node& node) {
+  return std::any_of(node.ports.begin(), node.ports.end(),
+                     [](const auto& port) { return port.active(); });
+}
+
+void judge_without_manager(const Node& node, const ComputePorts& compute, std::size_t port,
+                           Finding& finding) {
+  const bool is_needed = !any_active(node) || is_rail(node, compute, port);
+  finding.severity = is_needed ? Severity::critical : Severity::warning;
+  finding.action =
+      "the link is up but no subnet manager has configured it: check the subnet manager";
+}
+
+void judge_without_link(const Node& node, const ComputePorts& compute, std::size_t port,
+                        Finding& finding) {
+  if (is_free_port(node, compute, port)) {
+    finding.evidence +=
+        "; the compute fabric does not use its card, of which another port is active";
+    return;
+  }
+  finding.severity = any_active(node) ? Severity::warning : Severity::critical;
+  finding.action = "check cable, transceiver and switch port; if the port is a spare, disable it";
+}
+
+}  // namespace
+
+Finding evaluate_port_state(const Node& node, const ComputePorts& compute, std::size_t index) {
+  const InfinibandPort& port = node.ports[index];
+  Finding finding{.check = "infiniband.state",
+                  .severity = Severity::ok,
+                  .device = name_of(port),
+                  .expected = "ACTIVE",
+                  .rule = "a port is ACTIVE with LinkUp, or off on purpose"};
+  if (port.state.empty()) {
+    finding.severity = Severity::unknown;
+    finding.evidence = "the kernel does not report the port's state";
+    finding.action = "check that /sys is visible";
+    return finding;
+  }
+  finding.value = port.state;
+  if (port.active()) return finding;
+  finding.evidence =
+      fmt::format("physical state {}", port.phys_state.empty() ? "unknown" : port.phys_state);
+  const std::string reason = reason_to_be_off(node, port);
+  if (!reason.empty()) {
+    finding.evidence += ": " + reason;
+  } else if (port.phys_state == "LinkUp" && port.link_layer != "Ethernet") {
+    judge_without_manager(node, compute, index, finding);
+  } else {
+    judge_without_link(node, compute, index, finding);
+  }
+  return finding;
+}
+
+}  // namespace ddp::check
