@@ -34,9 +34,12 @@ void prefer_others(ComputePorts& chosen, LeftOutBy by, const std::string& reason
   }
 }
 
-// True if the kernel shows that other nodes cannot reach the port.
-bool lacks_address(const InfinibandPort& port) {
-  return port.link_layer == "Ethernet" && shows_gid_types(port) && !choose_roce_gid(port, "");
+// True if the kernel shows that other nodes cannot reach the port. No GID at all, beside ports that
+// have some, is that of a port whose interface is in another network namespace or switches packets.
+bool lacks_address(const Node& node, const InfinibandPort& port) {
+  if (port.link_layer != "Ethernet" || choose_roce_gid(port, "")) return false;
+  return shows_gid_types(port) ||
+         (port.gids.empty() && std::any_of(node.ports.begin(), node.ports.end(), shows_gid_types));
 }
 
 void leave_out_unusable(const Node& node, ComputePorts& chosen) {
@@ -46,7 +49,7 @@ void leave_out_unusable(const Node& node, ComputePorts& chosen) {
   prefer_others(chosen, LeftOutBy::software, "a software device",
                 [&](std::size_t i) { return ports[i].bus_address.empty(); });
   prefer_others(chosen, LeftOutBy::address, "without a RoCE v2 address that other nodes can reach",
-                [&](std::size_t i) { return lacks_address(ports[i]); });
+                [&](std::size_t i) { return lacks_address(node, ports[i]); });
   const Ports used = chosen.ports;
   leave_out(chosen, LeftOutBy::virtual_function, "a virtual function", [&](std::size_t i) {
     return std::any_of(used.begin(), used.end(), [&](std::size_t other) {

@@ -103,10 +103,11 @@ std::vector<Finding> gid_findings(const Node& node, const ComputePorts& compute,
   if (port.link_layer != "InfiniBand" && port.link_layer != "Ethernet") return {};
   Finding finding = about(port, "infiniband.gid", "an active port has an address for RDMA");
   finding.value = fmt::format("{} GIDs", port.gids.size());
-  const auto* left_out = compute.find_left_out(index);
-  if (left_out != nullptr &&
-      (left_out->by != fabric::LeftOutBy::address || !is_rail(node, compute, index))) {
+  if (const auto* left_out = compute.find_left_out(index)) {
     finding.evidence = left_out_text(compute, index);
+    if (left_out->by == fabric::LeftOutBy::address && is_rail(node, compute, index)) {
+      judge_address(node, compute, port, finding);
+    }
     return {finding};
   }
   const bool roce = port.link_layer == "Ethernet";

@@ -25,7 +25,10 @@ std::string reason_to_be_off(const Node& node, const InfinibandPort& port) {
   if (port.link_layer != "Ethernet") return "";
   std::string disabled;
   for (const auto& interface : node.interfaces) {
-    if (port.bus_address.empty() || interface.bus_address != port.bus_address) continue;
+    if (interface.kind != fabric::InterfaceKind::physical || port.bus_address.empty() ||
+        interface.bus_address != port.bus_address) {
+      continue;
+    }
     if (interface.up) return "";
     disabled = interface.name;
   }

@@ -109,6 +109,8 @@ TEST(InfinibandCheck, InterfaceDecidesWhetherAnEthernetPortIsOff) {
     add_port(node, "r0", 100, "Ethernet");
     add_down_port(node, "r1", phys_state, "Ethernet");
     add_interface(node, "eth1", "0000:28:00.0", true);
+    add_interface(node, "ib1", "0000:28:00.0", true);  // of the device's other port
+    node.interfaces[1].kind = fabric::InterfaceKind::ipoib;
     EXPECT_EQ(complaints_of(node), "infiniband.state r1:1=WARNING") << phys_state;
     node.interfaces[0].up = false;
     EXPECT_EQ(complaints_of(node), "") << phys_state;
@@ -255,6 +257,8 @@ TEST(InfinibandCheck, RoceWithoutARoutableAddressIsReported) {
   add_port(node, "r0", 100, "Ethernet").gids.pop_back();  // link-local only
   EXPECT_EQ(complaints_of(node), "infiniband.gid r0:1=WARNING");
   add_port(node, "r1", 100, "Ethernet");
+  EXPECT_EQ(complaints_of(node), "infiniband.gid r0:1=WARNING") << "one of the rails";
+  node.ports[0].gids.clear();
   EXPECT_EQ(complaints_of(node), "infiniband.gid r0:1=WARNING") << "one of the rails";
   node.ports[0].board = "MT_0892";
   EXPECT_EQ(complaints_of(node), "") << "not one of the rails";

@@ -121,7 +121,7 @@ TEST(ComputePorts, PortsOfUnknownRateAreKept) {
 
 TEST(ComputePorts, BondWithTheDefaultRouteIsManagement) {
   Node node;
-  add_port(node, "mlx5_0", "Ethernet", 200);
+  add_gid(add_port(node, "mlx5_0", "Ethernet", 200), 3, "::ffff:10.0.1.1");
   add_gid(add_port(node, "mlx5_bond_0", "Ethernet", 200), 3, "::ffff:10.0.0.1", "RoCE v2", "bond0");
   EXPECT_THAT(left_out_of(node), IsEmpty());
   test::add_route(node, "bond0", "0.0.0.0/0");
@@ -220,9 +220,19 @@ TEST(ComputePorts, PortsWithoutAnAddressAreLeftOutBesideOthers) {
   Node node;
   add_gid(add_port(node, "mlx5_0", "Ethernet", 100), 0, "fe80::1");
   EXPECT_EQ(list_of(node), "=mlx5_0:1") << "no other port";
-  add_port(node, "mlx5_1", "Ethernet", 100);  // of which the kernel shows no GID types
+  add_gid(add_port(node, "mlx5_1", "Ethernet", 100), 0, "fe80::2", "");  // its type is hidden
   EXPECT_THAT(left_out_of(node),
               ElementsAre("mlx5_0:1 (without a RoCE v2 address that other nodes can reach)"));
+}
+
+TEST(ComputePorts, PortsWithoutAnyGidAreLeftOutIfTheKernelShowsGids) {
+  Node node;
+  add_port(node, "mlx5_0", "Ethernet", 100);
+  InfinibandPort& other = add_port(node, "mlx5_1", "Ethernet", 100);
+  add_gid(other, 3, "::ffff:10.0.0.1", "");
+  EXPECT_EQ(list_of(node), "=mlx5_0:1,mlx5_1:1");
+  other.gids[0].type = "RoCE v2";
+  EXPECT_EQ(list_of(node), "=mlx5_1:1");
 }
 
 TEST(ComputePorts, IwarpIsNeverUsed) {
@@ -237,7 +247,8 @@ TEST(ComputePorts, IwarpIsNeverUsed) {
 TEST(ComputePorts, DistantPortWithTheDefaultRouteIsLeftOut) {
   Node node;
   for (const char* root : {"0000:15", "0000:25"}) {
-    add_port(node, std::string("rail") + root[5], "Ethernet", 400, at(root, root));
+    add_gid(add_port(node, std::string("rail") + root[5], "Ethernet", 400, at(root, root)), 3,
+            "::ffff:10.0.1.1");
     add_gpu(node, at(root, std::string(root) + "gpu"));
   }
   add_gid(add_port(node, "mlx5_9", "Ethernet", 400, at("0000:e0", "0000:e1:00.0")), 3,
@@ -257,7 +268,11 @@ TEST(ComputePorts, DistantPortWithTheDefaultRouteIsLeftOut) {
 
 TEST(ComputePorts, NumaDistanceMakesAPortDistant) {
   Node node;
-  for (const char* name : {"mlx5_0", "mlx5_1"}) add_port(node, name, "Ethernet", 400).numa_node = 0;
+  for (const char* name : {"mlx5_0", "mlx5_1"}) {
+    InfinibandPort& rail = add_port(node, name, "Ethernet", 400);
+    rail.numa_node = 0;
+    add_gid(rail, 3, "::ffff:10.0.1.1");
+  }
   add_gpu(node, {}, 0);
   InfinibandPort& exit = add_port(node, "mlx5_2", "Ethernet", 400);
   add_gid(exit, 3, "::ffff:10.0.0.1", "RoCE v2", "eth0");
@@ -272,7 +287,8 @@ TEST(ComputePorts, NumaDistanceMakesAPortDistant) {
 
 TEST(ComputePorts, BondWithTheDefaultRouteStaysBesideItsGpu) {
   Node node;
-  add_port(node, "mlx5_bond_1", "Ethernet", 200, at("0000:25", "0000:28:00.0"));
+  add_gid(add_port(node, "mlx5_bond_1", "Ethernet", 200, at("0000:25", "0000:28:00.0")), 3,
+          "::ffff:10.0.1.1");
   add_gid(add_port(node, "mlx5_bond_0", "Ethernet", 200, at("0000:15", "0000:18:00.0")), 3,
           "::ffff:10.0.0.1", "RoCE v2", "bond0");
   test::add_route(node, "bond0", "0.0.0.0/0");
