@@ -150,7 +150,7 @@ void leave_out_other_fabrics(const Node& node, ComputePorts& chosen) {
       Reason reason;
       if (group.link_layer != compute.link_layer) {
         reason = {LeftOutBy::link_layer, group.link_layer + " beside " + compute.link_layer};
-      } else if (&group != &compute) {
+      } else {
         reason = reason_against(port, compute, !node.gpus.empty());
       }
       if (reason) {

@@ -71,7 +71,6 @@ Names fastest(const Node& node) {
       most = std::max(most, interface.speed_mbps.value_or(0));
     }
   }
-  if (most == 0) return names_where(node, is_wired);
   return names_where(node, [&](const NetworkInterface& interface) {
     const int speed = interface.speed_mbps.value_or(0);
     return is_wired(interface) && speed >= most - speed;

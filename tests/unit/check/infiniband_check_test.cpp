@@ -138,6 +138,13 @@ TEST(InfinibandCheck, FreePortOfARailsCardIsReported) {
   add_port(node, "m0");
   add_down_port(node, "m1", "Polling", "InfiniBand", std::string(kCard) + ".1");
   EXPECT_EQ(complaints_of(node), "infiniband.state m1:1=WARNING");
+  for (auto& port : node.ports) port.board.clear();
+  EXPECT_EQ(complaints_of(node), "infiniband.state m1:1=WARNING");
+  Node mixed;  // a card for both link layers
+  add_port(mixed, "m0", 400, "InfiniBand", "0000:38:00.0");
+  add_down_port(mixed, "m1", "Polling", "InfiniBand", "0000:28:00.0");
+  add_port(mixed, "r0", 100, "Ethernet", "0000:28:00.1");
+  EXPECT_EQ(complaints_of(mixed), "infiniband.state m1:1=WARNING");
 }
 
 TEST(InfinibandCheck, PortWithoutASubnetManagerIsCriticalIfItIsNeeded) {

@@ -158,6 +158,9 @@ TEST(InterfacesCheck, ManagementNeedNotMeetTheRequests) {
   EXPECT_EQ(interface_complaints({management, port("ens1")}, expected), "");
   EXPECT_EQ(interface_complaints({management, port("ens1", 10000)}, expected),
             "interface.speed ens1=CRITICAL");
+  EXPECT_EQ(interface_complaints({port("ens1"), port("ens2", 50000)}, expected),
+            "interface.speed ens2=CRITICAL");
+  EXPECT_EQ(interface_complaints({port("ens1"), port("ens2", 40000)}, expected), "");
   NetworkInterface unplugged = port("ens1");
   unplugged.running = false;  // now the fastest is too slow
   EXPECT_EQ(interface_complaints({management, unplugged}, expected),

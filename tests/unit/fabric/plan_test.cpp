@@ -232,7 +232,9 @@ TEST(Plan, ManyPortsThatAreLeftOutAreCounted) {
   for (int i = 1; i < 8; ++i) {
     test::add_port(node, "mlx5_" + std::to_string(i), "InfiniBand", 50);
   }
-  EXPECT_EQ(setting_of(make_plan(node, two_nodes("10.0.0.2"), {}), "NCCL_IB_HCA").rule,
+  const Plan plan = make_plan(node, two_nodes("10.0.0.2"), {});
+  EXPECT_THAT(plan.warnings, IsEmpty());
+  EXPECT_EQ(setting_of(plan, "NCCL_IB_HCA").rule,
             "without mlx5_1:1, mlx5_2:1, mlx5_3:1, mlx5_4:1 and 3 more (less than half the rate)");
 }
 
