@@ -48,8 +48,9 @@ bool are_of_one_kind(const Node& node, std::size_t a, std::size_t b) {
   const auto kind = [&node](std::size_t index) {
     const InfinibandPort& port = node.ports[index];
     const bool is_near = is_near_gpu(node, index);
-    return std::make_tuple(port.link_layer, port.driver, port.board, !port.physical_function.empty(),
-                           is_near, !is_near && leads_outside(node, port));
+    return std::make_tuple(port.link_layer, port.driver, port.board,
+                           !port.physical_function.empty(), is_near,
+                           !is_near && leads_outside(node, port));
   };
   return kind(a) == kind(b);
 }

@@ -83,6 +83,16 @@ bool is_on_a_wire(const NetworkInterface& interface) {
   return interface.kind == InterfaceKind::physical || interface.kind == InterfaceKind::ipoib;
 }
 
+// Link-local and multicast routes exist on every IPv6 interface.
+bool is_in_use(const Node& node, const NetworkInterface& interface) {
+  return !interface.master.empty() ||
+         std::any_of(node.routes.begin(), node.routes.end(), [&](const fabric::Route& route) {
+           const bool is_multicast = route.network.is_v6 && route.network.bytes[0] == 0xff;
+           return route.interface == interface.name && !is_multicast &&
+                  !route.network.is_link_local();
+         });
+}
+
 bool is_of_a_rail(const Node& node, const ComputePorts& compute,
                   const NetworkInterface& interface) {
   if (interface.bus_address.empty()) return false;

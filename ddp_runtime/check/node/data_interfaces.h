@@ -13,6 +13,10 @@ namespace ddp::check {
 // True for a physical interface, which has a link of its own.
 bool is_on_a_wire(const fabric::NetworkInterface& interface);
 
+// True if the interface is part of a bond or bridge, or if a network leads through it. The kernel
+// keeps the routes of an interface that loses its link.
+bool is_in_use(const fabric::Node& node, const fabric::NetworkInterface& interface);
+
 // True if the interface belongs to a RoCE port of the compute fabric, or to one of the same kind
 // that does not work.
 bool is_of_a_rail(const fabric::Node& node, const fabric::ComputePorts& compute,

@@ -36,6 +36,17 @@ std::vector<Finding> lid_findings(const InfinibandPort& port) {
   return {finding};
 }
 
+// True if a port on another card has the rate. The ports of one card may lead to different
+// networks.
+bool other_card_has_rate(const Node& node, const std::vector<std::size_t>& ports,
+                         const InfinibandPort& port, double rate) {
+  return std::any_of(ports.begin(), ports.end(), [&](std::size_t index) {
+    const InfinibandPort& other = node.ports[index];
+    return other.rate_gbps == rate &&
+           (other.bus_address.empty() || card_of(other) != card_of(port));
+  });
+}
+
 // One slow port among several fast ones on equal boards is faulty. If only two ports differ, or if
 // their boards are unknown, either speed may be intended.
 void compare_rates(const Node& node, const std::vector<std::size_t>& ports, std::size_t index,
@@ -49,7 +60,10 @@ void compare_rates(const Node& node, const std::vector<std::size_t>& ports, std:
   if (*port.rate_gbps >= fastest) return;
   const auto fast = std::count(rates.begin(), rates.end(), fastest);
   const bool odd_one_out = 2 * fast > static_cast<std::ptrdiff_t>(rates.size());
-  finding.severity = odd_one_out && !port.board.empty() ? Severity::critical : Severity::warning;
+  finding.severity =
+      odd_one_out && !port.board.empty() && other_card_has_rate(node, ports, port, fastest)
+          ? Severity::critical
+          : Severity::warning;
   finding.expected = fmt::format("{:g} Gb/s", fastest);
   finding.evidence = fmt::format("{}; {} of {} ports of its kind run at {:g} Gb/s", port.rate_text,
                                  fast, rates.size(), fastest);

@@ -30,6 +30,10 @@ bool is_rail(const Node& node, const ComputePorts& compute, std::size_t port) {
                      [&](std::size_t other) { return fabric::are_of_one_kind(node, port, other); });
 }
 
+std::string card_of(const fabric::InfinibandPort& port) {
+  return port.bus_address.substr(0, port.bus_address.rfind('.'));
+}
+
 std::string left_out_text(const ComputePorts& compute, std::size_t port) {
   const auto* left_out = compute.find_left_out(port);
   return left_out == nullptr ? "" : "left out by the plan: " + left_out->reason;

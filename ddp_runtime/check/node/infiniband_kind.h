@@ -18,6 +18,9 @@ bool kind_is_certain(const fabric::Node& node, std::size_t port);
 // rails, whether or not it works.
 bool is_rail(const fabric::Node& node, const fabric::ComputePorts& compute, std::size_t port);
 
+// Returns "0000:29:00" of a port on the bus address 0000:29:00.1: the card that the port is on.
+std::string card_of(const fabric::InfinibandPort& port);
+
 // Returns "left out by the plan: far from every GPU"; empty if the port is not left out.
 std::string left_out_text(const fabric::ComputePorts& compute, std::size_t port);
 

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
+#include "ddp_runtime/check/node/data_interfaces.h"
 #include "ddp_runtime/check/node/infiniband_kind.h"
 #include "spank_plugin/fabric/port_place.h"
 
@@ -14,7 +16,20 @@ namespace {
 
 using fabric::ComputePorts;
 using fabric::InfinibandPort;
+using fabric::NetworkInterface;
 using fabric::Node;
+
+// Returns the Ethernet interfaces of the port's device.
+std::vector<const NetworkInterface*> interfaces_of(const Node& node, const InfinibandPort& port) {
+  std::vector<const NetworkInterface*> found;
+  for (const auto& interface : node.interfaces) {
+    if (interface.kind == fabric::InterfaceKind::physical && !port.bus_address.empty() &&
+        interface.bus_address == port.bus_address) {
+      found.push_back(&interface);
+    }
+  }
+  return found;
+}
 
 // Returns the reason why the port is off on purpose; empty if it should be active. The drivers of
 // Ethernet cards report "Disabled" for a port without a cable, too, so that the port's interface
@@ -23,22 +38,11 @@ std::string reason_to_be_off(const Node& node, const InfinibandPort& port) {
   const bool says_disabled = port.phys_state == "Disabled";
   if (port.link_layer == "InfiniBand") return says_disabled ? "switched off" : "";
   if (port.link_layer != "Ethernet") return "";
-  std::string disabled;
-  for (const auto& interface : node.interfaces) {
-    if (interface.kind != fabric::InterfaceKind::physical || port.bus_address.empty() ||
-        interface.bus_address != port.bus_address) {
-      continue;
-    }
-    if (interface.up) return "";
-    disabled = interface.name;
-  }
-  if (!disabled.empty()) return fmt::format("its interface {} is disabled", disabled);
-  return says_disabled ? "no interface uses it" : "";
-}
-
-// "0000:29:00" of "0000:29:00.1".
-std::string card_of(const InfinibandPort& port) {
-  return port.bus_address.substr(0, port.bus_address.rfind('.'));
+  const auto interfaces = interfaces_of(node, port);
+  if (interfaces.empty()) return says_disabled ? "no interface uses it" : "";
+  const bool any_up = std::any_of(interfaces.begin(), interfaces.end(),
+                                  [](const auto* interface) { return interface->up; });
+  return any_up ? "" : fmt::format("its interface {} is disabled", interfaces.front()->name);
 }
 
 // True for the free port of a card that the compute fabric does not use, such as the second port of
@@ -53,6 +57,18 @@ bool is_free_port(const Node& node, const ComputePorts& compute, std::size_t ind
     is_used = true;
   }
   return is_used;
+}
+
+// True for a port without a cable whose interface nobody uses, such as a free on-board port, unless
+// it may be of the compute ports' kind.
+bool is_unused_ethernet(const Node& node, const ComputePorts& compute, std::size_t index) {
+  const auto interfaces = interfaces_of(node, node.ports[index]);
+  const bool may_be_rail =
+      std::any_of(compute.ports.begin(), compute.ports.end(),
+                  [&](std::size_t other) { return fabric::are_of_one_kind(node, index, other); });
+  return node.ports[index].link_layer == "Ethernet" && !may_be_rail && !interfaces.empty() &&
+         std::none_of(interfaces.begin(), interfaces.end(),
+                      [&node](const auto* interface) { return is_in_use(node, *interface); });
 }
 
 bool any_active(const Node& node) {
@@ -73,6 +89,10 @@ void judge_without_link(const Node& node, const ComputePorts& compute, std::size
   if (is_free_port(node, compute, port)) {
     finding.evidence +=
         "; the compute fabric does not use its card, of which another port is active";
+    return;
+  }
+  if (any_active(node) && is_unused_ethernet(node, compute, port)) {
+    finding.evidence += "; its interface has no network";
     return;
   }
   finding.severity = any_active(node) ? Severity::warning : Severity::critical;

@@ -14,20 +14,6 @@ using fabric::ComputePorts;
 using fabric::NetworkInterface;
 using fabric::Node;
 
-// True if a network leads through the interface. The kernel keeps the routes of an interface that
-// loses its link. Link-local and multicast routes exist on every IPv6 interface.
-bool has_network(const Node& node, const NetworkInterface& interface) {
-  return std::any_of(node.routes.begin(), node.routes.end(), [&](const fabric::Route& route) {
-    const bool is_multicast = route.network.is_v6 && route.network.bytes[0] == 0xff;
-    return route.interface == interface.name && !is_multicast && !route.network.is_link_local();
-  });
-}
-
-bool is_used(const Node& node, const ComputePorts& compute, const NetworkInterface& interface) {
-  return !interface.master.empty() || has_network(node, interface) ||
-         is_of_a_rail(node, compute, interface);
-}
-
 Finding with_link(const std::string& name) {
   return {.check = "interface.link",
           .severity = Severity::ok,
@@ -93,7 +79,7 @@ std::vector<Finding> evaluate_links(const Node& node, const ComputePorts& comput
     any_runs = any_runs || interface.running;
     if (interface.running) {
       findings.push_back(with_link(interface.name));
-    } else if (is_used(node, compute, interface)) {
+    } else if (is_in_use(node, interface) || is_of_a_rail(node, compute, interface)) {
       findings.push_back(without_link(interface));
     } else {
       unused.push_back(interface.name);

@@ -16,13 +16,13 @@ namespace {
 using fabric::InfinibandPort;
 using fabric::Node;
 
-constexpr const char* kCard = "0000:18:00";  // the card of a port that names no other
+constexpr const char* kCard = "0000:18:00";
 
-// Adds a healthy port on a card of its own root port.
+// Adds a healthy port below a root port of its own; `bus`: by default a card of its own.
 InfinibandPort& add_port(Node& node, const std::string& device, double rate = 400,
-                         const std::string& layer = "InfiniBand",
-                         const std::string& bus = std::string(kCard) + ".0") {
-  InfinibandPort& port = test::add_port(node, device, layer, rate, {"pci" + device, "x", bus});
+                         const std::string& layer = "InfiniBand", const std::string& bus = "") {
+  const std::string own = bus.empty() ? "0000:" + device + ":00.0" : bus;
+  InfinibandPort& port = test::add_port(node, device, layer, rate, {"pci" + device, "x", own});
   port.phys_state = "LinkUp";
   port.rate_text = "a rate";
   port.board = "MT_0838";
@@ -122,6 +122,23 @@ TEST(InfinibandCheck, InterfaceDecidesWhetherAnEthernetPortIsOff) {
   }
 }
 
+TEST(InfinibandCheck, UnpluggedOnBoardPortThatNobodyUsesIsFine) {
+  Node node;
+  add_port(node, "m0");
+  add_port(node, "r0", 100, "Ethernet");
+  add_down_port(node, "r1", "Disabled", "Ethernet");
+  add_interface(node, "eth1", "0000:28:00.0", true);
+  EXPECT_EQ(complaints_of(node), "");
+  test::add_route(node, "eth1", "10.0.0.0/24");
+  EXPECT_EQ(complaints_of(node), "infiniband.state r1:1=WARNING");
+  node.routes.clear();
+  node.ports[0].state = node.ports[1].state = "DOWN";
+  EXPECT_EQ(complaints_of(node),
+            "infiniband.state m0:1=CRITICAL, infiniband.state r0:1=CRITICAL, "
+            "infiniband.state r1:1=CRITICAL")
+      << "no port of the node works";
+}
+
 TEST(InfinibandCheck, FreePortOfACardForStorageIsFine) {
   Node node;
   add_port(node, "m0");
@@ -135,7 +152,7 @@ TEST(InfinibandCheck, FreePortOfACardForStorageIsFine) {
 
 TEST(InfinibandCheck, FreePortOfARailsCardIsReported) {
   Node node;
-  add_port(node, "m0");
+  add_port(node, "m0", 400, "InfiniBand", std::string(kCard) + ".0");
   add_down_port(node, "m1", "Polling", "InfiniBand", std::string(kCard) + ".1");
   EXPECT_EQ(complaints_of(node), "infiniband.state m1:1=WARNING");
   for (auto& port : node.ports) port.board.clear();
@@ -174,6 +191,16 @@ TEST(InfinibandCheck, SlowPortAmongFastOnesIsCritical) {
   EXPECT_EQ(complaints_of(node), "infiniband.rate m1:1=WARNING, infiniband.rate m3:1=WARNING");
 }
 
+TEST(InfinibandCheck, PortsOfOneCardMayDiffer) {
+  Node node;
+  for (const char* function : {"0", "1", "2"}) {
+    add_port(node, std::string("m") + function, 25, "Ethernet",
+             std::string(kCard) + "." + function);
+  }
+  node.ports[2].rate_gbps = 1;
+  EXPECT_EQ(complaints_of(node), "infiniband.rate m2:1=WARNING");
+}
+
 TEST(InfinibandCheck, PortsOnOtherOrUnknownBoardsAreNotFaulty) {
   Node node;
   for (const char* device : {"m0", "m1", "m2"}) add_port(node, device);
@@ -207,7 +234,7 @@ TEST(InfinibandCheck, PortsForOtherPurposesAreNotCompared) {
   Node node;
   for (const char* device : {"m0", "m1", "m2"}) add_port(node, device);
   add_port(node, "s0", 100, "Ethernet");
-  add_port(node, "v0", 25).physical_function = std::string(kCard) + ".0";
+  add_port(node, "v0", 25).physical_function = "0000:m0:00.0";
   add_port(node, "rxe0", 2.5, "Ethernet").bus_address.clear();
   EXPECT_EQ(complaints_of(node), "");
   EXPECT_EQ(evidence_of(node, "infiniband.rate", "v0:1"),
