@@ -46,8 +46,10 @@ void leave_out_unusable(const Node& node, ComputePorts& chosen) {
   const auto& ports = node.ports;
   leave_out(chosen, LeftOutBy::protocol, "iWARP, which NCCL cannot use",
             [&](std::size_t i) { return ports[i].node_type == "RNIC"; });
-  prefer_others(chosen, LeftOutBy::software, "a software device",
-                [&](std::size_t i) { return ports[i].bus_address.empty(); });
+  // Old kernels show the bus address of the interface below.
+  prefer_others(chosen, LeftOutBy::software, "a software device", [&](std::size_t i) {
+    return ports[i].bus_address.empty() || !ports[i].carrier_interface.empty();
+  });
   prefer_others(chosen, LeftOutBy::address, "without a RoCE v2 address that other nodes can reach",
                 [&](std::size_t i) { return lacks_address(node, ports[i]); });
   const Ports used = chosen.ports;

@@ -107,6 +107,7 @@ InfinibandPort read_port(const fs::path& device, int port_number) {
   result.board = read_attribute(device / "board_id").value_or("");
   result.firmware = read_attribute(device / "fw_ver").value_or("");
   result.node_type = word_after_number(read_attribute(device / "node_type"));
+  result.carrier_interface = read_attribute(device / "parent").value_or("");
   result.physical_function = read_link_name(device / "device" / "physfn").value_or("");
   return result;
 }

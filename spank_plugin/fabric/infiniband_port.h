@@ -38,6 +38,7 @@ struct InfinibandPort {
   // SR-IOV: the bus address of the device that this is a virtual function of; empty if it is none,
   // or in a virtual machine.
   std::string physical_function = {};
+  std::string carrier_interface = {};  // of RDMA in software (rxe): the interface that it uses
 
   bool active() const { return state == "ACTIVE"; }
 };

@@ -189,6 +189,9 @@ TEST(ComputePorts, SoftwareDevicesAreLeftOutBesideRealOnes) {
   add_port(node, "mlx5_0", "Ethernet", 100, at("0000:15", "0000:18:00.0"));
   EXPECT_EQ(list_of(node), "=mlx5_0:1");
   EXPECT_THAT(left_out_of(node), ElementsAre("rxe0:1 (a software device)"));
+  node.ports[0].bus_address = "0000:08:00.0";
+  node.ports[0].carrier_interface = "eth0";
+  EXPECT_EQ(list_of(node), "=mlx5_0:1");
 }
 
 // Adds a port of a card, and a virtual function of it.

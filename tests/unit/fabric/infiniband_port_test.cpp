@@ -36,6 +36,8 @@ constexpr std::string_view kInfinibandNode = R"(
   class/infiniband/mlx5_1/ports/2/gid_attrs/types/10 = RoCE v2
   class/infiniband/mlx5_1/ports/2/gid_attrs/ndevs/10 = eth1
   class/infiniband/mlx5_1/ports/1/link_layer = Ethernet
+  class/infiniband/rxe0/parent = eth0
+  class/infiniband/rxe0/ports/1/link_layer = Ethernet
   class/infiniband/efa_0/ports/1/link_layer = Unspecified
   class/infiniband/efa_0/ports/1/state = 4: ACTIVE
 )";
@@ -44,7 +46,7 @@ TEST(InfinibandPort, ReadsAllPortsByDeviceAndNumber) {
   const test::FakeSysfs fake(kInfinibandNode);
   std::string names;
   for (const auto& port : read_infiniband_ports(fake.root())) names += name_of(port) + " ";
-  EXPECT_EQ(names, "efa_0:1 mlx5_0:1 mlx5_1:1 mlx5_1:2 ");
+  EXPECT_EQ(names, "efa_0:1 mlx5_0:1 mlx5_1:1 mlx5_1:2 rxe0:1 ");
 }
 
 TEST(InfinibandPort, ReadsTheAttributesOfAnActivePort) {
@@ -62,6 +64,8 @@ TEST(InfinibandPort, ReadsTheAttributesOfAnActivePort) {
   EXPECT_EQ(port.board, "MT_0000000838");
   EXPECT_EQ(port.firmware, "28.39.1002");
   EXPECT_EQ(port.node_type, "CA");
+  EXPECT_EQ(port.carrier_interface, "");
+  EXPECT_EQ(read_infiniband_ports(fake.root()).at(4).carrier_interface, "eth0");
   EXPECT_EQ(port.physical_function, "");
   EXPECT_EQ(read_infiniband_ports(fake.root()).at(2).physical_function, "0000:17:00.0");
   ASSERT_EQ(port.gids.size(), 1U);  // the all-zero entry is unused
