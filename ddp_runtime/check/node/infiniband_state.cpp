@@ -59,8 +59,8 @@ bool is_free_port(const Node& node, const ComputePorts& compute, std::size_t ind
   return is_used;
 }
 
-// True for a port without a cable whose interface nobody uses, such as a free on-board port, unless
-// it may be of the compute ports' kind.
+// True for a port without a cable whose interface is not in use, such as a free on-board port,
+// unless it may be of the compute ports' kind.
 bool is_unused_ethernet(const Node& node, const ComputePorts& compute, std::size_t index) {
   const auto interfaces = interfaces_of(node, node.ports[index]);
   const bool may_be_rail =

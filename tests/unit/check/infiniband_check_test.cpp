@@ -122,7 +122,7 @@ TEST(InfinibandCheck, InterfaceDecidesWhetherAnEthernetPortIsOff) {
   }
 }
 
-TEST(InfinibandCheck, UnpluggedOnBoardPortThatNobodyUsesIsFine) {
+TEST(InfinibandCheck, UnpluggedPortOfAnUnusedInterfaceIsFine) {
   Node node;
   add_port(node, "m0");
   add_port(node, "r0", 100, "Ethernet");
