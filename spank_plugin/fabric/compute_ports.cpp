@@ -50,7 +50,7 @@ void leave_out_unusable(const Node& node, ComputePorts& chosen) {
   prefer_others(chosen, LeftOutBy::software, "a software device", [&](std::size_t i) {
     return ports[i].bus_address.empty() || !ports[i].carrier_interface.empty();
   });
-  prefer_others(chosen, LeftOutBy::address, "without a RoCE v2 address that other nodes can reach",
+  prefer_others(chosen, LeftOutBy::address, "no RoCE v2 address that other nodes can reach",
                 [&](std::size_t i) { return lacks_address(node, ports[i]); });
   const Ports used = chosen.ports;
   leave_out(chosen, LeftOutBy::virtual_function, "a virtual function", [&](std::size_t i) {

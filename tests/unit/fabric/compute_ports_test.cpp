@@ -225,7 +225,7 @@ TEST(ComputePorts, PortsWithoutAnAddressAreLeftOutBesideOthers) {
   EXPECT_EQ(list_of(node), "=mlx5_0:1") << "no other port";
   add_gid(add_port(node, "mlx5_1", "Ethernet", 100), 0, "fe80::2", "");  // its type is hidden
   EXPECT_THAT(left_out_of(node),
-              ElementsAre("mlx5_0:1 (without a RoCE v2 address that other nodes can reach)"));
+              ElementsAre("mlx5_0:1 (no RoCE v2 address that other nodes can reach)"));
 }
 
 TEST(ComputePorts, PortsWithoutAnyGidAreLeftOutIfTheKernelShowsGids) {
