@@ -25,14 +25,14 @@ struct Facts {
   bool is_bond_with_default_route = false;
 };
 
-using Ports = std::vector<Facts>;
+using FactsOfPorts = std::vector<Facts>;
 
-// Ports of one link layer and rate.
+// FactsOfPorts of one link layer and rate.
 struct Group {
   std::string link_layer;
   double rate = 0.0;
   bool is_bond_with_default_route = false;
-  Ports ports;
+  FactsOfPorts ports;
 
   bool all(bool Facts::*fact) const {
     return std::all_of(ports.begin(), ports.end(), [fact](const Facts& p) { return p.*fact; });
@@ -47,7 +47,7 @@ struct Group {
   }
 };
 
-void measure_by_numa(const Node& node, Ports& ports) {
+void measure_by_numa(const Node& node, FactsOfPorts& ports) {
   std::optional<int> least;
   for (const Facts& facts : ports) {
     if (facts.is_near) return;
@@ -60,8 +60,8 @@ void measure_by_numa(const Node& node, Ports& ports) {
   }
 }
 
-Ports facts_of(const Node& node, const std::vector<std::size_t>& indices) {
-  Ports ports;
+FactsOfPorts facts_of(const Node& node, const std::vector<std::size_t>& indices) {
+  FactsOfPorts ports;
   for (const std::size_t index : indices) {
     const InfinibandPort& port = node.ports[index];
     Facts& facts = ports.emplace_back();
@@ -77,7 +77,7 @@ Ports facts_of(const Node& node, const std::vector<std::size_t>& indices) {
   return ports;
 }
 
-std::vector<Group> group_ports(const Node& node, const Ports& ports) {
+std::vector<Group> group_ports(const Node& node, const FactsOfPorts& ports) {
   std::vector<Group> groups;
   for (const Facts& facts : ports) {
     const std::string& link_layer = node.ports[facts.port].link_layer;

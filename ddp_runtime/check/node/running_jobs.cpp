@@ -3,13 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <vector>
 
 #include "spank_plugin/fabric/attribute.h"
 #include "spank_plugin/fabric/text_file.h"
@@ -23,12 +21,19 @@ constexpr int kMaxProcesses = 100'000;
 
 constexpr int kRoot = 0;
 
-std::optional<int> number_of(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole ? std::optional(number) : std::nullopt;
+bool is_number(const std::string& text) {
+  return text.find_first_not_of("0123456789") == std::string::npos;
 }
+
+// The number of a job in the title of a process, which the kernel may have cut off.
+struct JobInTitle {
+  std::string digits;
+  bool is_cut = false;
+
+  bool may_be(const std::string& job) const {
+    return is_cut ? !job.empty() && job.starts_with(digits) : job == digits;
+  }
+};
 
 // The number behind a key of /proc/PID/status, the first if there are several.
 std::optional<int> number_in(const std::filesystem::path& process, std::string_view key) {
@@ -48,46 +53,39 @@ bool is_of_another_node(const std::filesystem::path& root, const std::filesystem
   return own && other && *own != *other;
 }
 
-// Whether this is a process "slurmstepd: [12.extern]", which SLURM starts for each step of a job.
-// With cgroup v2 there is also a "slurmstepd infinity", which is always there. Users can give their
-// processes any name.
-bool is_step(const std::filesystem::path& root, const std::filesystem::path& process) {
+// The job in the title of a process "slurmstepd: [12.extern]", which SLURM starts for each step of
+// a job; nullopt for other processes. With cgroup v2 there is also a "slurmstepd infinity", which
+// is always there. Users can give their processes any name.
+std::optional<JobInTitle> job_of(const std::filesystem::path& root,
+                                 const std::filesystem::path& process) {
+  constexpr std::string_view kBegin = "slurmstepd: [";
   if (!fabric::read_attribute(process / "comm").value_or("").starts_with("slurmstepd")) {
-    return false;
+    return std::nullopt;
   }
   const auto title = fabric::read_text(process / "cmdline", kMaxBytes).value_or("");
-  return title.starts_with("slurmstepd: [") && number_in(process, "Uid") == kRoot &&
-         !is_of_another_node(root, process);
-}
-
-// The processes that started this one.
-std::vector<int> ancestors(const std::filesystem::path& root) {
-  constexpr std::size_t kMost = 100;
-  std::vector<int> found;
-  auto parent = number_in(root / "proc/self", "PPid");
-  while (parent && *parent > 0 && found.size() < kMost) {
-    found.push_back(*parent);
-    parent = number_in(root / "proc" / std::to_string(*parent), "PPid");
+  if (!title.starts_with(kBegin) || number_in(process, "Uid") != kRoot ||
+      is_of_another_node(root, process)) {
+    return std::nullopt;
   }
-  return found;
+  const auto end = title.find_first_not_of("0123456789", kBegin.size());
+  const auto id = title.substr(kBegin.size(), end - kBegin.size());
+  const bool is_whole = end != std::string::npos &&
+                        std::string_view(".+]").find(title[end]) != std::string_view::npos;
+  return JobInTitle{id, !is_whole};
 }
 
 }  // namespace
 
 bool a_job_runs(const std::filesystem::path& root, const Environment& environment) {
-  const std::string context = environment("SLURM_SCRIPT_CONTEXT").value_or("");
-  const bool around_a_job = context == "prolog_slurmd" || context == "epilog_slurmd";
-  if (!environment("SLURM_JOB_ID").value_or("").empty() && !around_a_job) return true;
-  const auto own = around_a_job ? ancestors(root) : std::vector<int>();
+  const std::string own = environment("SLURM_JOB_ID").value_or("");
   int processes = 0;
   std::error_code error;
   std::filesystem::directory_iterator entry(root / "proc", error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    const auto pid = number_of(entry->path().filename().string());
-    if (!pid) continue;
+    if (!is_number(entry->path().filename().string())) continue;
     if (++processes > kMaxProcesses) return true;
-    const bool counts = std::find(own.begin(), own.end(), *pid) == own.end();
-    if (counts && is_step(root, entry->path())) return true;
+    const auto job = job_of(root, entry->path());
+    if (job && !job->may_be(own)) return true;
   }
   return false;
 }

@@ -10,9 +10,9 @@
 
 namespace ddp::check {
 
-// Whether this process is part of a job, or SLURM runs a job on this node. In SLURM's prolog and
-// epilog, the job that starts or ends does not count: it does not use anything yet, or any more.
-// Its steps do not exist then, or one of them runs the script.
+// Whether SLURM runs a job on this node other than the one that this process belongs to, in whose
+// steps, prolog or epilog it runs: that job does not use anything yet, or any more, or it wants to
+// know.
 bool a_job_runs(const std::filesystem::path& root, const Environment& environment);
 
 // Makes a CRITICAL finding a WARNING, and names the job as the possible cause.

@@ -380,7 +380,11 @@ TEST(RunNodeChecks, FindsTheFaultsOfAFakeNode) {
 }
 
 TEST(RunNodeChecks, AJobExcusesTheUseOfMemory) {
-  const test::FakeSysfs fake("proc/meminfo = MemTotal: 65536000 kB\\nMemAvailable: 1000 kB\n");
+  const test::FakeSysfs fake(
+      "proc/meminfo = MemTotal: 65536000 kB\\nMemAvailable: 1000 kB\n"
+      "proc/7/comm = slurmstepd\n"
+      "proc/7/cmdline = slurmstepd: [12.extern]\n"
+      "proc/7/status = Name:\tslurmstepd\\nUid:\t0\t0\t0\t0\n");
   NodeOptions options;
   options.root = fake.root();
   options.sys = fake.root();
@@ -388,8 +392,9 @@ TEST(RunNodeChecks, AJobExcusesTheUseOfMemory) {
     const NodeOutcome outcome = run_node_checks(options, environment_of(variables));
     return severity_of(outcome.verdict.findings.all(), "memory.available");
   };
-  EXPECT_EQ(severity({}), Severity::critical);
-  EXPECT_EQ(severity({{"SLURM_JOB_ID", "12"}}), Severity::warning);
+  EXPECT_EQ(severity({}), Severity::warning);
+  EXPECT_EQ(severity({{"SLURM_JOB_ID", "11"}}), Severity::warning);
+  EXPECT_EQ(severity({{"SLURM_JOB_ID", "12"}}), Severity::critical) << "the job of the check";
 }
 
 TEST(RunNodeChecks, UnreadableFactsAreUnknown) {

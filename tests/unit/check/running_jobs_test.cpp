@@ -43,27 +43,20 @@ TEST(RunningJobs, OnlyTheStepsOfSlurmCount) {
   EXPECT_TRUE(runs(process(5, "slurmstepd", 0, "slurmstepd: [1.ext"))) << "cut off";
 }
 
-TEST(RunningJobs, AProcessOfAJobDoesNotNeedToSearch) {
-  EXPECT_TRUE(runs("", {{"SLURM_JOB_ID", "12"}}));
-  EXPECT_TRUE(runs("", {{"SLURM_JOB_ID", "12"}, {"SLURM_SCRIPT_CONTEXT", "prolog_task"}}));
-  EXPECT_FALSE(runs("", {{"SLURM_JOB_ID", ""}}));
-}
-
-// With some settings of SLURM, the first step of the job runs the prolog.
-TEST(RunningJobs, TheStepThatRunsAPrologOrEpilogDoesNotCount) {
-  const std::string child = "proc/self/status = Name:\tddp-check\\nPPid:\t88\n";
-  const std::string script = "proc/88/status = Name:\tcheck_prolog\\nPPid:\t4711\n";
-  const std::string other = process(4712, "slurmstepd", 0, "slurmstepd: [12.0]");
-  for (const char* context : {"prolog_slurmd", "epilog_slurmd"}) {
-    const auto around = [context](const std::string& tree) {
-      return runs(tree, {{"SLURM_JOB_ID", "12"}, {"SLURM_SCRIPT_CONTEXT", context}});
-    };
-    EXPECT_FALSE(around(child));
-    EXPECT_FALSE(around(child + script + kStep));
-    EXPECT_TRUE(around(child + script + kStep + other));
-    EXPECT_TRUE(around(child + kStep)) << "of another job";
-  }
-  EXPECT_TRUE(runs(child + script + kStep)) << "a check in a step whose variables are gone";
+// A check in a job, or in its prolog or epilog, is to find what the job will lack.
+TEST(RunningJobs, TheJobOfTheCheckItselfDoesNotCount) {
+  const auto runs_beside = [](const char* job, const std::string& title) {
+    return runs(process(5, "slurmstepd", 0, title), {{"SLURM_JOB_ID", job}});
+  };
+  EXPECT_FALSE(runs_beside("12", "slurmstepd: [12.0]"));
+  EXPECT_FALSE(runs_beside("12", "slurmstepd: [12.extern]"));
+  EXPECT_FALSE(runs_beside("12", "slurmstepd: [12+1.0]"));
+  EXPECT_TRUE(runs_beside("12", "slurmstepd: [1.0]"));
+  EXPECT_TRUE(runs_beside("12", "slurmstepd: [123.0]"));
+  EXPECT_TRUE(runs_beside("1", "slurmstepd: [12.0]"));
+  EXPECT_FALSE(runs_beside("1234567", "slurmstepd: [12345")) << "the kernel cut it off";
+  EXPECT_TRUE(runs_beside("7234567", "slurmstepd: [12345"));
+  EXPECT_TRUE(runs_beside("", "slurmstepd: [12345"));
 }
 
 TEST(RunningJobs, ExcuseLowersTheSeverityAndGivesTheReason) {
