@@ -27,7 +27,7 @@ struct Facts {
 
 using FactsOfPorts = std::vector<Facts>;
 
-// FactsOfPorts of one link layer and rate.
+// Ports of one link layer and rate.
 struct Group {
   std::string link_layer;
   double rate = 0.0;
