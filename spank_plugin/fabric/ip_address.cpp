@@ -71,11 +71,19 @@ std::optional<IpAddress> address_of(std::span<const InterfaceAddress> addresses,
                                     std::string_view interface) {
   std::optional<IpAddress> v6;
   for (const auto& entry : addresses) {
-    if (entry.interface != interface || entry.address.is_link_local()) continue;
+    if (entry.interface != interface || entry.address.is_local()) continue;
     if (!entry.address.is_v6) return entry.address;
     if (!v6) v6 = entry.address;
   }
   return v6;
+}
+
+bool has_address(std::span<const InterfaceAddress> addresses, std::string_view interface,
+                 bool is_v6) {
+  return std::any_of(addresses.begin(), addresses.end(), [&](const auto& entry) {
+    return entry.interface == interface && entry.address.is_v6 == is_v6 &&
+           !entry.address.is_local();
+  });
 }
 
 }  // namespace ddp::fabric

@@ -17,6 +17,7 @@ struct IpAddress {
 
   bool is_loopback() const noexcept;    // 127.0.0.0/8, ::1
   bool is_link_local() const noexcept;  // 169.254.0.0/16, fe80::/10
+  bool is_local() const noexcept { return is_loopback() || is_link_local(); }
   bool operator==(const IpAddress&) const = default;
 };
 
@@ -35,6 +36,8 @@ struct InterfaceAddress {
   IpAddress address;
   int prefix_bits = 0;
 
+  // True for an address without a network (/32, /128), which other nodes reach through routers.
+  bool is_of_host_only() const noexcept { return prefix_bits == (address.is_v6 ? 128 : 32); }
   bool operator==(const InterfaceAddress&) const = default;
 };
 
@@ -42,8 +45,12 @@ struct InterfaceAddress {
 std::string interface_with(std::span<const InterfaceAddress> addresses, const IpAddress& address);
 
 // Returns an address by which other nodes can reach the interface: IPv4 if there is one, never a
-// link-local IPv6 address.
+// loopback or link-local address.
 std::optional<IpAddress> address_of(std::span<const InterfaceAddress> addresses,
                                     std::string_view interface);
+
+// Returns true if the interface has such an address of this family.
+bool has_address(std::span<const InterfaceAddress> addresses, std::string_view interface,
+                 bool is_v6);
 
 }  // namespace ddp::fabric

@@ -4,9 +4,8 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "spank_plugin/fabric/plan.h"
+#include "spank_plugin/fabric/plan_builder.h"
 
 namespace ddp::fabric {
 
@@ -16,9 +15,11 @@ struct LeaderInterface {
   std::string source;  // the file, table or option that decided it
 };
 
-// Returns nullopt if there is no information. Adds a sentence to `warnings` if the site's choice is
-// impossible or if the route to the leader is unsuitable for a job's traffic.
+// Returns the interface that has the address by which the leader and this node reach each other. It
+// may be lo, or a dummy interface, if packets leave through links without addresses. Returns
+// nullopt if there is no information. Adds a warning to the plan if there is none, if the site's
+// choice is impossible, or if the route to the leader is unsuitable for a job's traffic.
 std::optional<LeaderInterface> find_leader_interface(const Node& node, const Request& request,
-                                                     std::vector<std::string>& warnings);
+                                                     PlanBuilder& builder);
 
 }  // namespace ddp::fabric

@@ -63,9 +63,12 @@ struct Plan {
   std::vector<Setting> settings;
   std::vector<std::string> notes;     // unchanged variables and the reasons, for explain
   std::vector<std::string> warnings;  // node.problems, and likely failures
-  std::string interface;              // the interface that reaches the leader; empty if unknown
-  std::string local_address;          // this node's address on that interface; empty if unknown
-  std::string summary;                // "fabric: 8 x mlx5 400 Gb/s InfiniBand, leader through ib0"
+  // Those of `warnings` that make the job fail on this node while other nodes may be in order: each
+  // node reports them, and only the first node reports the rest, which hold on most nodes.
+  std::vector<std::string> node_warnings;
+  std::string interface;      // the interface that reaches the leader; empty if unknown
+  std::string local_address;  // this node's address on that interface; empty if unknown
+  std::string summary;        // "fabric: 8 x mlx5 400 Gb/s InfiniBand, leader through ib0"
 
   const Setting* find(std::string_view name) const noexcept;
 };

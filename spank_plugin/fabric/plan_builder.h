@@ -50,6 +50,12 @@ class PlanBuilder {
   void note(std::string text) { plan_.notes.push_back(std::move(text)); }
   void warn(std::string text) { plan_.warnings.push_back(std::move(text)); }
 
+  // Adds a warning of a failure on this node, which the others need not have.
+  void warn_of_node(const std::string& text) {
+    plan_.node_warnings.push_back(text);
+    warn(text);
+  }
+
  private:
   Plan& plan_;
   const Node& node_;

@@ -37,8 +37,8 @@ class Chooser {
  private:
   bool is_wanted(const std::string& name) const {
     const NetworkInterface* interface = node_.interface(name);
-    return name == interface_ ||
-           (interface != nullptr && is_candidate(*interface) && !is_slower(name));
+    return name == interface_ || (interface != nullptr && is_candidate(*interface) &&
+                                  !is_slower(name) && address_of(node_.addresses, name));
   }
 
   bool has_interface(const std::vector<std::string>& names) const {

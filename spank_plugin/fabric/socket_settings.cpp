@@ -14,12 +14,21 @@ namespace {
 
 constexpr const char* kInterfaces = "/sys/class/net";
 
+// Returns true if Open MPI and UCX would use this address although other nodes do not reach it.
+// They do not use link-local IPv6 addresses.
+bool is_trap_with(const Node& node, const NetworkInterface& interface, const IpAddress& address) {
+  if (is_trap(interface)) return true;
+  return !address.is_v6 && address.is_link_local() && interface.up &&
+         !address_of(node.addresses, interface.name);
+}
+
 // Returns the interfaces whose addresses other nodes cannot reach, except the chosen one.
 std::vector<std::string> traps_beside(const Node& node, const std::string& chosen) {
   std::vector<std::string> traps;
   for (const auto& entry : node.addresses) {
     const NetworkInterface* interface = node.interface(entry.interface);
-    if (interface == nullptr || interface->name == chosen || !is_trap(*interface)) continue;
+    if (interface == nullptr || interface->name == chosen) continue;
+    if (!is_trap_with(node, *interface, entry.address)) continue;
     if (std::find(traps.begin(), traps.end(), interface->name) == traps.end()) {
       traps.push_back(interface->name);
     }
@@ -76,7 +85,7 @@ void set_nccl_sockets(const Node& node, const LeaderInterface& leader, PlanBuild
                           (disabled.empty() || disabled == "0");
   const bool rdma = wants_rdma && node.can_use_verbs;
   if (wants_rdma && !rdma) {
-    builder.warn(
+    builder.warn_of_node(
         "no device file /dev/infiniband/uverbs* can be opened in the task, so NCCL will send "
         "its data over TCP although the node has RDMA ports; is the directory missing in the "
         "container?");
@@ -121,27 +130,56 @@ void set_ucx_sockets(const Node& node, const std::string& interface,
               kInterfaces);
 }
 
+void keep_given(PlanBuilder& builder) {
+  for (const auto* const name : {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
+    (void)builder.is_decided(name);
+  }
+}
+
+// By the name lo, NCCL finds only 127.0.0.1. It can start on any other interface that has an
+// address.
+void set_nccl_sockets_beside_lo(const Node& node, const std::string& address,
+                                PlanBuilder& builder) {
+  constexpr const char* kName = "NCCL_SOCKET_IFNAME";
+  if (builder.is_decided(kName)) return;
+  const auto own = nccl_interfaces(node, "");
+  const auto found = std::find_if(own.begin(), own.end(), [&node](const auto& name) {
+    return node.interface(name)->kind != InterfaceKind::loopback &&
+           address_of(node.addresses, name);
+  });
+  if (found == own.end()) {
+    const std::string text = "this node's address, " + address +
+                             ", is on lo, where NCCL finds only 127.0.0.1, and no other interface "
+                             "has one that other nodes reach: for NCCL, put the address on a dummy "
+                             "interface instead";
+    return node.gpus.empty() ? builder.note(text) : builder.warn(text);
+  }
+  if (found == own.begin()) return;
+  builder.set(kName, "=" + *found, *found + " has an address; NCCL would start with " + own.front(),
+              kInterfaces);
+}
+
+// For a node whose address is on lo. Gloo and TensorPipe would bind to 127.0.0.1 by the name lo,
+// and find the address by the node's own name if no interface is set.
+void set_sockets_of_routed_host(const Node& node, const std::string& address,
+                                PlanBuilder& builder) {
+  set_nccl_sockets_beside_lo(node, address, builder);
+  builder.note("GLOO_SOCKET_IFNAME and TP_SOCKET_IFNAME are left alone: this node's address, " +
+               address + ", is on lo, and Gloo and TensorPipe find it by the node's name");
+  keep_given(builder);
+}
+
 }  // namespace
 
 void set_sockets(const Node& node, const Request& request, Plan& plan, PlanBuilder& builder) {
-  const auto leader = find_leader_interface(node, request, plan.warnings);
-  if (!leader) {
-    // Without any network, the launch plan has a note.
-    const auto reaches_others = [](const auto& each) { return !each.address.is_loopback(); };
-    if (std::any_of(node.addresses.begin(), node.addresses.end(), reaches_others)) {
-      builder.warn(
-          "the interface that reaches MASTER_ADDR is unknown on this node, so NCCL and Gloo "
-          "choose one themselves");
-    }
-    for (const auto* const name :
-         {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
-      builder.keep(name);
-    }
-    return;
-  }
+  const auto leader = find_leader_interface(node, request, builder);
+  if (!leader) return keep_given(builder);
   plan.interface = leader->name;
   const auto address = address_of(node.addresses, leader->name);
   if (address) plan.local_address = to_string(*address);
+  if (node.interface(leader->name)->kind == InterfaceKind::loopback) {
+    return set_sockets_of_routed_host(node, plan.local_address, builder);
+  }
   set_nccl_sockets(node, *leader, builder);
   const std::string rule = leader->name + " " + leader->rule;
   builder.set("GLOO_SOCKET_IFNAME", leader->name, rule, leader->source);

@@ -56,6 +56,9 @@ std::string leader_text(const Node& node, const std::string& interface, bool is_
   if (interface.empty()) return "route to the leader unknown";
   std::string text = "leader through " + interface;
   const NetworkInterface* found = node.interface(interface);
+  if (found != nullptr && found->kind == InterfaceKind::loopback) {
+    return "leader by routes from an address on lo";
+  }
   if (found != nullptr && found->speed_mbps && has_wire_speed(found->kind)) {
     text += " (" + to_text(*found->speed_mbps / 1000.0) + " Gb/s)";
   }
