@@ -26,4 +26,12 @@ bool is_trap(const NetworkInterface& interface) noexcept {
   return interface.up && interface.kind != InterfaceKind::loopback && !is_candidate(interface);
 }
 
+std::string what_is_wrong_with(const Node& node, std::string_view interface) {
+  const NetworkInterface* found = node.interface(interface);
+  if (found == nullptr) return "this node does not have";
+  if (!found->running) return "is not running here";
+  return address_of(node.addresses, interface) ? ""
+                                               : "has no address here that other nodes can reach";
+}
+
 }  // namespace ddp::fabric

@@ -2,7 +2,10 @@
 // The interfaces that may carry a job's traffic if no route decides.
 #pragma once
 
-#include "spank_plugin/fabric/network_interface.h"
+#include <string>
+#include <string_view>
+
+#include "spank_plugin/fabric/node.h"
 
 namespace ddp::fabric {
 
@@ -16,5 +19,9 @@ bool is_candidate(const NetworkInterface& interface) noexcept;
 // them. An interface without a link counts too, because Open MPI chooses docker0 even if no
 // container runs.
 bool is_trap(const NetworkInterface& interface) noexcept;
+
+// Returns what keeps other nodes from reaching this one through the interface, as "is not running
+// here"; empty if it is usable.
+std::string what_is_wrong_with(const Node& node, std::string_view interface);
 
 }  // namespace ddp::fabric

@@ -34,16 +34,9 @@ bool is_running(const Node& node, const std::string& name) {
   return interface != nullptr && interface->running;
 }
 
-// Returns what is wrong with the interface; empty if other nodes can reach this one through it.
-std::string problem_of(const Node& node, const std::string& name) {
-  if (node.interface(name) == nullptr) return "this node does not have";
-  if (!is_running(node, name)) return "is not running here";
-  return address_of(node.addresses, name) ? "" : "has no address here that other nodes can reach";
-}
-
 Found from_site(const Node& node, PlanBuilder& builder) {
   if (!node.site.interface) return std::nullopt;
-  const std::string problem = problem_of(node, *node.site.interface);
+  const std::string problem = what_is_wrong_with(node, *node.site.interface);
   if (problem.empty()) {
     return LeaderInterface{*node.site.interface, "is the site's choice", node.site.path};
   }

@@ -37,7 +37,7 @@ Plan make_plan(const Node& node, const Request& request, const UserVariables& us
     check_locked_memory(node, request, builder);
   }
   check_cpus_of_gpu(node, request, builder);
-  warn_of_user_overrides(node, builder);
+  warn_of_user_overrides(node, is_one_node, builder);
   plan.summary = summarize(node, compute.ports, plan.interface, is_one_node);
   return plan;
 }

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/text.h"
+#include "spank_plugin/fabric/candidate.h"
 #include "spank_plugin/fabric/nccl_choice.h"
 #include "spank_plugin/fabric/roce_gid.h"
 
@@ -74,40 +75,69 @@ void warn_of_suspects(PlanBuilder& builder) {
   }
 }
 
-void check_nccl_sockets(const Node& node, PlanBuilder& builder) {
+// Returns true if a library that is told the interface's name binds to the loopback address: it
+// takes the first address, which on lo is 127.0.0.1 even if others follow. NCCL does not take ::1,
+// and takes only addresses of NCCL_SOCKET_FAMILY.
+bool leads_to_loopback(const Node& node, std::string_view interface, bool is_nccl,
+                       std::string_view family) {
+  for (const auto& [name, address, bits] : node.addresses) {
+    const bool fits = family.empty() || (family == "AF_INET6") == address.is_v6;
+    if (name != interface || !fits || (is_nccl && address.is_v6 && address.is_loopback())) continue;
+    return address.is_loopback();
+  }
+  return false;
+}
+
+void check_nccl_sockets(const Node& node, bool is_one_node, PlanBuilder& builder) {
   const std::string name = "NCCL_SOCKET_IFNAME";
   const auto given = builder.given(name);
   if (!given || given->value.size() < 2) return;
   const auto found = nccl_interfaces(node, given->value);
   if (found.empty()) {
-    builder.warn(
+    builder.warn_of_node(
         shown(name, *given) +
         ": no running interface of this node matches, and NCCL will fail rather than choose "
         "another");
   }
-  const bool loopback = std::any_of(found.begin(), found.end(), [&node](const auto& interface) {
-    return node.interface(interface)->kind == InterfaceKind::loopback;
+  if (found.empty() || is_one_node) return;
+  const std::string family = builder.value_of("NCCL_SOCKET_FAMILY");
+  const bool loopback = std::any_of(found.begin(), found.end(), [&](const auto& interface) {
+    return leads_to_loopback(node, interface, true, family);
   });
   if (loopback) {
     builder.warn(shown(name, *given) +
-                 ": the loopback matches too, and ranks of other nodes do not "
-                 "answer there; exclude lo too");
+                 (found.size() > 1 ? ": the loopback matches too, and ranks of other nodes do not "
+                                     "answer there; exclude lo too"
+                                   : ": NCCL takes the first address of lo, 127.0.0.1, by which "
+                                     "ranks of other nodes do not reach this one"));
+  } else if (!address_of(node.addresses, found.front())) {
+    builder.warn_of_node(shown(name, *given) + ": NCCL will start with " + found.front() +
+                         ", which has no address here that other nodes can reach");
   }
 }
 
-// Gloo and TensorPipe accept names, not patterns.
-void check_exact_names(const Node& node, PlanBuilder& builder) {
+// Gloo and TensorPipe accept names, not patterns, and fail if one of them is missing.
+void check_exact_names(const Node& node, bool is_one_node, PlanBuilder& builder) {
   for (const auto* const name : {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"}) {
     const auto given = builder.given(name);
     if (!given) continue;
-    const auto names = split(given->value, ',', 16);
-    const bool known = std::any_of(names.begin(), names.end(), [&node](auto entry) {
-      return node.interface(entry) != nullptr;
-    });
-    if (!known) {
-      builder.warn(shown(name, *given) +
-                   ": this node does not have an interface of that name; it takes exact "
-                   "names, not ^, = or a prefix");
+    for (const auto entry : split(given->value, ',', 16)) {
+      const std::string wrong = what_is_wrong_with(node, entry);
+      const std::string start = shown(name, *given) + ": ";
+      if (node.interface(entry) == nullptr) {
+        builder.warn_of_node(start +
+                             "this node does not have an interface of that name; it takes exact "
+                             "names, not ^, = or a prefix");
+      } else if (!is_one_node && leads_to_loopback(node, entry, false, "")) {
+        builder.warn(start +
+                     "the first address of lo is 127.0.0.1, by which ranks of other nodes "
+                     "do not reach this one");
+      } else if (!is_one_node && !wrong.empty()) {
+        builder.warn_of_node(start + std::string(entry) + " " + wrong);
+      } else {
+        continue;
+      }
+      break;
     }
   }
 }
@@ -134,8 +164,8 @@ void check_hcas(const Node& node, PlanBuilder& builder) {
   const auto given = builder.given("NCCL_IB_HCA");
   if (!given || nccl_ports(node, "").empty()) return;
   if (nccl_ports(node, given->value).empty()) {
-    builder.warn(shown("NCCL_IB_HCA", *given) +
-                 ": no active port of this node matches, so NCCL will use TCP or fail");
+    builder.warn_of_node(shown("NCCL_IB_HCA", *given) +
+                         ": no active port of this node matches, so NCCL will use TCP or fail");
   }
   check_hca_prefixes(node, *given, builder);
 }
@@ -189,10 +219,10 @@ void check_ucx(const Node& node, PlanBuilder& builder) {
 
 }  // namespace
 
-void warn_of_user_overrides(const Node& node, PlanBuilder& builder) {
+void warn_of_user_overrides(const Node& node, bool is_one_node, PlanBuilder& builder) {
   warn_of_suspects(builder);
-  check_nccl_sockets(node, builder);
-  check_exact_names(node, builder);
+  check_nccl_sockets(node, is_one_node, builder);
+  check_exact_names(node, is_one_node, builder);
   check_hcas(node, builder);
   check_gid_index(node, builder);
   check_ucx(node, builder);

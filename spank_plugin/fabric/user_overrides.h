@@ -8,7 +8,7 @@
 namespace ddp::fabric {
 
 // Adds warnings and changes nothing. `builder` provides the values, `node` the hardware they apply
-// to.
-void warn_of_user_overrides(const Node& node, PlanBuilder& builder);
+// to. In a step of one node, interfaces that other nodes do not reach are fine.
+void warn_of_user_overrides(const Node& node, bool is_one_node, PlanBuilder& builder);
 
 }  // namespace ddp::fabric
