@@ -121,6 +121,7 @@ struct FabricPart {
   std::vector<std::string> warnings;  // for all users
   std::vector<std::string> remarks;   // shown if an explanation is requested
   std::string summary;                // one phrase; empty if there is nothing to say
+  std::vector<std::string> node_warnings = {};  // of failures on this node only
 };
 
 struct Facts {

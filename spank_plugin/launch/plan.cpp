@@ -157,6 +157,9 @@ Plan make_plan(const Facts& given, const Settings& requested, const Inherited& i
   if (plan.mode == Mode::rank) add_proxy_exceptions(builder, facts, settings, inherited);
   for (const auto& entry : facts.fabric.entries) builder.add(entry);
   for (const auto& warning : facts.fabric.warnings) builder.note(warning);
+  for (const auto& warning : facts.fabric.node_warnings) {
+    builder.note_of_node((plan.node.empty() ? "this node" : plan.node) + ": " + warning);
+  }
   plan.remarks = facts.fabric.remarks;
   plan.fabric = facts.fabric.summary;
   add_notes(builder, plan, facts, settings.order.value);

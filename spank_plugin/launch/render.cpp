@@ -66,6 +66,12 @@ std::string render_task_line(const Plan& plan) {
   return line;
 }
 
+std::string render_brief(const Plan& plan) {
+  std::string text = render_task_line(plan) + "\n";
+  for (const auto& note : plan.own_notes()) text += "note: " + sanitize(note) + "\n";
+  return text;
+}
+
 std::string render_table(const Plan& plan) {
   std::size_t name_width = 8;
   std::size_t value_width = 5;

@@ -138,7 +138,7 @@ void explain(const launch::Plan& plan, const launch::Facts& facts,
   } else if (is_whole) {
     text = render_table(plan) + (settings.verbose ? render_facts(facts, settings) : "");
   } else {
-    text = render_task_line(plan) + "\n";
+    text = render_brief(plan);
   }
   // srun forwards lines as they arrive, so wait to let the table of rank 0 arrive in one piece.
   constexpr useconds_t kTurn = 300'000;

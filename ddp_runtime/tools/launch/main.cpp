@@ -125,7 +125,7 @@ std::string explanation(const Planned& planned, const Settings& settings,
       break;
   }
   if (settings.verbose) return render_table(plan) + render_facts(planned.facts, settings);
-  return plan.rank == 0 ? render_table(plan) : render_task_line(plan) + "\n";
+  return plan.rank == 0 ? render_table(plan) : render_brief(plan);
 }
 
 void print(const std::string& text) {

@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <string>
 
 #include "spank_plugin/fabric/host/local_addresses.h"
@@ -13,7 +14,10 @@ namespace ddp::launch {
 namespace {
 
 FabricPart part_of(const fabric::Plan& plan) {
-  FabricPart part{{}, plan.warnings, plan.notes, plan.summary};
+  FabricPart part{{}, plan.warnings, plan.notes, plan.summary, plan.node_warnings};
+  std::erase_if(part.warnings, [&plan](const std::string& warning) {
+    return std::count(plan.node_warnings.begin(), plan.node_warnings.end(), warning) != 0;
+  });
   for (const auto& setting : plan.settings) {
     part.entries.push_back(
         {setting.name, setting.value, setting.rule, setting.source, setting.kept, false});
@@ -36,7 +40,9 @@ fabric::Request fabric_request(const Facts& facts, const Settings& settings) {
   request.peer_addresses = facts.node.peer_addresses;
   const auto& addresses =
       request.leader_addresses.empty() ? request.peer_addresses : request.leader_addresses;
-  if (!addresses.empty()) request.source_address = fabric::source_address_to(addresses.front());
+  for (const auto& address : addresses) {
+    if (!request.source_address) request.source_address = fabric::source_address_to(address);
+  }
   if (settings.fabric.value != "auto") request.preset = settings.fabric.value;
   request.bind_ucx = settings.ucx.value == UcxPolicy::bind;
   if (facts.task.cpus) request.cpus = facts.task.cpus->numbers;

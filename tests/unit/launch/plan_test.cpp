@@ -241,6 +241,23 @@ TEST(Plan, IncludesTheFabricPart) {
   EXPECT_EQ(nlohmann::json::parse(render_json(plan)).at("remarks").size(), 1U);
 }
 
+TEST(Plan, FailureOfANodeIsReportedByItsFirstTask) {
+  Facts facts = slurm_facts(two_by_two());  // of rank 2, the first on p2
+  facts.fabric.warnings = {"a recipe's value"};
+  facts.fabric.node_warnings = {"no route"};
+  const auto plan_of = [&] {
+    return make_plan(facts, {}, Inherited(lookup_in({}), facts.step.id));
+  };
+  EXPECT_THAT(plan_of().own_notes(), testing::ElementsAre("p2: no route"));
+  EXPECT_THAT(render_brief(plan_of()), AllOf(StartsWith("rank 2 of 4 on p2: "),
+                                             testing::EndsWith("\nnote: p2: no route\n")));
+  facts.task.rank = 3;
+  facts.task.local_rank = 1;
+  EXPECT_THAT(plan_of().own_notes(), IsEmpty());
+  facts.task.rank = facts.task.local_rank = 0;
+  EXPECT_THAT(plan_of().own_notes(), testing::ElementsAre("a recipe's value", "p2: no route"));
+}
+
 TEST(Render, SummaryNamesBothEndsOfTheRendezvous) {
   EXPECT_EQ(render_summary(slurm_plan(two_by_two())),
             "4 ranks on 2 nodes; MASTER_ADDR=p1 (host of rank 0, the step's first node), "
