@@ -144,10 +144,14 @@ Leader find_leader_address(const Facts& facts, const Settings& settings) {
   }
   // The host itself may resolve its own name to 127.0.1.1; the other nodes' answers count.
   if (lookup == NameLookup::only_loopback && is_own_node) return leader;
+  if (node.slurms_address && suffix.empty()) {
+    return {*node.slurms_address, "SLURM's address of " + leader.host + ", " + leader.rule,
+            kSlurmsAddress};
+  }
   throw LaunchError("the name of rank 0's host, " + quote_for_display(leader.host) + ", " +
                     describe(lookup) +
                     " on this node; add it to /etc/hosts or DNS, or give an address with "
-                    "--ddp=master_addr=ADDRESS" +
+                    "--ddp=master_addr=ADDRESS (NodeAddr of `scontrol show node`)" +
                     (suffix.empty() ? "" : ", or leave out addr_suffix=" + suffix));
 }
 

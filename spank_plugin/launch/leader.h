@@ -10,6 +10,9 @@
 
 namespace ddp::launch {
 
+// The source of an address that slurmctld gave.
+inline constexpr const char* kSlurmsAddress = "scontrol show node";
+
 struct Leader {
   std::string host;    // node name
   std::string rule;    // one phrase
@@ -28,10 +31,10 @@ std::string with_suffix(std::string_view host, std::string_view suffix);
 std::string suffix_in_use(const NodeFacts& node, const Settings& settings);
 
 // Returns the result of find_leader with an address that is usable on this node: the host's name,
-// with addr_suffix if there is one, or 127.0.0.1 for a step of one node whose name does not
-// resolve. If the name service did not answer, the name is used unchanged. Throws UsageError if the
-// name cannot be used on this node, or if a fact about this node contradicts the location of rank
-// 0.
+// with addr_suffix if there is one, or SLURM's address if the step has it, or 127.0.0.1 for a step
+// of one node whose name does not resolve. If the name service did not answer, the name is used
+// unchanged. Throws UsageError if the name cannot be used on this node, or if a fact about this
+// node contradicts the location of rank 0.
 Leader find_leader_address(const Facts& facts, const Settings& settings);
 
 }  // namespace ddp::launch

@@ -22,12 +22,22 @@ void add_leader(PlanBuilder& plan, const Facts& facts, const Settings& settings)
   if (plan.set_as_requested("MASTER_ADDR", settings.master_addr)) return;
   const Leader leader = find_leader_address(facts, settings);
   plan.suggest("MASTER_ADDR", leader.host, leader.rule, leader.source);
+  const bool is_slurms = leader.source == kSlurmsAddress;
+  if (is_slurms) {
+    plan.note("the name of rank 0's host has no usable address here, so MASTER_ADDR is " +
+              leader.host +
+              ", by which SLURM reaches it; add the nodes' names to DNS or /etc/hosts for programs "
+              "that use them");
+  }
   if (facts.node.lacks_suffix) {
     plan.note_of_node("addr_suffix=" + settings.addr_suffix.value +
                       " of plugstack.conf is left out on " + facts.task.node_name + ", where " +
-                      with_suffix(leader.host, settings.addr_suffix.value) + " does not resolve");
+                      with_suffix(find_leader(facts.step, settings.order.value).host,
+                                  settings.addr_suffix.value) +
+                      " does not resolve");
   }
-  if (facts.node.leader_lookup == NameLookup::only_loopback && facts.step.node_count > 1) {
+  if (!is_slurms && facts.node.leader_lookup == NameLookup::only_loopback &&
+      facts.step.node_count > 1) {
     plan.note("on its own host " + leader.host +
               " resolves to a loopback address only: a program that "
               "binds to that address cannot be reached by the other nodes");

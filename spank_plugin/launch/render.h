@@ -14,7 +14,8 @@ std::string render_summary(const Plan& plan);
 // Returns the task-specific values in one line: "rank 3 of 4 on node2: LOCAL_RANK=1 ...".
 std::string render_task_line(const Plan& plan);
 
-// Returns that line, and below it the notes that the task prints in a normal run. Ends with a newline.
+// Returns that line, and below it the notes that the task prints in a normal run. Ends with a
+// newline.
 std::string render_brief(const Plan& plan);
 
 // Lists every variable with value, source and rule, in columns, then the notes. Ends with a

@@ -15,6 +15,11 @@ void srun_before_options();
 // passes them to the nodes. Throws launch::LaunchError for a user error.
 void srun_after_options(PluginState& state);
 
+// In srun, once per component, after the step's nodes are known and before its tasks start: passes
+// the address of rank 0's host to the nodes if the name service of this host does not know the
+// nodes.
+void srun_before_launch(const PluginState& state);
+
 // In salloc and sbatch, after the options: validates SLURM_DDP, which srun will read later, and
 // sets nothing.
 void allocator_after_options(const PluginState& state);

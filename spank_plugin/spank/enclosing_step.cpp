@@ -18,9 +18,9 @@ void forget_enclosing_plan() {
   if (!inherited.is_set(launch::variable::kMarker)) return;
   for (const auto& name : inherited.marked_names()) unsetenv(name.c_str());
   for (const auto* name : launch::kRankVariables) unsetenv(name);
-  for (const auto* name :
-       {launch::variable::kMarker, launch::variable::kSettings, launch::variable::kRankZeroHost,
-        launch::variable::kComponents, launch::variable::kSwitchMap}) {
+  for (const auto* name : {launch::variable::kMarker, launch::variable::kSettings,
+                           launch::variable::kRankZeroHost, launch::variable::kComponents,
+                           launch::variable::kSwitchMap, launch::variable::kNodeAddress}) {
     unsetenv(name);
   }
 }

@@ -136,6 +136,12 @@ int slurm_spank_init_post_opt(spank_t /*spank*/, int /*count*/, char* /*argument
   return guarded([] { ddp::spank::after_options(); });
 }
 
+int slurm_spank_local_user_init(spank_t /*spank*/, int /*count*/, char* /*arguments*/[]) {
+  if (!is_of_first_line(state().calls.local_user_init)) return kSuccess;
+  guarded([] { ddp::spank::srun_before_launch(state()); });
+  return kSuccess;
+}
+
 int slurm_spank_user_init(spank_t spank, int /*count*/, char* /*arguments*/[]) {
   if (!is_of_first_line(state().calls.user_init)) return kSuccess;
   guarded([=] { ddp::spank::slurmstepd_user_init(state(), spank); });

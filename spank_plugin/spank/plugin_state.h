@@ -37,6 +37,7 @@ struct PlannedStep {
 // How often SLURM has called each entry point: once per line of plugstack.conf.
 struct Calls {
   std::uint32_t init_post_opt = 0;
+  std::uint32_t local_user_init = 0;
   std::uint32_t user_init = 0;
   std::uint32_t task_init = 0;
 };

@@ -7,9 +7,13 @@
 #include "spank_plugin/fabric/text_file.h"
 #include "spank_plugin/launch/environment.h"
 #include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/giver.h"
+#include "spank_plugin/launch/host/node_address_query.h"
 #include "spank_plugin/launch/host/switch_query.h"
 #include "spank_plugin/launch/hostfile.h"
+#include "spank_plugin/launch/leader.h"
 #include "spank_plugin/launch/marker.h"
+#include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/spank/container_plugin.h"
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/enclosing_step.h"
@@ -36,6 +40,7 @@ void forget_outer_step() {
   unsetenv(variable::kRankZeroHost);
   unsetenv(variable::kComponents);
   unsetenv(variable::kSwitchMap);
+  unsetenv(variable::kNodeAddress);
 }
 
 // Tasks never see the order of the hostfile, because SLURM sorts the node list that they get. An
@@ -113,6 +118,29 @@ void srun_after_options(PluginState& state) {
     // settings.
     tell_nodes(variable::kSettings, std::string(kErrorMark) + error.what());
     throw;
+  }
+}
+
+// Asks for the address of rank 0's host, once for the whole step, if its name is unknown. Whatever
+// goes wrong, the nodes continue with the name, and report it if they cannot use it.
+void srun_before_launch(const PluginState& state) {
+  const launch::EnvLookup environment = [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    if (value == nullptr) return std::nullopt;
+    return value;
+  };
+  const auto text = environment(variable::kSettings);
+  if (state.components != 1 || !text) return;
+  try {
+    const launch::Settings settings = launch::decode_settings(*text);
+    const launch::StepFacts step = launch::read_slurm_step(environment);
+    const launch::Inherited inherited(environment, step.id);
+    if (giver_of("MASTER_ADDR", settings.master_addr, inherited) != launch::Giver::none) return;
+    std::string no_order;  // reported by the plan
+    const auto order = launch::possible_order(step, settings.order, no_order);
+    const auto found = launch::query_leader_address(step, launch::find_leader(step, order).host);
+    if (found) tell_nodes(variable::kNodeAddress, launch::format_node_address(*found));
+  } catch (const UsageError&) {  // the tasks report it
   }
 }
 

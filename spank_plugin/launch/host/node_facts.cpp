@@ -40,17 +40,37 @@ std::optional<std::string> given_address(const Settings& settings, const Inherit
   return std::nullopt;
 }
 
+bool leads_nowhere(const NameAnswer& answer) {
+  return answer.lookup == NameLookup::unknown_name || answer.lookup == NameLookup::only_loopback;
+}
+
 // Looks up the name with addr_suffix. If the name with the site's suffix does not resolve, as on
 // nodes without that network, looks up the name without it, because the site's setting must not
 // fail a step.
 NameAnswer look_up_host(NodeFacts& facts, const std::string& host, const Settings& settings) {
   const auto& suffix = settings.addr_suffix;
   NameAnswer answer = look_up_name(with_suffix(host, suffix.value), kLookupLimit);
-  const bool leads_nowhere =
-      answer.lookup == NameLookup::unknown_name || answer.lookup == NameLookup::only_loopback;
-  if (suffix.value.empty() || suffix.origin != Origin::site || !leads_nowhere) return answer;
+  if (suffix.value.empty() || suffix.origin != Origin::site || !leads_nowhere(answer)) {
+    return answer;
+  }
   facts.lacks_suffix = true;
   return look_up_name(host, kLookupLimit);
+}
+
+// Looks up rank 0's host, and SLURM's address of it if the name leads nowhere.
+void look_up_leaders_host(NodeFacts& facts, const StepFacts& step, const std::string& host,
+                          const Settings& settings) {
+  NameAnswer answer = look_up_host(facts, host, settings);
+  facts.leader_lookup = answer.lookup;
+  const auto& slurms = step.leader_address;
+  if (leads_nowhere(answer) && slurms && slurms->node == host) {
+    NameAnswer other = look_up_name(slurms->address, kLookupLimit);
+    if (other.lookup == NameLookup::usable) {
+      facts.slurms_address = slurms->address;
+      answer = std::move(other);
+    }
+  }
+  facts.leader_addresses = std::move(answer.addresses);
 }
 
 // A given address is used unchanged; resolving it only helps to choose interfaces.
@@ -62,11 +82,16 @@ void look_up_leader(NodeFacts& facts, const StepFacts& step, const Settings& set
   std::string no_order;  // reported by the plan
   const std::string host =
       given ? *given : find_leader(step, possible_order(step, settings.order, no_order)).host;
-  NameAnswer answer =
-      given ? look_up_name(host, kLookupLimit) : look_up_host(facts, host, settings);
-  if (!given) facts.leader_lookup = answer.lookup;
-  facts.leader_addresses = std::move(answer.addresses);
-  if (!wants_addresses || answer.lookup != NameLookup::only_loopback || step.nodes.size() < 2) {
+  NameLookup lookup = NameLookup::not_done;
+  if (given) {
+    NameAnswer answer = look_up_name(host, kLookupLimit);
+    lookup = answer.lookup;
+    facts.leader_addresses = std::move(answer.addresses);
+  } else {
+    look_up_leaders_host(facts, step, host, settings);
+    lookup = facts.leader_lookup;
+  }
+  if (!wants_addresses || lookup != NameLookup::only_loopback || step.nodes.size() < 2) {
     return;
   }
   const std::string& other = step.nodes[step.nodes[0] == host ? 1 : 0];

@@ -214,6 +214,27 @@ TEST(NodeFactsTest, SuffixSelectsTheOtherNetwork) {
   EXPECT_EQ(facts.leader_addresses, std::vector<std::string>{"192.0.2.7"});
 }
 
+// The names are numbers, which need no name service; 256.256.256.256. is unknown everywhere.
+TEST(NodeFactsTest, SlurmsAddressReplacesANameThatLeadsNowhere) {
+  StepFacts step = two_nodes();
+  step.nodes = {"256.256.256.256.", "192.0.2.8"};
+  EXPECT_EQ(gather_node_facts(step, {}, nothing(), false).leader_lookup, NameLookup::unknown_name);
+  step.leader_address = {step.nodes[0], "192.0.2.7"};
+  NodeFacts facts = gather_node_facts(step, {}, nothing(), false);
+  EXPECT_EQ(facts.slurms_address, "192.0.2.7");
+  EXPECT_EQ(facts.leader_addresses, std::vector<std::string>{"192.0.2.7"});
+  step.leader_address->address = "127.0.0.1";
+  EXPECT_EQ(gather_node_facts(step, {}, nothing(), false).slurms_address, std::nullopt);
+  step.leader_address = {step.nodes[1], "192.0.2.7"};
+  EXPECT_EQ(gather_node_facts(step, {}, nothing(), false).slurms_address, std::nullopt)
+      << "of another node";
+  step.nodes[0] = "192.0.2.9";
+  step.leader_address = {step.nodes[0], "192.0.2.7"};
+  facts = gather_node_facts(step, {}, nothing(), false);
+  EXPECT_EQ(facts.slurms_address, std::nullopt) << "the name is known";
+  EXPECT_EQ(facts.leader_addresses, std::vector<std::string>{"192.0.2.9"});
+}
+
 StepFacts one_node(std::uint16_t master, std::uint16_t second) {
   StepFacts step = two_nodes();
   step.node_count = 1;
