@@ -148,7 +148,7 @@ void warn_of_no_way(const Node& node, const Request& request, const std::vector<
   const auto reaches_others = [](const auto& each) { return !each.address.is_loopback(); };
   if (std::none_of(node.addresses.begin(), node.addresses.end(), reaches_others)) return;
   if (leader.empty() || request.source_address) {
-    builder.warn_of_node(
+    builder.warn(
         "the interface that reaches MASTER_ADDR is unknown on this node, so NCCL and Gloo choose "
         "one themselves");
     return;

@@ -17,11 +17,11 @@ namespace variable {
 
 // Variables that the plugin in srun passes to the nodes. The names start with SLURM, because
 // otherwise they would not pass `srun --export=NONE`.
-inline constexpr const char* kSettings = "SLURM_DDP_SETTINGS";      // see encode_settings
-inline constexpr const char* kRankZeroHost = "SLURM_DDP_HEAD";      // from the step's hostfile
-inline constexpr const char* kComponents = "SLURM_DDP_COMPONENTS";  // of a step `srun a : b`
-inline constexpr const char* kSwitchMap = "SLURM_DDP_SWITCHES";     // see switch_map.h
-inline constexpr const char* kNodeAddress = "SLURM_DDP_NODE_ADDR";  // see node_address.h
+inline constexpr const char* kSettings = "SLURM_DDP_SETTINGS";        // see encode_settings
+inline constexpr const char* kRankZeroHost = "SLURM_DDP_HEAD";        // from the step's hostfile
+inline constexpr const char* kComponents = "SLURM_DDP_COMPONENTS";    // of a step `srun a : b`
+inline constexpr const char* kSwitchMap = "SLURM_DDP_SWITCHES";       // see switch_map.h
+inline constexpr const char* kNodeAddresses = "SLURM_DDP_NODE_ADDR";  // see node_address.h
 
 // A planned step passes this to the steps that are started inside it; see marker.h.
 inline constexpr const char* kMarker = "SLURM_DDP_SET";

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "spank_plugin/launch/environment.h"
-#include "spank_plugin/launch/node_address.h"
 #include "spank_plugin/launch/step_command.h"
 #include "spank_plugin/launch/tasks_per_node.h"
 
@@ -37,9 +36,8 @@ struct StepFacts {
   std::optional<std::uint16_t> pmi_port;  // port used by another service of the step
   std::uint32_t restarts = 0;             // SLURM_RESTART_COUNT
   std::string switch_map;                 // see switch_map.h; empty unless srun determined it
-  // SLURM's address of rank 0's host, if srun found that its name service does not know the nodes.
-  std::optional<NodeAddress> leader_address = {};
-  StepCommand command;  // the command that the tasks run
+  std::string node_addresses;             // see node_address.h; empty unless srun asked for them
+  StepCommand command;                    // the command that the tasks run
 };
 
 // The CPUs that a task may run on.
@@ -104,7 +102,8 @@ struct NodeFacts {
   std::vector<GpuList> gpus = {};
   std::string gpu_numbers = {};                        // SLURM_STEP_GPUS
   std::optional<std::uint16_t> free_second_port = {};  // like free_port
-  // SLURM's address of rank 0's host. Set only if the name leads nowhere on this node.
+  // SLURM's address of rank 0's host. Set only if the name leads nowhere on this node,
+  // or the name service does not answer.
   std::optional<std::string> slurms_address = {};
   // Names with the site's addr_suffix do not resolve on this node: names are used unchanged.
   bool lacks_suffix = false;

@@ -136,18 +136,19 @@ Leader find_leader_address(const Facts& facts, const Settings& settings) {
   }
   const auto lookup = node.leader_lookup;
   if (lookup == NameLookup::not_done || lookup == NameLookup::usable) return leader;
+  // The host itself may resolve its own name to 127.0.1.1; the other nodes' answers count.
+  const bool is_own_loopback = lookup == NameLookup::only_loopback && is_own_node;
+  if (node.slurms_address && suffix.empty() && step.node_count != 1 && !is_own_loopback) {
+    return {*node.slurms_address, "SLURM's address of " + leader.host + ", " + leader.rule,
+            kSlurmsAddress};
+  }
   if (step.node_count != 1 && is_unanswered(lookup)) return leader;
   if (step.node_count == 1) {
     leader.rule = "one node, whose name " + quote_for_display(leader.host) + " " + describe(lookup);
     leader.host = "127.0.0.1";
     return leader;
   }
-  // The host itself may resolve its own name to 127.0.1.1; the other nodes' answers count.
-  if (lookup == NameLookup::only_loopback && is_own_node) return leader;
-  if (node.slurms_address && suffix.empty()) {
-    return {*node.slurms_address, "SLURM's address of " + leader.host + ", " + leader.rule,
-            kSlurmsAddress};
-  }
+  if (is_own_loopback) return leader;
   throw LaunchError("the name of rank 0's host, " + quote_for_display(leader.host) + ", " +
                     describe(lookup) +
                     " on this node; add it to /etc/hosts or DNS, or give an address with "

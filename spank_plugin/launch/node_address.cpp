@@ -6,9 +6,10 @@
 namespace ddp::launch {
 namespace {
 
-// Returns the value of "KEY=value" among words that spaces separate; empty if there is none.
-std::string_view value_of(std::string_view line, std::string_view key) {
-  for (const auto word : split(line, ' ')) {
+// Returns the value of the first KEY=value among words with `separator` between them; empty if
+// none.
+std::string_view value_of(std::string_view text, char separator, std::string_view key) {
+  for (const auto word : split(text, separator)) {
     if (word.size() > key.size() && word.starts_with(key) && word[key.size()] == '=') {
       return word.substr(key.size() + 1);
     }
@@ -18,26 +19,22 @@ std::string_view value_of(std::string_view line, std::string_view key) {
 
 }  // namespace
 
-std::optional<NodeAddress> node_address_in(std::string_view scontrol_output,
-                                           std::string_view node) {
-  const auto line = scontrol_output.substr(0, scontrol_output.find('\n'));
-  const auto address = value_of(line, "NodeAddr");
-  if (value_of(line, "NodeName") != node || address == node || !is_host_or_address(address)) {
-    return std::nullopt;
+std::string make_node_addresses(std::string_view scontrol_output, std::size_t max_text) {
+  std::string addresses;
+  for (const auto line : split(scontrol_output, '\n')) {
+    const auto node = value_of(line, ' ', "NodeName");
+    const auto address = value_of(line, ' ', "NodeAddr");
+    if (address == node || !is_host_or_address(node) || !is_host_or_address(address)) continue;
+    if (addresses.size() + node.size() + address.size() + 2 > max_text) break;
+    addresses.append(addresses.empty() ? "" : ",").append(node).append("=").append(address);
   }
-  return NodeAddress{std::string(node), std::string(address)};
+  return addresses;
 }
 
-std::string format_node_address(const NodeAddress& found) {
-  return found.node + "=" + found.address;
-}
-
-std::optional<NodeAddress> parse_node_address(std::string_view text) {
-  const auto equals = text.find('=');
-  if (equals == 0 || equals == std::string_view::npos) return std::nullopt;
-  const auto address = text.substr(equals + 1);
-  if (!is_host_or_address(address)) return std::nullopt;
-  return NodeAddress{std::string(text.substr(0, equals)), std::string(address)};
+std::optional<std::string> slurms_address_of(std::string_view node, std::string_view addresses) {
+  const auto address = value_of(addresses, ',', node);
+  if (node.empty() || !is_host_or_address(address)) return std::nullopt;
+  return std::string(address);
 }
 
 }  // namespace ddp::launch

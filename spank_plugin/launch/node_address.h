@@ -1,27 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// The address by which SLURM itself reaches a node (NodeAddr), for clusters whose name service does
-// not know the nodes' names.
+// The addresses by which SLURM itself reaches the nodes (NodeAddr), for clusters whose name service
+// does not know the nodes' names. As one line of text that srun passes to the nodes:
+// "node1=10.0.0.1,node2=10.0.0.2".
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace ddp::launch {
 
-struct NodeAddress {
-  std::string node;
-  std::string address;  // numeric, or another name
+// Below the kernel's limit for one environment variable.
+inline constexpr std::size_t kMaxNodeAddresses = 100'000;
 
-  bool operator==(const NodeAddress&) const = default;
-};
+// Parses the output of `scontrol --oneliner show node`. Leaves out nodes whose address is only
+// their name again, which is SLURM's default, and those beyond `max_text` characters.
+std::string make_node_addresses(std::string_view scontrol_output,
+                                std::size_t max_text = kMaxNodeAddresses);
 
-// Returns the address in the output of `scontrol --oneliner show node NODE`; nullopt if the output
-// is of another node or has no address other than the node's name, which is SLURM's default.
-std::optional<NodeAddress> node_address_in(std::string_view scontrol_output, std::string_view node);
-
-// "node1=10.0.0.1", by which srun tells the nodes. Returns nullopt for any other text.
-std::string format_node_address(const NodeAddress& found);
-std::optional<NodeAddress> parse_node_address(std::string_view text);
+// Returns the node's address, numeric or another name; nullopt if `addresses` has none.
+std::optional<std::string> slurms_address_of(std::string_view node, std::string_view addresses);
 
 }  // namespace ddp::launch

@@ -42,7 +42,7 @@ void add_leader(PlanBuilder& plan, const Facts& facts, const Settings& settings)
               " resolves to a loopback address only: a program that "
               "binds to that address cannot be reached by the other nodes");
   }
-  if (is_unanswered(facts.node.leader_lookup) && facts.step.node_count > 1) {
+  if (!is_slurms && is_unanswered(facts.node.leader_lookup) && facts.step.node_count > 1) {
     plan.note_of_node("the name service of " +
                       (facts.task.node_name.empty() ? "this node" : facts.task.node_name) +
                       " did not answer for " + leader.host + ", rank 0's host" +

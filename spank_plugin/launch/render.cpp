@@ -115,7 +115,7 @@ std::string render_facts(const Facts& facts, const Settings& settings) {
   add("reserved ports", step.reserved_ports);
   add("switches", step.switch_map);
   add("switch address", task.switch_address);
-  if (step.leader_address) add("SLURM's address", format_node_address(*step.leader_address));
+  add("SLURM's addresses", step.node_addresses);
   add("rank by SLURM", std::to_string(task.rank));
   if (task.cpus) {
     add("CPUs", std::to_string(task.cpus->cpus) + " in the affinity mask, " +

@@ -162,7 +162,7 @@ StepFacts read_slurm_step(const EnvLookup& environment) {
   check_layout(step);
   read_rank_zero_hints(environment, step);
   step.switch_map = environment(variable::kSwitchMap).value_or("");
-  step.leader_address = parse_node_address(environment(variable::kNodeAddress).value_or(""));
+  step.node_addresses = environment(variable::kNodeAddresses).value_or("");
   step.reserved_ports = environment("SLURM_STEP_RESV_PORTS").value_or("");
   if (Inherited(environment, step.id).are_ports_of_another_step(step.reserved_ports)) {
     step.reserved_ports.clear();

@@ -20,7 +20,7 @@ void forget_enclosing_plan() {
   for (const auto* name : launch::kRankVariables) unsetenv(name);
   for (const auto* name : {launch::variable::kMarker, launch::variable::kSettings,
                            launch::variable::kRankZeroHost, launch::variable::kComponents,
-                           launch::variable::kSwitchMap, launch::variable::kNodeAddress}) {
+                           launch::variable::kSwitchMap, launch::variable::kNodeAddresses}) {
     unsetenv(name);
   }
 }

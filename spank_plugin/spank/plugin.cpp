@@ -136,9 +136,9 @@ int slurm_spank_init_post_opt(spank_t /*spank*/, int /*count*/, char* /*argument
   return guarded([] { ddp::spank::after_options(); });
 }
 
-int slurm_spank_local_user_init(spank_t /*spank*/, int /*count*/, char* /*arguments*/[]) {
+int slurm_spank_local_user_init(spank_t spank, int /*count*/, char* /*arguments*/[]) {
   if (!is_of_first_line(state().calls.local_user_init)) return kSuccess;
-  guarded([] { ddp::spank::srun_before_launch(state()); });
+  guarded([=] { ddp::spank::srun_before_launch(state(), spank); });
   return kSuccess;
 }
 

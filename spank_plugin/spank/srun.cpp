@@ -11,9 +11,7 @@
 #include "spank_plugin/launch/host/node_address_query.h"
 #include "spank_plugin/launch/host/switch_query.h"
 #include "spank_plugin/launch/hostfile.h"
-#include "spank_plugin/launch/leader.h"
 #include "spank_plugin/launch/marker.h"
-#include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/spank/container_plugin.h"
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/enclosing_step.h"
@@ -40,7 +38,7 @@ void forget_outer_step() {
   unsetenv(variable::kRankZeroHost);
   unsetenv(variable::kComponents);
   unsetenv(variable::kSwitchMap);
-  unsetenv(variable::kNodeAddress);
+  unsetenv(variable::kNodeAddresses);
 }
 
 // Tasks never see the order of the hostfile, because SLURM sorts the node list that they get. An
@@ -121,25 +119,27 @@ void srun_after_options(PluginState& state) {
   }
 }
 
-// Asks for the address of rank 0's host, once for the whole step, if its name is unknown. Whatever
-// goes wrong, the nodes continue with the name, and report it if they cannot use it.
-void srun_before_launch(const PluginState& state) {
+// Asks for the nodes' addresses, once for the whole step, if their names are unknown here. Whatever
+// goes wrong, the nodes continue with the names, and report those that they cannot use. SLURM tells
+// srun the nodes of the step, or of the job if that is older than the step.
+void srun_before_launch(const PluginState& state, spank_t spank) {
   const launch::EnvLookup environment = [](const std::string& name) -> std::optional<std::string> {
     const char* value = std::getenv(name.c_str());
     if (value == nullptr) return std::nullopt;
     return value;
   };
-  const auto text = environment(variable::kSettings);
-  if (state.components != 1 || !text) return;
+  const auto settings = environment(variable::kSettings);
+  auto nodes = environment("SLURM_NODELIST");
+  if (!nodes) nodes = environment("SLURM_JOB_NODELIST");
+  std::uint32_t count = 0;
+  if (state.components != 1 || !settings || !nodes) return;
+  if (spank_get_item(spank, S_JOB_NNODES, &count) != ESPANK_SUCCESS || count < 2) return;
   try {
-    const launch::Settings settings = launch::decode_settings(*text);
-    const launch::StepFacts step = launch::read_slurm_step(environment);
-    const launch::Inherited inherited(environment, step.id);
-    if (giver_of("MASTER_ADDR", settings.master_addr, inherited) != launch::Giver::none) return;
-    std::string no_order;  // reported by the plan
-    const auto order = launch::possible_order(step, settings.order, no_order);
-    const auto found = launch::query_leader_address(step, launch::find_leader(step, order).host);
-    if (found) tell_nodes(variable::kNodeAddress, launch::format_node_address(*found));
+    const auto& given = launch::decode_settings(*settings).master_addr;
+    const launch::Inherited inherited(environment, "");
+    if (giver_of("MASTER_ADDR", given, inherited) != launch::Giver::none) return;
+    const std::string addresses = launch::query_node_addresses(*nodes);
+    if (!addresses.empty()) tell_nodes(variable::kNodeAddresses, addresses);
   } catch (const UsageError&) {  // the tasks report it
   }
 }

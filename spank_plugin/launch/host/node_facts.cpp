@@ -10,6 +10,7 @@
 #include "spank_plugin/launch/host/port_probe.h"
 #include "spank_plugin/launch/leader.h"
 #include "spank_plugin/launch/master_port.h"
+#include "spank_plugin/launch/node_address.h"
 #include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/launch/text.h"
 
@@ -57,16 +58,16 @@ NameAnswer look_up_host(NodeFacts& facts, const std::string& host, const Setting
   return look_up_name(host, kLookupLimit);
 }
 
-// Looks up rank 0's host, and SLURM's address of it if the name leads nowhere.
+// Looks up rank 0's host, and SLURM's address of it if the name leads nowhere or gets no answer.
 void look_up_leaders_host(NodeFacts& facts, const StepFacts& step, const std::string& host,
                           const Settings& settings) {
   NameAnswer answer = look_up_host(facts, host, settings);
   facts.leader_lookup = answer.lookup;
-  const auto& slurms = step.leader_address;
-  if (leads_nowhere(answer) && slurms && slurms->node == host) {
-    NameAnswer other = look_up_name(slurms->address, kLookupLimit);
+  const auto slurms = slurms_address_of(host, step.node_addresses);
+  if (slurms && (leads_nowhere(answer) || is_unanswered(answer.lookup))) {
+    NameAnswer other = look_up_name(*slurms, kLookupLimit);
     if (other.lookup == NameLookup::usable) {
-      facts.slurms_address = slurms->address;
+      facts.slurms_address = slurms;
       answer = std::move(other);
     }
   }

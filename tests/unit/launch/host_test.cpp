@@ -219,17 +219,14 @@ TEST(NodeFactsTest, SlurmsAddressReplacesANameThatLeadsNowhere) {
   StepFacts step = two_nodes();
   step.nodes = {"256.256.256.256.", "192.0.2.8"};
   EXPECT_EQ(gather_node_facts(step, {}, nothing(), false).leader_lookup, NameLookup::unknown_name);
-  step.leader_address = {step.nodes[0], "192.0.2.7"};
+  step.node_addresses = "256.256.256.256.=192.0.2.7";
   NodeFacts facts = gather_node_facts(step, {}, nothing(), false);
   EXPECT_EQ(facts.slurms_address, "192.0.2.7");
   EXPECT_EQ(facts.leader_addresses, std::vector<std::string>{"192.0.2.7"});
-  step.leader_address->address = "127.0.0.1";
+  step.node_addresses = "256.256.256.256.=127.0.0.1";
   EXPECT_EQ(gather_node_facts(step, {}, nothing(), false).slurms_address, std::nullopt);
-  step.leader_address = {step.nodes[1], "192.0.2.7"};
-  EXPECT_EQ(gather_node_facts(step, {}, nothing(), false).slurms_address, std::nullopt)
-      << "of another node";
   step.nodes[0] = "192.0.2.9";
-  step.leader_address = {step.nodes[0], "192.0.2.7"};
+  step.node_addresses = "192.0.2.9=192.0.2.7";
   facts = gather_node_facts(step, {}, nothing(), false);
   EXPECT_EQ(facts.slurms_address, std::nullopt) << "the name is known";
   EXPECT_EQ(facts.leader_addresses, std::vector<std::string>{"192.0.2.9"});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The address by which SLURM reaches a node, as scontrol prints it and as srun passes it on.
+// The addresses by which SLURM reaches the nodes, as scontrol prints them and srun passes them on.
 #include "spank_plugin/launch/node_address.h"
 
 #include <gmock/gmock.h>
@@ -13,27 +13,31 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-TEST(NodeAddressText, IsReadFromScontrol) {
-  const std::string output =
-      "NodeName=p1 Arch=x86_64 CoresPerSocket=1 CPUAlloc=0 NodeAddr=10.0.0.1 NodeHostName=h1 "
-      "Version=22.05.8 OS=Linux NodeAddr=1 x\nNodeName=p2 NodeAddr=10.0.0.2\n";
-  EXPECT_EQ(node_address_in(output, "p1"), (NodeAddress{"p1", "10.0.0.1"}));
-  EXPECT_EQ(node_address_in(output, "p2"), std::nullopt) << "of another node";
-  EXPECT_EQ(node_address_in("NodeName=p1 NodeAddr=p1 NodeHostName=p1", "p1"), std::nullopt)
-      << "the name again";
-  EXPECT_EQ(node_address_in("NodeName=p1 NodeAddr= x", "p1"), std::nullopt);
-  EXPECT_EQ(node_address_in("NodeName=p1 NodeAddr=a;b", "p1"), std::nullopt);
-  EXPECT_EQ(node_address_in("Node p1 not found", "p1"), std::nullopt);
+TEST(NodeAddresses, AreReadFromScontrol) {
+  EXPECT_EQ(
+      make_node_addresses("NodeName=p1 Arch=x86_64 NodeAddr=10.0.0.1 NodeHostName=h1 OS=Linux "
+                          "x NodeAddr=1\nNodeName=p2 NodeAddr=2001:db8::2 Port=1\n"),
+      "p1=10.0.0.1,p2=2001:db8::2");
+  EXPECT_EQ(make_node_addresses("NodeName=p1 NodeAddr=p1 NodeHostName=p1\nNodeName=p2 NodeAddr=q2"),
+            "p2=q2")
+      << "the first is the name again";
+  for (const auto* const text :
+       {"", "Node p1 not found", "NodeName=p1 NodeAddr=", "NodeAddr=10.0.0.1",
+        "NodeName=p1 NodeAddr=a;b", "NodeName=p,1 NodeAddr=10.0.0.1"}) {
+    EXPECT_EQ(make_node_addresses(text), "") << text;
+  }
+  EXPECT_EQ(make_node_addresses("NodeName=p1 NodeAddr=a\nNodeName=p2 NodeAddr=b\n", 8), "p1=a");
 }
 
-TEST(NodeAddressText, PassesToTheNodes) {
-  const NodeAddress v6{"p1", "2001:db8::1"};
-  EXPECT_EQ(parse_node_address(format_node_address(v6)), v6);
-  for (const auto* const text : {"", "p1", "=10.0.0.1", "p1=", "p1=a b", "p1=x=y"}) {
-    EXPECT_EQ(parse_node_address(text), std::nullopt) << text;
+TEST(NodeAddresses, AreFoundByTheWholeName) {
+  EXPECT_EQ(slurms_address_of("p1", "p10=10.0.0.10,p1=10.0.0.1"), "10.0.0.1");
+  for (const auto* const text : {"", "p1", "p1=", "p1=a b", "p1=x=y", "=10.0.0.1"}) {
+    EXPECT_EQ(slurms_address_of("p1", text), std::nullopt) << text;
   }
+  EXPECT_EQ(slurms_address_of("", "=10.0.0.1"), std::nullopt);
 }
 
 struct Node {
@@ -54,6 +58,7 @@ TEST(NodeAddressOfLeader, IsMasterAddrWhereTheNameLeadsNowhere) {
        {Node{NameLookup::unknown_name, false, "10.0.0.1"},
         Node{NameLookup::unknown_name, true, "10.0.0.1"},
         Node{NameLookup::only_loopback, false, "10.0.0.1"},
+        Node{NameLookup::timed_out, false, "10.0.0.1"},
         Node{NameLookup::only_loopback, true, "p1"}}) {  // the other nodes' answers count
     NodeFacts node{lookup, {}};
     node.slurms_address = "10.0.0.1";
@@ -62,6 +67,7 @@ TEST(NodeAddressOfLeader, IsMasterAddrWhereTheNameLeadsNowhere) {
     EXPECT_THAT(value_in(plan, "JAX_COORDINATOR_ADDRESS"), StartsWith(address));
     const bool is_slurms = plan.find("MASTER_ADDR")->rule.starts_with("SLURM's address of p1, ");
     EXPECT_EQ(is_slurms, std::string(address) != "p1");
+    EXPECT_THAT(plan.node_notes, IsEmpty()) << "the name service is not needed";
     EXPECT_THAT(plan.notes, ElementsAre(HasSubstr(is_slurms ? "by which SLURM reaches it"
                                                             : "on its own host")));
   }
