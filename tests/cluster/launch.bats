@@ -508,18 +508,23 @@ restore_names() {
   [ "$(grep -c 'of 2: sum 1' <<<"$output")" -eq 2 ]
 }
 
-@test "an unknown leader name is reported without a timeout" {
+@test "an unknown leader name is replaced by SLURM's address, or reported without a timeout" {
   [ "$cluster_mode" = netns ] || skip "in plain mode the address is given"
   use_name_server
-  run srun --ddp -N2 -n2 -w 'node[1-2]' record-task
+  run env PATH=/nowhere "$(command -v srun)" --ddp -N2 -n2 -w 'node[1-2]' record-task # finds no scontrol
   local multi=$status said=$output
   run srun --ddp -N1 -n2 -w node1 rendezvous
+  local one=$status sums=$output
+  run srun --ddp -N2 -n2 -w 'node[1-2]' rendezvous
   restore_names
   [ "$multi" -ne 0 ]
   [[ $said == *"node1"*"is unknown to the name service"*"--ddp=master_addr=ADDRESS"* ]]
   [ -z "$(ls "$RECORDS")" ]
-  [ "$status" -eq 0 ] # one node: 127.0.0.1 is enough
-  [ "$(grep -c 'sum 1' <<<"$output")" -eq 2 ]
+  [ "$one" -eq 0 ] # one node: 127.0.0.1 is enough
+  [ "$(grep -c 'sum 1' <<<"$sums")" -eq 2 ]
+  [ "$status" -eq 0 ]
+  [ "$(grep -c 'of 2: sum 1' <<<"$output")" -eq 2 ]
+  [[ $output == *"MASTER_ADDR=$(awk '$2 == "node1" { print $1 }' "$state/hosts") (SLURM's address of node1,"* ]]
 }
 
 @test "an ordinary user can use --ddp" {
