@@ -26,12 +26,12 @@ class Chooser {
     const std::string exact = std::string("=").append(interface_);
     if (rdma_carries_data || !others_are_worth_it()) return {exact, what_is_wrong(), ""};
     if (all_wanted(own_)) return {"", "several interfaces carry NCCL's data", doubt(own_)};
-    const std::string value = excluding_the_others();
-    const auto left = nccl_interfaces(node_, value);
-    if (value.empty() || !has_interface(left) || !all_wanted(left)) {
-      return {exact, what_is_wrong(), ""};
-    }
-    return {value, what_is_wrong() + "; the others keep their share of the data", doubt(left)};
+    const auto wanted = only(true, nccl_interfaces(node_, "^lo"));
+    if (!has_interface(wanted)) return {exact, what_is_wrong(), ""};
+    std::string value = excluding_the_others();
+    // Exclusions are prefixes: eth1 would exclude eth10, too.
+    if (nccl_interfaces(node_, value) != wanted) value = "=" + join(wanted, ",");
+    return {value, what_is_wrong() + "; the others keep their share of the data", doubt(wanted)};
   }
 
  private:
@@ -47,6 +47,12 @@ class Chooser {
 
   bool all_wanted(const std::vector<std::string>& names) const {
     return std::all_of(names.begin(), names.end(), [this](const auto& n) { return is_wanted(n); });
+  }
+
+  // Returns those of the names that are wanted, or those that are not.
+  std::vector<std::string> only(bool wanted, std::vector<std::string> names) const {
+    std::erase_if(names, [this, wanted](const auto& name) { return is_wanted(name) != wanted; });
+    return names;
   }
 
   std::optional<int> speed_of(const std::string& name) const {
@@ -73,10 +79,7 @@ class Chooser {
   std::string what_is_wrong() const {
     if (own_.empty()) return "NCCL would find no interface";
     if (own_.front() != interface_) return "NCCL would start with " + own_.front();
-    std::vector<std::string> unwanted;
-    std::copy_if(own_.begin(), own_.end(), std::back_inserter(unwanted),
-                 [this](const auto& name) { return !is_wanted(name); });
-    return "NCCL would also send data over " + join(unwanted, ", ");
+    return "NCCL would also send data over " + join(only(false, own_), ", ");
   }
 
   // Returns a warning; empty if the first of these names is the right one.

@@ -131,6 +131,17 @@ TEST(LinkLocalInterface, IsExcludedBesideOthersThatShareTheData) {
             "^docker,lo,virbr,veth,br-,usb0");
 }
 
+TEST(LinkLocalInterface, DoesNotExcludeAnotherWhoseNameBeginsWithItsName) {
+  Node node = Machine(machine_text("only_fe80")).read();
+  test::add_interface(node, "eth10", "10.0.1.5/24").speed_mbps = 25'000;
+  test::add_route(node, "eth10", "10.0.1.0/24");
+  EXPECT_EQ(test::value_set(make_plan(node, two_nodes("10.0.0.9"), {}), "NCCL_SOCKET_IFNAME"),
+            "=eth0,eth10");
+  EXPECT_EQ(test::value_set(make_plan(node, two_nodes("10.0.1.9"), {}), "NCCL_SOCKET_IFNAME"),
+            "=eth0,eth10")
+      << "eth10 leads to the leader";
+}
+
 // --- the user's interfaces
 
 TEST(UsersInterface, MustBeUsableOnThisNode) {
