@@ -326,7 +326,7 @@ time.sleep(60)" > port.txt &
   run -0 "$check" --version
   [[ $output =~ ^ddp-check\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
   printf '[net]\ninject="missing:n2"\ndeadline=1\n' > check.ini
-  run -2 timeout 90 mpirun --quiet -n 2 "$check" --config check.ini net --pretend-nodes 'n[1-2]' \
+  run -2 timeout 90 mpirun --quiet -n 3 "$check" --config check.ini net --pretend-nodes 'n[1-3]' \
     --exclude-file exclude.txt
   [ "$(cat exclude.txt)" = n2 ]
 }

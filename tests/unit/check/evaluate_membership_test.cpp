@@ -41,7 +41,6 @@ std::vector<Finding> roll_call(const JobStep& step, const std::vector<std::strin
 
 TEST(EvaluateRollCall, NamesWhoIsMissing) {
   EXPECT_EQ(complaints(roll_call(kTwoNodes, {"n1", "n1", "n2"})), "");
-  EXPECT_EQ(complaints(roll_call(kTwoNodes, {"n1", "n1", ""})), "net.missing n2=CRITICAL");
   const auto one_task = roll_call(kTwoNodes, {"n1", "", "n2"});
   EXPECT_EQ(complaints(one_task), "net.missing n1=CRITICAL");
   EXPECT_EQ(one_task.front().evidence, "1 of 2 tasks reported");
@@ -74,6 +73,9 @@ TEST(EvaluateRollCall, NamesNoNodeIfMostAreMissing) {
   const auto alone = roll_call(kFiveNodes, {"n1", "", "", "", ""});
   EXPECT_EQ(complaints(alone), "net.missing=CRITICAL");
   EXPECT_THAT(alone.front().evidence, HasSubstr("4 of 5 nodes: n2, n3, n4, n5; "));
+  EXPECT_THAT(alone.front().action, HasSubstr("one that all nodes reach"));
+  EXPECT_EQ(complaints(roll_call(kTwoNodes, {"n1", "n1", ""})), "net.missing=CRITICAL")
+      << "the only other one";
   EXPECT_EQ(complaints(roll_call(kFiveNodes, {"n1", "", "", "", "n5"})), "net.missing=CRITICAL");
   EXPECT_EQ(complaints(roll_call(kFiveNodes, {"n1", "", "", "n4", "n5"})),
             "net.missing n2=CRITICAL, net.missing n3=CRITICAL");

@@ -61,7 +61,9 @@ std::string silent_of_all(const std::vector<std::string>& silent, std::size_t no
 
 std::string action_at_leader(const JobStep& step) {
   return fmt::format(
-      "check the node of rank 0 first ({}), its link and firewall, and that all tasks were started",
+      "check the node of rank 0 first ({}), its link and firewall, that its address is one that "
+      "all "
+      "nodes reach, and that all tasks were started",
       way_to_leader(step));
 }
 
@@ -186,7 +188,9 @@ std::vector<Finding> evaluate_roll_call(const JobStep& step, const std::map<int,
   for (const auto& node : nodes) {
     if (node.ranks.empty() && node.expected_tasks > 0) silent.push_back(node.name);
   }
-  const bool most_are_silent = outnumber(silent, nodes.size());
+  // If no other node reports, as one of two, their way to rank 0 may be wrong on all of them.
+  const bool all_others_are_silent = !silent.empty() && silent.size() + 1 == nodes.size();
+  const bool most_are_silent = all_others_are_silent || outnumber(silent, nodes.size());
   if (most_are_silent) {
     Finding finding = missing(step, timeout);
     finding.evidence = silent_of_all(silent, nodes.size()) +
