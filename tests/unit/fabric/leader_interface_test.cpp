@@ -154,6 +154,9 @@ TEST(LeaderInterface, OfARoutedHostIsTheOneWithItsAddress) {
   }
   EXPECT_EQ(found_by(routed_host("tun7", InterfaceKind::tun), two_nodes("10.1.2.4")), "nothing")
       << "an address of a VPN is not the host's";
+  Node network = routed_host("dummy0", InterfaceKind::other);
+  network.addresses[1].prefix_bits = 24;
+  EXPECT_EQ(found_by(network, two_nodes("10.1.2.4")), "nothing") << "nor is one of a network";
 }
 
 TEST(LeaderInterface, HasAnAddressOfTheLeadersFamily) {
