@@ -144,6 +144,8 @@ spank_err_t spank_get_item(spank_t /*spank*/, spank_item_t item, ...) {
   int result = ESPANK_SUCCESS;
   if (item == S_JOB_STEPID) {
     *va_arg(arguments, std::uint32_t*) = current->step_id;
+  } else if (item == S_JOB_NNODES) {
+    *va_arg(arguments, std::uint32_t*) = current->node_count;
   } else if (item == S_JOB_ARGV) {
     words.clear();
     for (const auto& word : current->command) words.push_back(const_cast<char*>(word.c_str()));
@@ -210,6 +212,7 @@ using EntryPoint = int (*)(spank_t, int, char**);
   if (option != nullptr && callback != nullptr)
     say("callback: %d", callback(0, option, spank_remote(&handle)));
   call("slurm_spank_init_post_opt");
+  if (slurm.context == S_CTX_LOCAL) call("slurm_spank_local_user_init");
   if (slurm.context == S_CTX_REMOTE) {
     call("slurm_spank_user_init");
     in_task = true;

@@ -15,6 +15,7 @@ namespace ddp::launch {
 struct FakeSlurm {
   spank_context_t context = S_CTX_REMOTE;
   std::uint32_t step_id = 0;
+  std::uint32_t node_count = 2;
   std::string release_major;  // the headers' release, unless a test sets another
   std::string release_minor;
   Variables variables;       // of the step; srun's variables are those of the test process
@@ -41,9 +42,10 @@ struct Transcript {
   int status = 0;
 };
 
-// Calls init, the option's callback if `option` is not null, init_post_opt, and in slurmstepd
-// user_init and task_init, in SLURM's order. `failing_allocation` is the index, from 1, of the
-// plugin's memory allocation that fails; 0 for none.
+// Calls init, the option's callback if `option` is not null, init_post_opt, in srun
+// local_user_init, and in slurmstepd user_init and task_init, in SLURM's order.
+// `failing_allocation` is the index, from 1, of the plugin's memory allocation that fails; 0 for
+// none.
 Transcript run_plugin(const FakeSlurm& slurm, const char* option = nullptr,
                       unsigned failing_allocation = 0);
 
