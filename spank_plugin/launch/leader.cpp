@@ -150,8 +150,9 @@ Leader find_leader_address(const Facts& facts, const Settings& settings) {
   }
   if (is_own_loopback) return leader;
   throw LaunchError("the name of rank 0's host, " + quote_for_display(leader.host) + ", " +
-                    describe(lookup) +
-                    " on this node; add it to /etc/hosts or DNS, or give an address with "
+                    describe(lookup) + " on " +
+                    (task.node_name.empty() ? "this node" : task.node_name) +
+                    "; add it to /etc/hosts or DNS, or give an address with "
                     "--ddp=master_addr=ADDRESS (NodeAddr of `scontrol show node`)" +
                     (suffix.empty() ? "" : ", or leave out addr_suffix=" + suffix));
 }

@@ -165,7 +165,7 @@ with_fake_dns() {
   grep -q 'ddp: note: the name service of other.test did not answer for broken.test' err
   run with_fake_dns bash -c 'ask unknown.test'
   [ "$status" -eq 1 ]
-  [[ $output == *"'unknown.test', is unknown to the name service on this node"* ]]
+  [[ $output == *"'unknown.test', is unknown to the name service on other.test"* ]]
 }
 
 @test "a full disk is an error, not an empty plan" {

@@ -112,14 +112,14 @@ TEST_P(NameOfLeader, LookupDecidesTheAddress) {
 
 INSTANTIATE_TEST_SUITE_P(
     Outcomes, NameOfLeader,
-    testing::Values(Lookup{NameLookup::not_done, "leader p1", "leader p1", "leader p1"},
-                    Lookup{NameLookup::usable, "leader p1", "leader p1", "leader p1"},
-                    Lookup{NameLookup::only_loopback, "leader 127.0.0.1", "loopback address only",
-                           "leader p1"},
-                    Lookup{NameLookup::unknown_name, "leader 127.0.0.1",
-                           "is unknown to the name service", "is unknown to the name service"},
-                    Lookup{NameLookup::no_answer, "leader 127.0.0.1", "leader p1", "leader p1"},
-                    Lookup{NameLookup::timed_out, "leader 127.0.0.1", "leader p1", "leader p1"}));
+    testing::Values(
+        Lookup{NameLookup::not_done, "leader p1", "leader p1", "leader p1"},
+        Lookup{NameLookup::usable, "leader p1", "leader p1", "leader p1"},
+        Lookup{NameLookup::only_loopback, "leader 127.0.0.1", "loopback address only", "leader p1"},
+        Lookup{NameLookup::unknown_name, "leader 127.0.0.1", "is unknown to the name service on p2",
+               "is unknown to the name service on p1"},
+        Lookup{NameLookup::no_answer, "leader 127.0.0.1", "leader p1", "leader p1"},
+        Lookup{NameLookup::timed_out, "leader 127.0.0.1", "leader p1", "leader p1"}));
 
 TEST(Leader, FirstTaskOfTheNodeNotesAnUnresponsiveNameService) {
   for (const auto lookup : {NameLookup::no_answer, NameLookup::timed_out}) {
