@@ -142,6 +142,15 @@ void warn_of_trap(const Node& node, const std::string& name, PlanBuilder& builde
                "address on the cluster's network if there is one");
 }
 
+// True if the kernel and its main table have no way to any address of the leader.
+bool is_cut_off(const Node& node, const Request& request, const std::vector<IpAddress>& leader) {
+  return !leader.empty() && !request.source_address &&
+         std::none_of(leader.begin(), leader.end(), [&node](const auto& address) {
+           return find_route(node.routes, address) != nullptr ||
+                  !interface_with(node.addresses, address).empty();
+         });
+}
+
 // Without any network, the launch plan has a note.
 void warn_of_no_way(const Node& node, const Request& request, const std::vector<IpAddress>& leader,
                     PlanBuilder& builder) {
@@ -178,9 +187,8 @@ std::optional<LeaderInterface> find_leader_interface(const Node& node, const Req
                      "has the route to another node of the step");
   }
   if (!found && all.empty()) found = without_leader(node);
-  if (found) {
-    warn_of_trap(node, found->name, builder);
-  } else {
+  if (found) warn_of_trap(node, found->name, builder);
+  if (!found || is_cut_off(node, request, leader)) {
     warn_of_no_way(node, request, leader, builder);
   }
   return found;

@@ -178,6 +178,10 @@ TEST(LeaderInterface, AbsenceIsExplained) {
   EXPECT_THAT(ask(node, two_nodes("10.255.0.1")).warnings,
               ElementsAre(testing::AllOf(HasSubstr("no route to MASTER_ADDR (10.255.0.1 on this"),
                                          HasSubstr("--ddp=master_addr=ADDRESS"))));
+  node.site.interface = "ib0";
+  EXPECT_THAT(ask(node, two_nodes("10.255.0.1")).warnings, ElementsAre(HasSubstr("no route to")))
+      << "although the site chooses an interface";
+  node.site.interface.reset();
   node.interfaces[1].running = false;
   EXPECT_THAT(ask(node, two_nodes("10.0.0.1")).warnings,
               ElementsAre(HasSubstr("leads through eth0, which is not running")));
