@@ -109,7 +109,7 @@ void set_open_mpi_sockets(const LeaderInterface& leader, const std::vector<std::
   constexpr const char* kInclude = "OMPI_MCA_btl_tcp_if_include";
   // Debian's Open MPI 6 is configured so, with which no two nodes can communicate.
   const auto given = builder.given(kInclude);
-  if (given && given->value == "lo" && given->source != "environment") {
+  if (given && given->value == "lo" && leader.name != "lo" && given->source != "environment") {
     builder.replace(kInclude, leader.name, "instead of lo, which reaches no other node",
                     given->source);
   }
@@ -132,7 +132,7 @@ void set_ucx_sockets(const Node& node, const std::string& interface,
 
 void keep_given(PlanBuilder& builder) {
   for (const auto* const name : {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
-    (void)builder.is_decided(name);
+    static_cast<void>(builder.is_decided(name));
   }
 }
 
@@ -144,8 +144,7 @@ void set_nccl_sockets_beside_lo(const Node& node, const std::string& address,
   if (builder.is_decided(kName)) return;
   const auto own = nccl_interfaces(node, "");
   const auto found = std::find_if(own.begin(), own.end(), [&node](const auto& name) {
-    return node.interface(name)->kind != InterfaceKind::loopback &&
-           address_of(node.addresses, name);
+    return is_candidate(*node.interface(name)) && address_of(node.addresses, name);
   });
   if (found == own.end()) {
     const std::string text = "this node's address, " + address +
@@ -178,7 +177,8 @@ void set_sockets(const Node& node, const Request& request, Plan& plan, PlanBuild
   const auto address = address_of(node.addresses, leader->name);
   if (address) plan.local_address = to_string(*address);
   if (node.interface(leader->name)->kind == InterfaceKind::loopback) {
-    return set_sockets_of_routed_host(node, plan.local_address, builder);
+    set_sockets_of_routed_host(node, plan.local_address, builder);
+    return set_open_mpi_sockets(*leader, traps_beside(node, leader->name), builder);
   }
   set_nccl_sockets(node, *leader, builder);
   const std::string rule = leader->name + " " + leader->rule;

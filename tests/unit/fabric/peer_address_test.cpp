@@ -53,6 +53,13 @@ TEST(RoutedHost, WithItsAddressOnLoWarnsOfNcclIfThereAreGpus) {
   test::add_gpu(node, {"pci0000:00"});
   EXPECT_THAT(make_plan(node, two_nodes("10.1.2.4"), {}).warnings,
               ElementsAre(HasSubstr("where NCCL finds only 127.0.0.1")));
+  test::add_interface(node, "virbr0", "192.168.122.1/24").kind = InterfaceKind::bridge;
+  const Plan with_bridge = make_plan(node, two_nodes("10.1.2.4"), {});
+  EXPECT_THAT(with_bridge.warnings, ElementsAre(HasSubstr("where NCCL finds only 127.0.0.1")));
+  EXPECT_EQ(set_by(with_bridge),
+            (Variables{{"OMPI_MCA_btl_tcp_if_exclude", "127.0.0.1/8,sppp,virbr0"}}));
+  node.interfaces.pop_back();
+  node.addresses.pop_back();
   test::add_interface(node, "eth0", "10.9.0.3/24");
   const Plan managed = make_plan(node, two_nodes("10.1.2.4"), {});
   EXPECT_THAT(managed.warnings, IsEmpty());
