@@ -310,21 +310,29 @@ TEST(FabricFacts, OffReadsNothingAndUnknownPresetIsAnError) {
   EXPECT_THROW(find_fabric_part(facts, asked("fabric=no-such"), nothing, inherited), LaunchError);
 }
 
-TEST(FabricRequest, NamesTheTasksGpuExceptForTorchrunWorkers) {
+// The number of tasks on a node, and the GPUs that each sees.
+Facts facts_of_gpus(std::uint32_t tasks, const std::string& visible, const std::string& numbers) {
   Facts facts;
   facts.step = two_nodes();
-  facts.step.tasks_per_node = TasksPerNode::parse("1(x2)");
-  facts.task.gpus = {{"CUDA_VISIBLE_DEVICES", "0,1"}};
-  facts.task.gpu_numbers = "4,5";
-  EXPECT_EQ(fabric_request(facts, asked("rank,ucx=bind")).gpu, "4");
-  EXPECT_TRUE(fabric_request(facts, asked("rank,ucx=bind")).bind_ucx);
-  EXPECT_FALSE(fabric_request(facts, asked("rank")).bind_ucx);
-  EXPECT_EQ(fabric_request(facts, asked("torchrun,ucx=bind")).gpu, std::nullopt)
-      << "its two workers would share one port";
-  facts.task.gpus = {{"CUDA_VISIBLE_DEVICES", "0"}};
-  facts.task.gpu_numbers = "5";
-  EXPECT_EQ(fabric_request(facts, asked("torchrun,ucx=bind")).gpu, "5")
-      << "the GPU of its only worker";
+  facts.task.local_task_count = tasks;
+  facts.task.gpus = {{"CUDA_VISIBLE_DEVICES", visible}};
+  facts.task.gpu_numbers = numbers;
+  return facts;
+}
+
+TEST(FabricRequest, NamesTheTasksGpuUnlessItMayStartRanks) {
+  const auto gpu_of = [](const Facts& facts) {
+    return fabric_request(facts, asked("rank,ucx=bind")).gpu;
+  };
+  EXPECT_EQ(gpu_of(facts_of_gpus(2, "0,1", "4,5")), "4");
+  EXPECT_EQ(gpu_of(facts_of_gpus(1, "0", "5")), "5");
+  EXPECT_EQ(gpu_of(facts_of_gpus(1, "0,1", "4,5")), std::nullopt)
+      << "the workers of its torchrun would share one port";
+  Facts masked = facts_of_gpus(2, "0,1", "4,5");
+  masked.node.gpus = {{"CUDA_VISIBLE_DEVICES", "0,1,2,3"}};
+  EXPECT_EQ(gpu_of(masked), std::nullopt) << "each of the tasks has two of four";
+  EXPECT_TRUE(fabric_request(masked, asked("rank,ucx=bind")).bind_ucx);
+  EXPECT_FALSE(fabric_request(masked, asked("rank")).bind_ucx);
 }
 
 // A directory that other users can access.
