@@ -100,7 +100,8 @@ def claim_to_be_a_task(port, step, number):
         hello = dict(presentation, host=node, address="127.0.0.1", leader_address="127.0.0.1",
                      by_loopback=False, data_port=9, leader_addresses=["127.0.0.1"], interface="lo",
                      link_bytes_per_second=None, mtu=None, probe_port=9, rails={}, leaf="",
-                     rdma_port="", rdma_measurable=False, gpus=0, nccl_version="", nccl_problem="",
+                     rdma_ports=[], rdma_untested="", rdma_measurable=False,
+                     processors=0, gpus=0, nccl_version="", nccl_problem="",
                      unix_time=0, counters={}, facts={"kernel": "another"})
         if key == "none":
             connection.sendall(frame(hello))

@@ -445,7 +445,7 @@ PY
   local fake=(--no-mpi --hca fake_0:1 --write-bw "$here/tests/unit/check/fake_ib_write_bw")
   mkdir rdma
   run -0 net 4 "${fake[@]}"
-  [[ $(verdict) == *"; RDMA 12 GB/s (lowest 12)"* ]]
+  [[ $(verdict) == *"; RDMA 12 GB/s over fake_0:1 (lowest 12)"* ]]
   [ "$(pairs verbs)" = 6 ]
   [ "$(findings verbs.send)" = $'n1 OK\nn2 OK\nn3 OK\nn4 OK' ]
   rm -r rdma/*
@@ -453,7 +453,14 @@ PY
   [[ $output == *"n1 <-> n2 verbs.exchange: failed"*"ib_write_bw on fake_0:1 did not finish in time"* ]]
   nothing_runs_with "$work/rdma"
   nothing_runs_with "fake_ib_write_bw -d fake_0"
-  run -3 net 2 --no-mpi --hca fake_0:1 --write-bw no_such_tool
+  rm -r rdma/*
+  FAKE_FAIL_DEV=fake_1 run -2 net 3 "${fake[@]}" --hca fake_1:1
+  [[ $output == *"CRITICAL fake_1:1 verbs.exchange: failed"*"the cause is the network or a setting"* ]]
+  [ ! -s exclude.txt ]
+  run -0 net 2 --no-mpi --hca fake_0:1 --write-bw no_such_tool
+  [[ $output == *"note: RDMA was not tested on n[1-2]: ib_write_bw is not installed; "* ]]
+  [ "$(findings verbs.tool)" = $'n1 OK\nn2 OK' ]
+  run -3 net 2 --no-mpi --hca fake_0:1 --write-bw no_such_tool --missing-tool unknown
   [ "$(findings verbs.tool)" = $'n1 UNKNOWN\nn2 UNKNOWN' ]
   run -0 net 2 --no-mpi --no-verbs --hca fake_0:1 --write-bw no_such_tool
 }
@@ -477,7 +484,9 @@ PY
   FAKE_NCCL="connect=2" run -2 net 2 "${fake[@]}"
   [[ $output == *"NCCL failed: NCCL cannot connect the two GPUs: fake NCCL trouble"* ]]
   [[ $output == *"(Call to ibv_modify_qp failed with 110 Connection timed out)"* ]]
-  run -3 net 2 --no-mpi --cuda "$library" --nccl libno-nccl.so
+  run -0 net 2 --no-mpi --cuda "$library" --nccl libno-nccl.so
+  [[ $output == *"note: NCCL was not tested on n[1-2]: "*"libno-nccl.so: cannot open shared object file"* ]]
+  run -3 net 2 --no-mpi --cuda "$library" --nccl libno-nccl.so --missing-tool unknown
   [ "$(findings nccl.library)" = $'n1 UNKNOWN\nn2 UNKNOWN' ]
   [[ $output == *"libno-nccl.so: cannot open shared object file"* ]]
   run -0 net 2 --no-mpi --no-nccl --cuda "$library" --nccl libno-nccl.so

@@ -20,6 +20,7 @@
 #include "ddp_runtime/check/net/pair_stage.h"
 #include "ddp_runtime/check/net/path_stage.h"
 #include "ddp_runtime/check/net/rails.h"
+#include "ddp_runtime/check/net/rdma_rails.h"
 
 namespace ddp::check {
 namespace {
@@ -30,12 +31,19 @@ using nlohmann::json;
 constexpr std::size_t kMaxNames = 64;
 constexpr std::chrono::milliseconds kNameTimeout{5000};
 constexpr std::uint64_t kExchangesOfAWay = 1'000'000;
+constexpr int kRoundsOfARail = 3;
 
 // The traffic of a node's devices, and the modules of its MPI library.
 struct TransportAnswer {
   Traffic traffic;
   std::string modules;
 };
+
+std::size_t nodes_with_slower_links(const Classes& classes) {
+  return static_cast<std::size_t>(std::count_if(classes.begin(), classes.end(), [&](int number) {
+    return number < *std::max_element(classes.begin(), classes.end());
+  }));
+}
 
 // One run of the leader, with the results so far.
 class NetCheck {
@@ -52,8 +60,8 @@ class NetCheck {
       probe_paths();
       measure_pairs({TransportKind::tcp, "tcp", "TCP", ""});
       for (const auto& rail : rails()) measure_rail(rail);
-      if (options_.verbs) measure_devices(TransportKind::verbs, plan_rdma(leader_.present()));
-      if (options_.nccl) measure_devices(TransportKind::nccl, plan_nccl(leader_.present()));
+      if (options_.verbs) measure_rdma();
+      if (options_.nccl) measure_nccl();
       if (options_.mpi) measure_ranks();
     }
     final_checks();
@@ -67,6 +75,14 @@ class NetCheck {
     std::string kind;   // "tcp", "tcp_eth1", "mpi": used in figures and measurements
     std::string title;  // for people
     std::string rail;   // the interface to use; empty: chosen by the kernel
+    std::map<std::string, RdmaPort> ports = {};  // RDMA: the ports of the rail, by node
+    bool few_rounds = false;                     // it is one of several RDMA ports
+  };
+
+  struct PathMeasured {
+    PairsMeasured pairs;
+    std::string carriers;  // " through eth0"
+    std::string broken;    // reason for an early stop; empty if the stage completed
   };
 
   void call_roll();
@@ -75,21 +91,26 @@ class NetCheck {
   void ask_names();
   void probe_paths();
   void final_checks();
+  PathMeasured measure_path(const PathConfig& way);
   std::string measure_pairs(const PathConfig& way);
   std::map<std::string, TransportAnswer> ask_transport();
-  void report_transport(const PathConfig& way,
-                        const std::map<std::string, TransportAnswer>& before);
+  std::string report_transport(const PathConfig& way,
+                               const std::map<std::string, TransportAnswer>& before);
+  void append_measurements(const std::string& name, const PathConfig& way, json list);
   std::vector<std::string> rails() const;
   void measure_rail(const std::string& rail);
-  void measure_devices(TransportKind stage, const DevicePlan& plan);
+  bool accept(const DevicePlan& plan);
+  void measure_rdma();
+  void measure_nccl();
   void measure_ranks();
   void measure_mpi();
   void measure_over_tcp();
   void measure_collectives(TransportKind over);
   std::size_t count_present() const;
-  void add_figures(const PathConfig& way, const std::vector<PairResult>& results);
-  void report_limit(const PathConfig& way, const PairsMeasured& measured);
+  void add_figures(const std::string& kind, const PairSummary& summary);
+  void report_limit(const std::string& kind, const std::vector<PairsMeasured>& measured);
   Classes classes_of(const PathConfig& way) const;
+  int rounds_of(const PathConfig& way) const;
   std::string summary_line() const;
   std::optional<double> link_rate(int rank, const PathConfig& way) const;
 
@@ -223,8 +244,8 @@ std::map<std::string, TransportAnswer> NetCheck::ask_transport() {
   return answers;
 }
 
-void NetCheck::report_transport(const PathConfig& way,
-                                const std::map<std::string, TransportAnswer>& before) {
+std::string NetCheck::report_transport(const PathConfig& way,
+                                       const std::map<std::string, TransportAnswer>& before) {
   Transports transports;
   json list = json::array();
   for (const auto& [node, answer] : ask_transport()) {
@@ -237,14 +258,28 @@ void NetCheck::report_transport(const PathConfig& way,
         {{"node", node}, {"devices", transport.carriers}, {"modules", transport.modules}});
     transports[node] = std::move(transport);
   }
-  summary_ += transports.empty() ? "" : " through " + carriers_text(transports);
-  verdict_.measurements[way.kind + "_transport"] = std::move(list);
-  verdict_.findings.add(
-      evaluate_transport(way.stage == TransportKind::tcp ? "tcp" : way.kind, transports, way.rail));
+  append_measurements(way.kind + "_transport", way, std::move(list));
+  // The port of RDMA is chosen by its name, so its data cannot stray.
+  const bool may_stray = way.stage == TransportKind::tcp;
+  auto findings =
+      evaluate_transport(may_stray ? "tcp" : way.kind, transports, may_stray ? way.rail : "");
+  for (auto& finding : findings) finding.device = way.rail;
+  verdict_.findings.add(std::move(findings));
+  return transports.empty() ? "" : " through " + carriers_text(transports);
 }
 
-// Returns the reason for an early stop; empty if the stage completed.
-std::string NetCheck::measure_pairs(const PathConfig& way) {
+// All rails of RDMA have one list, in which the entries name the rail.
+void NetCheck::append_measurements(const std::string& name, const PathConfig& way, json list) {
+  json& all = verdict_.measurements[name];
+  if (all.is_null()) all = json::array();
+  for (auto& entry : list) {
+    if (way.stage == TransportKind::verbs) entry["rail"] = way.rail;
+    all.push_back(std::move(entry));
+  }
+}
+
+// Measures one path, and adds its findings and measurements.
+NetCheck::PathMeasured NetCheck::measure_path(const PathConfig& way) {
   const std::string& kind = way.kind;
   const PairStageOptions stage{way.stage,
                                options_.bytes,
@@ -252,16 +287,19 @@ std::string NetCheck::measure_pairs(const PathConfig& way) {
                                options_.grace,
                                options_.seed + first_of_way_,
                                options_.rules.peers,
-                               options_.rounds,
+                               rounds_of(way),
                                way.rail,
-                               classes_of(way)};
+                               classes_of(way),
+                               way.ports};
   first_of_way_ += kExchangesOfAWay;
   const auto before = ask_transport();
   PairStage pairs(leader_, nodes_, stage);
   pairs.run(options_.progress);
-  PairsMeasured measured;
+  PathMeasured path;
+  PairsMeasured& measured = path.pairs;
   measured.kind = way.stage == TransportKind::tcp ? "tcp" : kind;
   measured.rail = way.rail;
+  for (const auto& [node, port] : way.ports) measured.own_rails[node] = port.name;
   measured.nodes = verdict_.nodes;
   measured.results = pairs.results();
   measured.retests = pairs.retests();
@@ -274,21 +312,36 @@ std::string NetCheck::measure_pairs(const PathConfig& way) {
     measured.link_rate.push_back(answers ? link_rate(node.ranks.front(), way) : std::nullopt);
   }
   verdict_.findings.add(evaluate_pairs(measured, options_.rules));
-  verdict_.measurements[kind] = to_json(pairs.results(), verdict_.nodes);
-  verdict_.measurements[kind + "_retests"] =
-      to_json(pairs.retests(), verdict_.nodes, options_.rules.peers);
-  add_figures(way, pairs.results());
-  report_transport(way, before);
-  report_limit(way, measured);
+  append_measurements(kind, way, to_json(pairs.results(), verdict_.nodes));
+  append_measurements(kind + "_retests", way,
+                      to_json(pairs.retests(), verdict_.nodes, options_.rules.peers));
+  path.carriers = report_transport(way, before);
+  path.broken = pairs.broken();
+  return path;
+}
+
+// Measures one path, and adds its figures as well. Returns the reason for an early stop; empty if
+// the stage completed.
+std::string NetCheck::measure_pairs(const PathConfig& way) {
+  const PathMeasured path = measure_path(way);
+  const PairsMeasured& measured = path.pairs;
+  const PairSummary summary = summarize(measured.results);
+  add_figures(way.kind, summary);
+  if (summary.exchanges > 0) {
+    summary_ += fmt::format("; {} {:.3g} GB/s (lowest {:.3g})", way.title,
+                            summary.median_per_second / kGB, summary.lowest_per_second / kGB);
+  }
+  summary_ += path.carriers;
+  report_limit(way.kind, {measured});
   if (way.rail.empty()) {
     PairBasis& basis = pairs_[way.stage];
-    basis = pair_basis_of(pairs.results());
+    basis = pair_basis_of(measured.results);
     basis.processors_shared = processors_shared(leader_.present());
     const PeerRule
         rule;  // the defaults: the user's thresholds must not affect the prediction from the pairs
     basis.noisy = detection_limit_of(measured, rule).value_or(0) > rule.coarsest();
   }
-  return pairs.broken();
+  return path.broken;
 }
 
 // The interfaces to measure separately. "auto" selects physical ports that all nodes have under the
@@ -303,9 +356,42 @@ void NetCheck::measure_rail(const std::string& rail) {
   measure_pairs({TransportKind::tcp, "tcp_" + rail, "TCP over " + rail, rail});
 }
 
-void NetCheck::measure_devices(TransportKind stage, const DevicePlan& plan) {
+// Returns whether there is a pair to measure.
+bool NetCheck::accept(const DevicePlan& plan) {
   verdict_.findings.add(plan.findings);
-  if (plan.nodes >= 2) measure_pairs({stage, name_of(stage), title_of(stage), ""});
+  verdict_.notes.insert(verdict_.notes.end(), plan.notes.begin(), plan.notes.end());
+  return plan.nodes >= 2;
+}
+
+// One rail after the other, because a training uses all of them, and one that is slow or dead must
+// be named.
+void NetCheck::measure_rdma() {
+  const RdmaRails found = find_rdma_rails(leader_.present());
+  verdict_.findings.add(found.findings);
+  verdict_.notes.insert(verdict_.notes.end(), found.notes.begin(), found.notes.end());
+  if (!accept(plan_rdma(leader_.present(), options_.missing_tool))) return;
+  const bool several = found.rails.size() > 1;
+  std::vector<PairsMeasured> measured;
+  std::vector<RailSpeed> speeds;
+  std::vector<PairResult> all;
+  for (const auto& rail : found.rails) {
+    measured.push_back(
+        measure_path({TransportKind::verbs, "verbs", "RDMA", rail.name, rail.ports, several})
+            .pairs);
+    const auto& results = measured.back().results;
+    speeds.push_back({rail.name, rate_of(rail), summarize(results)});
+    all.insert(all.end(), results.begin(), results.end());
+  }
+  add_figures("verbs", summarize(all));
+  summary_ += rail_speeds_text(speeds);
+  report_limit("verbs", measured);
+  verdict_.findings.add(evaluate_rail_speeds(speeds));
+}
+
+void NetCheck::measure_nccl() {
+  if (accept(plan_nccl(leader_.present(), options_.missing_tool))) {
+    measure_pairs({TransportKind::nccl, "nccl", "NCCL", ""});
+  }
 }
 
 // The rate that the user gave, else the rate of the TCP connection's interface. MPI may use another
@@ -317,31 +403,35 @@ std::optional<double> NetCheck::link_rate(int rank, const PathConfig& way) const
   return way.rail.empty() ? hello.link_bytes_per_second : hello.rails.at(way.rail).bytes_per_second;
 }
 
-void NetCheck::add_figures(const PathConfig& way, const std::vector<PairResult>& results) {
-  const std::string& kind = way.kind;
-  const PairSummary summary = summarize(results);
+void NetCheck::add_figures(const std::string& kind, const PairSummary& summary) {
   if (summary.exchanges == 0) return;
   verdict_.figures.emplace_back(kind + "_GBps", summary.median_per_second / kGB);
   verdict_.figures.emplace_back(kind + "_min_GBps", summary.lowest_per_second / kGB);
   verdict_.figures.emplace_back(kind + "_latency_us", summary.latency_seconds / kMicrosecond);
-  summary_ += fmt::format("; {} {:.3g} GB/s (lowest {:.3g})", way.title,
-                          summary.median_per_second / kGB, summary.lowest_per_second / kGB);
 }
 
-// Adds the smallest slowdown that the check would have found on this path.
-void NetCheck::report_limit(const PathConfig& way, const PairsMeasured& measured) {
-  const auto limit = detection_limit_of(measured, options_.rules.peers);
-  if (!limit) return;
-  verdict_.figures.emplace_back(way.kind + "_detection_limit_percent", 100 * *limit);
-  summary_ += fmt::format(", a node {:.0f} % slower would have been detected", 100 * *limit);
-  const auto slower =
-      std::count_if(measured.classes.begin(), measured.classes.end(), [&](int number) {
-        return number < *std::max_element(measured.classes.begin(), measured.classes.end());
-      });
-  if (slower > 0) {
-    summary_ += fmt::format(", {} with slower links compared among themselves",
-                            counted(static_cast<std::size_t>(slower), "node"));
+// Adds the smallest slowdown that the check would have found on this path, on any of its rails.
+void NetCheck::report_limit(const std::string& kind, const std::vector<PairsMeasured>& measured) {
+  std::optional<double> limit;
+  std::size_t slower = 0;
+  for (const auto& rail : measured) {
+    const auto own = detection_limit_of(rail, options_.rules.peers);
+    if (own) limit = std::max(limit.value_or(0), *own);
+    slower = std::max(slower, nodes_with_slower_links(rail.classes));
   }
+  if (!limit) return;
+  verdict_.figures.emplace_back(kind + "_detection_limit_percent", 100 * *limit);
+  summary_ += fmt::format(", a node {:.0f} % slower would have been detected", 100 * *limit);
+  if (slower > 0) {
+    summary_ +=
+        fmt::format(", {} with slower links compared among themselves", counted(slower, "node"));
+  }
+}
+
+// With several RDMA ports, each is measured in few rounds, even if all pairs would be possible: a
+// round takes seconds, and there may be many ports. Each of them has other pairs.
+int NetCheck::rounds_of(const PathConfig& way) const {
+  return options_.rounds == 0 && way.few_rounds ? kRoundsOfARail : options_.rounds;
 }
 
 // Only nodes with the same link rate are compared. If the user gave one rate for all links, all
@@ -354,8 +444,10 @@ Classes NetCheck::classes_of(const PathConfig& way) const {
     if (node.ranks.empty()) continue;
     const Hello& hello = leader_.present().at(node.ranks.front());
     const auto rail = hello.rails.find(way.rail);
+    const auto port = way.ports.find(hello.node);
     if (way.rail.empty()) rates.back() = hello.link_bytes_per_second;
     if (rail != hello.rails.end()) rates.back() = rail->second.bytes_per_second;
+    if (port != way.ports.end()) rates.back() = port->second.bytes_per_second;
   }
   return classes_by_rate(rates);
 }

@@ -28,7 +28,9 @@ std::string address_for(const Hello& caller, const Hello& called) {
 }
 
 bool has_way(const Hello& task, const PairStageOptions& options) {
-  if (options.stage == TransportKind::verbs) return task.rdma_measurable;
+  if (options.stage == TransportKind::verbs) {
+    return task.rdma_measurable && options.ports.contains(task.node);
+  }
   if (options.stage == TransportKind::nccl) return task.gpus > 0 && !task.nccl_version.empty();
   return options.rail.empty() || task.rails.contains(options.rail);
 }
@@ -78,7 +80,9 @@ ExchangeCommand PairStage::order_for(int node, int partner, bool first, std::uin
   command.token = token;
   command.first = first;
   command.host = address_for(own, other);
-  if (!options_.rail.empty()) {
+  if (options_.stage == TransportKind::verbs) {
+    command.rail = options_.ports.at(own.node).name;
+  } else if (!options_.rail.empty()) {
     command.rail = options_.rail;
     command.address = own.rails.at(options_.rail).address;
     command.host = other.rails.at(options_.rail).address;

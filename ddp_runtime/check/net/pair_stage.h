@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,13 +28,14 @@ struct PairStageOptions {
   int rounds = 0;                   // rounds of the tournament; 0: chosen by PairSession
   std::string rail = {};            // the interface to use; empty: chosen by the kernel
   Classes classes = {};             // classes of the nodes, by link rate
+  std::map<std::string, RdmaPort> ports = {};  // RDMA: the ports of the rail, by node
 };
 
 // The address at which `caller` reaches `called`. A task on the leader's node may know only its
 // loopback address; tasks on other nodes then use the address at which they reached the leader.
 std::string address_for(const Hello& caller, const Hello& called);
 
-// Whether a task can take part: it has an address on the rail, or a device for RDMA or NCCL.
+// Whether a task can take part: it has an address or an RDMA port on the rail, or GPUs for NCCL.
 bool has_way(const Hello& task, const PairStageOptions& options);
 
 class PairStage {

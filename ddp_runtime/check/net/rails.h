@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Additional paths between the nodes of a step: interfaces that are measured separately, RDMA
-// ports, and GPUs.
+// Additional paths between the nodes of a step: interfaces that are measured separately, RDMA, and
+// GPUs.
 #pragma once
 
 #include <map>
@@ -22,11 +22,13 @@ std::vector<Finding> evaluate_rail(const std::string& rail, const std::map<int, 
 struct DevicePlan {
   std::size_t nodes = 0;  // nodes that can be measured
   std::vector<Finding> findings;
+  std::vector<std::string> notes;  // "RDMA was not tested on n[1-3]: REASON"
 };
-// Names the nodes without an active RDMA port if most nodes have one, and the nodes without
-// perftest. No findings if no node has RDMA.
-DevicePlan plan_rdma(const std::map<int, Hello>& present);
-// Does the same for GPUs and for NCCL on them.
-DevicePlan plan_nccl(const std::map<int, Hello>& present);
+// Names the nodes without an RDMA port if most nodes have one, and the nodes without perftest,
+// whose findings have the severity `missing_tool`: if it is OK, a note names them. No findings if
+// no node has RDMA.
+DevicePlan plan_rdma(const std::map<int, Hello>& present, Severity missing_tool);
+// Does the same for GPUs and for NCCL on them. A node whose GPUs do not answer is always UNKNOWN.
+DevicePlan plan_nccl(const std::map<int, Hello>& present, Severity missing_tool);
 
 }  // namespace ddp::check

@@ -35,10 +35,12 @@ struct NetOptions {
   // Time for a command and its answer to travel, in addition to the work itself. Also for a ping.
   std::chrono::milliseconds grace{3'000};
   bool mpi = true;
-  bool verbs = true;                   // measure RDMA if all nodes have it
-  RdmaTool rdma;                       // RDMA tool of this node
-  bool nccl = true;                    // measure NCCL between GPUs
-  NcclTool nccl_tool;                  // NCCL tool of this node
+  bool verbs = true;   // measure RDMA where nodes have it
+  RdmaTool rdma;       // RDMA tool of this node
+  bool nccl = true;    // measure NCCL between GPUs
+  NcclTool nccl_tool;  // NCCL tool of this node
+  // The severity if only a tool is missing on a node that could be measured: OK or UNKNOWN.
+  Severity missing_tool = Severity::ok;
   std::vector<std::string> known_bad;  // nodes that another check rejected
   std::vector<std::string> rails;      // measured separately; {"auto"}: ports alike on all nodes
   std::uint64_t seed = 0;              // seed for the plan of rounds; 0: from the step's identity

@@ -59,8 +59,11 @@ void add_net_ways(CLI::App& net, NetArguments& arguments) {
       ->take_all();
   net.add_flag("--no-verbs", arguments.no_verbs, "Skip the RDMA tests");
   net.add_option("--hca", arguments.hca,
-                 "RDMA port to measure, e.g. mlx5_0:1 [the first active port]")
-      ->type_name("PORT");
+                 "RDMA ports to measure, one after another, e.g. mlx5_0:1,mlx5_1:1 [NCCL_IB_HCA, "
+                 "else the ports of the compute fabric]")
+      ->type_name("PORTS")
+      ->delimiter(',')
+      ->take_all();
   net.add_option("--write-bw", arguments.write_bandwidth, "perftest program that measures RDMA")
       ->type_name("PROGRAM")
       ->capture_default_str();
@@ -71,6 +74,16 @@ void add_net_ways(CLI::App& net, NetArguments& arguments) {
   net.add_option("--cuda", arguments.cuda_library, "CUDA driver library, for GPUs and NCCL")
       ->type_name("LIBRARY")
       ->capture_default_str();
+}
+
+void add_missing_tool(CLI::App& net, NetArguments& arguments) {
+  net.add_option("--missing-tool", arguments.missing_tool,
+                 "What a node is that lacks ib_write_bw or NCCL, which only the check needs: note "
+                 "(a line that does not change the exit code), or unknown")
+      ->type_name("LEVEL")
+      ->capture_default_str()
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->check(CLI::IsMember({"note", "unknown"}));
 }
 
 void add_net_rules(CLI::App& net, NetArguments& arguments) {
@@ -125,7 +138,8 @@ check::NetOptions net_options(const NetArguments& arguments) {
   options.mpi = !arguments.no_mpi;
   options.verbs = !arguments.no_verbs;
   if (options.verbs) {
-    options.rdma = check::find_rdma("/sys", arguments.write_bandwidth, arguments.hca);
+    options.rdma = check::find_own_rdma(check::process_environment(),
+                                        {arguments.write_bandwidth, arguments.hca});
   }
   options.nccl = !arguments.no_nccl;
   if (options.nccl) {
@@ -133,6 +147,7 @@ check::NetOptions net_options(const NetArguments& arguments) {
     options.nccl_tool.cuda_library = arguments.cuda_library;
     options.nccl_tool = check::find_nccl(options.nccl_tool, kGpuTimeout);
   }
+  if (arguments.missing_tool == "unknown") options.missing_tool = check::Severity::unknown;
   options.rails = arguments.rails;
   if (options.step.rank == 0) options.known_bad = read_names(arguments.known_bad);
   options.seed = arguments.seed;
@@ -174,6 +189,7 @@ void add_net(CLI::App& app, NetArguments& arguments, CheckOutputs& outputs) {
   add_act(net, outputs);
   add_net_limits(net, arguments);
   add_net_ways(net, arguments);
+  add_missing_tool(net, arguments);
   add_known_bad(net, arguments);
   add_net_rules(net, arguments);
   net.add_option(

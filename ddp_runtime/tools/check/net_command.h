@@ -21,7 +21,7 @@ struct NetArguments {
   bool no_mpi = false;
   bool no_verbs = false;
   std::string write_bandwidth = "ib_write_bw";
-  std::string hca;
+  std::vector<std::string> hca;
   bool no_nccl = false;
   std::string nccl_library = check::kNcclLibrary;
   std::string cuda_library = check::kCudaLibrary;
@@ -31,6 +31,7 @@ struct NetArguments {
   std::uint64_t seed = 0;
   check::PairRules rules;
   std::string noise = "unknown";
+  std::string missing_tool = "note";
   double min_busbw = 0;
   double expect_gbps = 0;
   int rounds = 0;

@@ -253,15 +253,28 @@ std::string plan_text(const DevicePlan& plan) {
 
 TEST(NcclPlan, GpusAreMeasuredWherePresentAndReportedWhereMissing) {
   std::map<int, Hello> present{{0, task_with_gpus("n1", 0, "")}, {1, task_with_gpus("n2", 0, "")}};
-  EXPECT_EQ(plan_text(plan_nccl(present)), "0");
+  EXPECT_EQ(plan_text(plan_nccl(present, Severity::unknown)), "0");
   present = {{0, task_with_gpus("n1", 4, "2.18.3")},
              {1, task_with_gpus("n2", 4, "2.18.3")},
              {2, task_with_gpus("n3", 0, "")},
              {3, task_with_gpus("n4", 4, "", "no NCCL")},
              {4, task_with_gpus("n5", 0, "", "the driver hangs")}};
-  EXPECT_EQ(plan_text(plan_nccl(present)),
+  EXPECT_EQ(plan_text(plan_nccl(present, Severity::unknown)),
             "2, nccl.gpu n3 =CRITICAL , nccl.library n4 4 GPUs=UNKNOWN no NCCL, nccl.library n5 0 "
             "GPUs=UNKNOWN the driver hangs");
+}
+
+TEST(NcclPlan, MissingLibraryIsOnlyNotedButGpusThatDoNotAnswerAreUnknown) {
+  const std::map<int, Hello> present{{0, task_with_gpus("n1", 4, "2.18.3")},
+                                     {1, task_with_gpus("n2", 4, "", "no NCCL")},
+                                     {2, task_with_gpus("n3", 0, "", "the driver hangs")}};
+  const auto plan = plan_nccl(present, Severity::ok);
+  EXPECT_EQ(
+      plan_text(plan),
+      "1, nccl.library n2 4 GPUs=OK no NCCL, nccl.library n3 0 GPUs=UNKNOWN the driver hangs");
+  EXPECT_EQ(plan.notes, (std::vector<std::string>{
+                            "NCCL was not tested on n2: no NCCL; load the module that provides "
+                            "NCCL, set its path with --nccl, or skip it with --no-nccl"}));
 }
 
 }  // namespace

@@ -6,14 +6,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "ddp_runtime/check/net/measure/tcp.h"
+#include "tests/unit/check/complaints.h"
 #include "tests/unit/check/puppet.h"
 #include "tests/unit/error_of.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace ddp::check {
 namespace {
@@ -177,6 +181,106 @@ TEST(NetRun, InjectingIntoAnUnknownNodeIsAUsageError) {
   NetOptions options = options_for(0, 2);
   options.injections = parse_injections({"corrupt:n9"});
   EXPECT_THROW(run_net(options), UsageError);
+}
+
+// The options of a task with RDMA ports of a fake ib_write_bw (a script in this directory).
+void give_rdma(NetOptions& options, const std::vector<std::string>& ports) {
+  options.rdma.program = std::string(SLURM_DDP_SOURCE_DIR) + "/tests/unit/check/fake_ib_write_bw";
+  for (const auto& name : ports) options.rdma.ports.push_back({{name, "", {}}});
+}
+
+// The findings about RDMA that are not OK.
+std::string rdma_complaints(const Verdict& verdict) {
+  std::vector<Finding> about;
+  for (const auto& finding : verdict.findings.all()) {
+    if (finding.check.starts_with("verbs.")) about.push_back(finding);
+  }
+  return complaints(about);
+}
+
+class NetRunOverRdma : public testing::Test {
+ protected:
+  NetRunOverRdma() {
+    setenv("FAKE_RDMA", directory_.path().c_str(), 1);
+    setenv("FAKE_RDMA_GBITS", "96", 1);
+  }
+  ~NetRunOverRdma() override {
+    unsetenv("FAKE_FAIL_DEV");
+    unsetenv("FAKE_SLOW_DEV");
+  }
+
+ private:
+  test::TemporaryDirectory directory_;
+};
+
+TEST_F(NetRunOverRdma, EveryPortIsMeasuredAndNamed) {
+  const NetResult run = run_all(3, [](NetOptions& options) {
+    give_rdma(options, {"m0:1", "m1:1"});
+  });
+  EXPECT_EQ(run.exit_codes, (std::vector<int>{0, 0, 0})) << text_of(run.verdict);
+  EXPECT_THAT(verdict_line(run.verdict),
+              HasSubstr("; RDMA 12 GB/s over each of m0:1 m1:1 (lowest 12 over m0:1)"));
+  std::multiset<std::string> rails;
+  for (const auto& pair : run.verdict.measurements.at("verbs")) {
+    EXPECT_EQ(pair.at("a_via"), pair.at("rail"));
+    rails.insert(pair.at("rail"));
+  }
+  EXPECT_EQ(rails, (std::multiset<std::string>{"m0:1", "m0:1", "m0:1", "m1:1", "m1:1", "m1:1"}));
+}
+
+TEST_F(NetRunOverRdma, PortThatIsDeadOnAllNodesIsNamedWithoutANode) {
+  setenv("FAKE_FAIL_DEV", "m1", 1);
+  const NetResult run = run_all(3, [](NetOptions& options) {
+    give_rdma(options, {"m0:1", "m1:1"});
+  });
+  EXPECT_THAT(run.exit_codes, testing::Each(2));
+  EXPECT_THAT(text_of(run.verdict),
+              HasSubstr("CRITICAL m1:1 verbs.exchange: failed, expected data in both directions: "
+                        "all 3 pairs, so the cause is the network or a setting, not one node"));
+  EXPECT_EQ(exclude_list(run.verdict), "");
+}
+
+// The third node's port has another name.
+TEST_F(NetRunOverRdma, PortThatIsDeadOnOneNodeIsNamedWithTheNode) {
+  setenv("FAKE_FAIL_DEV", "odd", 1);
+  const NetResult run = run_all(4, [](NetOptions& options) {
+    give_rdma(options, {"m0:1", options.step.rank == 2 ? "odd:1" : "m1:1"});
+  });
+  EXPECT_THAT(run.exit_codes, testing::Each(2));
+  EXPECT_THAT(rdma_complaints(run.verdict),
+              HasSubstr("verbs.exchange n3/odd:1=CRITICAL, verbs.send n3/odd:1=UNKNOWN"));
+  EXPECT_EQ(exclude_list(run.verdict), "n3\n");
+  EXPECT_THAT(run.verdict.notes,
+              testing::Contains("compute ports have other names on n3: m1:1 is odd:1"));
+}
+
+TEST_F(NetRunOverRdma, NodeWithFewerPortsIsNamedAndItsPortsAreMeasured) {
+  const NetResult run = run_all(3, [](NetOptions& options) {
+    give_rdma(options, options.step.rank == 1 ? std::vector<std::string>{"m1:1"}
+                                              : std::vector<std::string>{"m0:1", "m1:1"});
+  });
+  EXPECT_EQ(rdma_complaints(run.verdict), "verbs.ports n2=CRITICAL");
+  EXPECT_EQ(run.verdict.measurements.at("verbs").size(), 4U);
+}
+
+TEST_F(NetRunOverRdma, PortThatIsSlowOnAllNodesIsNamed) {
+  setenv("FAKE_SLOW_DEV", "m2", 1);
+  const NetResult run = run_all(2, [](NetOptions& options) {
+    give_rdma(options, {"m0:1", "m1:1", "m2:1"});
+  });
+  EXPECT_EQ(rdma_complaints(run.verdict), "verbs.rail m2:1=WARNING");
+}
+
+TEST_F(NetRunOverRdma, MissingToolChangesTheVerdictOnlyIfItIsRequired) {
+  for (const bool required : {false, true}) {
+    const NetResult run = run_all(2, [required](NetOptions& options) {
+      give_rdma(options, {"m0:1"});
+      options.rdma.program = "no_such_tool";
+      if (required) options.missing_tool = Severity::unknown;
+    });
+    EXPECT_THAT(run.exit_codes, testing::Each(required ? 3 : 0)) << text_of(run.verdict);
+    EXPECT_EQ(run.verdict.notes.empty(), required);
+  }
 }
 
 // Acts like a leader but does not have the key.

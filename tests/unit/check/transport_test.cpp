@@ -112,27 +112,59 @@ TEST(Rails, NodesWithoutTheRailAreNamed) {
   EXPECT_EQ(complaints(evaluate_rail("eth1", present)), "");
 }
 
-Hello task_with_rdma(const std::string& node, const std::string& port, bool measurable) {
+Hello task_with_rdma(const std::string& node, const std::vector<std::string>& ports,
+                     bool measurable, const std::string& untested = "") {
   Hello hello;
   hello.node = node;
-  hello.rdma_port = port;
+  for (const auto& name : ports) hello.rdma_ports.push_back({name, "", {}});
   hello.rdma_measurable = measurable;
+  hello.rdma_untested = untested;
   return hello;
 }
 
 TEST(Rdma, IsMeasuredWherePresentAndReportedWhereMissing) {
-  std::map<int, Hello> present{{0, task_with_rdma("n1", "", false)},
-                               {1, task_with_rdma("n2", "", false)}};
-  EXPECT_TRUE(plan_rdma(present).findings.empty());
-  EXPECT_EQ(plan_rdma(present).nodes, 0U);
-  present = {{0, task_with_rdma("n1", "m0:1", true)},
-             {1, task_with_rdma("n2", "m0:1", true)},
-             {2, task_with_rdma("n2", "m0:1", true)},  // a second task on the node
-             {3, task_with_rdma("n3", "", false)},
-             {4, task_with_rdma("n4", "m0:1", false)}};
-  EXPECT_EQ(plan_rdma(present).nodes, 2U);
-  EXPECT_EQ(complaints(plan_rdma(present).findings),
-            "verbs.port n3=CRITICAL, verbs.tool n4/m0:1=UNKNOWN");
+  std::map<int, Hello> present{{0, task_with_rdma("n1", {}, false)},
+                               {1, task_with_rdma("n2", {}, false)}};
+  EXPECT_TRUE(plan_rdma(present, Severity::ok).findings.empty());
+  EXPECT_EQ(plan_rdma(present, Severity::ok).nodes, 0U);
+  present = {{0, task_with_rdma("n1", {"m0:1"}, true)},
+             {1, task_with_rdma("n2", {"m0:1"}, true)},
+             {2, task_with_rdma("n2", {"m0:1"}, true)},  // a second task on the node
+             {3, task_with_rdma("n3", {}, false, "m0:1: no RoCE v2 address")},
+             {4, task_with_rdma("n4", {"m0:1", "m1:1"}, false)}};
+  const auto strict = plan_rdma(present, Severity::unknown);
+  EXPECT_EQ(strict.nodes, 2U);
+  EXPECT_EQ(complaints(strict.findings), "verbs.port n3=CRITICAL, verbs.tool n4/2 ports=UNKNOWN");
+  EXPECT_EQ(strict.findings.front().evidence, "m0:1: no RoCE v2 address");
+  EXPECT_TRUE(strict.notes.empty());
+}
+
+TEST(Rdma, MissingToolIsOnlyNotedUnlessItIsRequired) {
+  const std::map<int, Hello> present{{0, task_with_rdma("n1", {"m0:1"}, true)},
+                                     {1, task_with_rdma("n2", {"m0:1"}, false)},
+                                     {2, task_with_rdma("n3", {"m0:1"}, false)}};
+  const auto plan = plan_rdma(present, Severity::ok);
+  EXPECT_EQ(complaints(plan.findings), "");
+  EXPECT_EQ(plan.findings.size(), 2U);
+  EXPECT_EQ(plan.notes, (std::vector<std::string>{
+                            "RDMA was not tested on n[2-3]: ib_write_bw is not installed; install "
+                            "perftest, or skip RDMA with --no-verbs"}));
+}
+
+TEST(Rdma, PortsThatCannotBeTestedAreNotedInAFewLines) {
+  std::map<int, Hello> present;
+  for (int i = 0; i < 4; ++i) {
+    present[i] = task_with_rdma("n" + std::to_string(i + 1), {}, false, "EFA only");
+  }
+  EXPECT_TRUE(plan_rdma(present, Severity::unknown).findings.empty());
+  EXPECT_EQ(plan_rdma(present, Severity::unknown).notes,
+            std::vector<std::string>{"RDMA was not tested on n[1-4]: EFA only"});
+  for (int i = 0; i < 9; ++i) {
+    present[i] = task_with_rdma("n" + std::to_string(i + 1), {}, false, "R" + std::to_string(i));
+  }
+  const auto notes = plan_rdma(present, Severity::unknown).notes;
+  ASSERT_EQ(notes.size(), 5U);
+  EXPECT_EQ(notes.back(), "RDMA was not tested on 5 more nodes, for other reasons");
 }
 
 // ---- switches

@@ -8,11 +8,9 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <future>
 #include <string>
 
-#include "tests/unit/fabric/fake_sysfs.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace ddp::check {
@@ -43,31 +41,11 @@ TEST(WriteBandwidth, InvalidSpeedsAreRejected) {
 }
 
 TEST(WriteBandwidth, NamesDevicePortAndAddressTable) {
-  const auto command = write_bandwidth_command({"tool", "mlx5_1:2", 3}, 20000, 1 << 20, "n2");
+  const auto command =
+      write_bandwidth_command("tool", {{"mlx5_1:2", "", {}}, 3}, 20000, 1 << 20, "n2");
   EXPECT_EQ(command, (std::vector<std::string>{"tool", "-d", "mlx5_1", "-F", "--report_gbits", "-i",
                                                "2", "-x", "3", "-p", "20000", "-s", "1048576", "-n",
                                                "100", "n2"}));
-}
-
-TEST(WriteBandwidth, FindsTheFirstActivePort) {
-  const test::FakeSysfs fake(R"(
-    class/infiniband/mlx5_0/ports/1/state = 1: DOWN
-    class/infiniband/mlx5_1/ports/1/state = 4: ACTIVE
-    class/infiniband/mlx5_1/ports/1/link_layer = InfiniBand
-    class/infiniband/mlx5_2/ports/1/state = 4: ACTIVE
-    class/infiniband/mlx5_2/ports/1/link_layer = Ethernet
-    class/infiniband/mlx5_2/ports/1/gids/0 = fe80:0000:0000:0000:0000:0000:0000:0001
-    class/infiniband/mlx5_2/ports/1/gid_attrs/types/0 = RoCE v2
-    class/infiniband/mlx5_2/ports/1/gids/1 = 0000:0000:0000:0000:0000:ffff:0a00:0001
-    class/infiniband/mlx5_2/ports/1/gid_attrs/types/1 = RoCE v2
-  )");
-  EXPECT_EQ(find_rdma(fake.root(), kFake, "").port, "mlx5_1:1");
-  EXPECT_EQ(find_rdma(fake.root(), kFake, "").gid_index, std::nullopt);
-  EXPECT_EQ(find_rdma(fake.root(), kFake, "mlx5_2:1").gid_index, 1);
-  EXPECT_TRUE(find_rdma(fake.root(), kFake, "").runnable());
-  EXPECT_FALSE(find_rdma(fake.root(), "no_such_tool", "").runnable());
-  EXPECT_EQ(find_rdma(fake.root() / "nowhere", kFake, "").port, "");
-  EXPECT_FALSE(find_rdma(fake.root() / "nowhere", kFake, "").runnable());
 }
 
 // Runs both ends of an exchange in one process.
@@ -76,14 +54,15 @@ class FakeExchange : public testing::Test {
   FakeExchange() { setenv("FAKE_RDMA", directory_.c_str(), 1); }
 
   static std::string end(bool first, std::chrono::milliseconds timeout,
-                         const std::string& program = kFake) {
+                         const std::string& program = kFake, const std::string& rail = "fake_0:1") {
     ExchangeCommand command;
+    command.rail = rail;
     command.first = first;
     command.host = "n2";
     command.bytes = 1 << 20;
     try {
-      const auto result =
-          exchange_by_rdma({program, "fake_0:1", {}}, command, Clock::now() + timeout);
+      const RdmaTool tool{program, {{{"fake_0:1", "", {}}}, {{"fake_1:1", "", {}}}}};
+      const auto result = exchange_by_rdma(tool, command, Clock::now() + timeout);
       return std::to_string(result.sent_per_second / 1e9) + " through " + result.via;
     } catch (const NetError& error) {
       return error.what();
@@ -100,6 +79,23 @@ TEST_F(FakeExchange, MeasuresBothDirections) {
   auto other = std::async(std::launch::async, [&] { return end(false, timeout); });
   EXPECT_EQ(end(true, timeout), "12.000000 through fake_0:1");
   EXPECT_EQ(other.get(), "12.000000 through fake_0:1");
+}
+
+TEST_F(FakeExchange, OnlyOwnPortsAreUsed) {
+  EXPECT_EQ(end(true, std::chrono::seconds(120), kFake, "mlx5_9:1"),
+            "the leader requested the RDMA port 'mlx5_9:1', which this node lacks");
+}
+
+// The time limit would be exceeded if the test were repeated.
+TEST_F(FakeExchange, TestThatFailsBetweenConnectedEndsIsNotRepeated) {
+  setenv("FAKE_RDMA_GBITS", "96", 1);
+  setenv("FAKE_FAIL_DEV", "fake_0", 1);
+  const std::chrono::hours timeout(1);
+  auto other =
+      std::async(std::launch::async, [&] { return end(false, timeout, kFake, "fake_1:1"); });
+  EXPECT_THAT(end(true, timeout), HasSubstr("on fake_0:1 failed:  Failed status 12: wr_id 0"));
+  EXPECT_THAT(other.get(), HasSubstr("on fake_1:1 failed: Couldn't read remote address"));
+  unsetenv("FAKE_FAIL_DEV");
 }
 
 TEST_F(FakeExchange, HangingToolIsKilledAtTheDeadline) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ddp_runtime/check/byte_units.h"
+#include "ddp_runtime/check/net/measure/transport_kind.h"
 
 namespace ddp::check {
 namespace {
@@ -152,9 +153,14 @@ bool ends_at_bad_node(const PairsMeasured& measured, const Pair& link, const Pee
 }
 
 std::vector<Finding> evaluate_failures(const PairsMeasured& measured, const PeerRule& rule) {
-  const Charge charge{"exchange", "failed", "data in both directions",
-                      "two nodes can exchange data within the time limit",
-                      "check cables, routes and firewalls between the nodes"};
+  Charge charge{"exchange", "failed", "data in both directions",
+                "two nodes can exchange data within the time limit",
+                "check cables, routes and firewalls between the nodes"};
+  if (measured.kind == name_of(TransportKind::verbs)) {
+    charge.action =
+        "check cables, switches and addresses of this port on the nodes; until then "
+        "NCCL_IB_HCA keeps jobs off it";
+  }
   return charge_pairs(
       measured, charge, [](const PairResult& r) { return !r.failure.empty(); },
       [](const PairResult& r) { return r.measured(); },

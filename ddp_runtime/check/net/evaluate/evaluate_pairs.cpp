@@ -311,7 +311,10 @@ std::vector<Finding> evaluate_pairs(const PairsMeasured& measured, const PairRul
   append(evaluate_slow_links(measured, rules));
   append(evaluate_loss(measured, rules.peers));
   append(evaluate_noise(measured, rules));
-  for (auto& finding : findings) finding.device = measured.rail;
+  for (auto& finding : findings) {
+    const auto own = measured.own_rails.find(finding.peer.empty() ? finding.node : "");
+    finding.device = own == measured.own_rails.end() ? measured.rail : own->second;
+  }
   append(evaluate_classes(measured));
   return findings;
 }

@@ -2,6 +2,7 @@
 // Turns the exchanges of one kind (TCP or MPI) into findings about nodes and links.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -29,8 +30,10 @@ struct PairsMeasured {
   std::vector<std::optional<double>> link_rate;  // bytes per second that a node's link can carry
   std::vector<PairResult> results;
   std::vector<Retest> retests = {};  // retests of nodes and links that seemed slow or lossy
-  std::string rail = {};             // the interface, if one interface was measured separately
-  Classes classes = {};              // classes by link rate; empty if all links are alike
+  // The interface, or the RDMA port on most nodes, if one was measured separately.
+  std::string rail = {};
+  std::map<std::string, std::string> own_rails = {};  // where the rail has another name: by node
+  Classes classes = {};  // classes by link rate; empty if all links are alike
 };
 
 // The position of a node in the vectors of PairsMeasured.

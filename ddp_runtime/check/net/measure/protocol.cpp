@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/check/net/measure/protocol.h"
 
+#include <algorithm>
+
 namespace ddp::check {
 namespace {
 
@@ -34,6 +36,30 @@ std::map<std::string, Rail> rails_from(const nlohmann::json& object) {
   return rails;
 }
 
+nlohmann::json rdma_ports_json(const std::vector<RdmaPort>& ports) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const auto& port : ports) {
+    list.push_back({{"name", port.name},
+                    {"bus_address", port.bus_address},
+                    {"bytes_per_second", or_null(port.bytes_per_second)}});
+  }
+  return list;
+}
+
+std::vector<RdmaPort> rdma_ports_from(const nlohmann::json& list) {
+  std::vector<RdmaPort> ports;
+  const std::size_t count = std::min(list.size(), kMaxRdmaPorts);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto& port = list.at(i);
+    const auto text = [&port](const char* key) {
+      return port.at(key).get<std::string>().substr(0, kMaxRdmaPortText);
+    };
+    ports.push_back(
+        {text("name"), text("bus_address"), optional_at<double>(port, "bytes_per_second")});
+  }
+  return ports;
+}
+
 }  // namespace
 
 nlohmann::json to_message(const Hello& hello) {
@@ -53,7 +79,8 @@ nlohmann::json to_message(const Hello& hello) {
           {"probe_port", hello.probe_port},
           {"rails", rails_json(hello.rails)},
           {"leaf", hello.leaf},
-          {"rdma_port", hello.rdma_port},
+          {"rdma_ports", rdma_ports_json(hello.rdma_ports)},
+          {"rdma_untested", hello.rdma_untested},
           {"rdma_measurable", hello.rdma_measurable},
           {"processors", hello.processors},
           {"gpus", hello.gpus},
@@ -82,7 +109,8 @@ Hello hello_from(const nlohmann::json& message) {
   message.at("probe_port").get_to(hello.probe_port);
   hello.rails = rails_from(message.at("rails"));
   message.at("leaf").get_to(hello.leaf);
-  message.at("rdma_port").get_to(hello.rdma_port);
+  hello.rdma_ports = rdma_ports_from(message.at("rdma_ports"));
+  message.at("rdma_untested").get_to(hello.rdma_untested);
   message.at("rdma_measurable").get_to(hello.rdma_measurable);
   message.at("processors").get_to(hello.processors);
   message.at("gpus").get_to(hello.gpus);

@@ -24,6 +24,16 @@ struct Rail {
   bool wire = false;                       // a physical port, Ethernet or IP over InfiniBand
 };
 
+// A port of a task's node over which RDMA is measured.
+struct RdmaPort {
+  std::string name;                        // "mlx5_3:1"
+  std::string bus_address;                 // "0000:17:00.0"; empty if unknown
+  std::optional<double> bytes_per_second;  // its rate; unknown if the kernel does not report it
+};
+// Limits on the ports in a hello, which comes from another node. What exceeds them is cut off.
+inline constexpr std::size_t kMaxRdmaPorts = 32;
+inline constexpr std::size_t kMaxRdmaPortText = 80;
+
 // The first message of a task, with its identity and the facts about its node.
 struct Hello {
   std::string program;   // "ddp-check 0.1.0"; must be the same at both ends
@@ -41,7 +51,8 @@ struct Hello {
   std::optional<int> mtu;
   std::uint16_t probe_port = 0;       // UDP port for path tests
   std::string leaf;                   // the leaf switch, if SLURM reports it; may be empty
-  std::string rdma_port;              // an active RDMA port, "mlx5_0:1"; empty if the node has none
+  std::vector<RdmaPort> rdma_ports;   // ports of the compute fabric, in PCI order
+  std::string rdma_untested;          // the ports that cannot be measured, and why; may be empty
   bool rdma_measurable = false;       // the measuring tool is installed
   int processors = 0;                 // CPUs of the machine; 0 if not known
   int gpus = 0;                       // GPUs that the task may use

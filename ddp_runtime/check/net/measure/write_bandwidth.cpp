@@ -10,8 +10,6 @@
 
 #include "base/subprocess.h"
 #include "base/text.h"
-#include "spank_plugin/fabric/infiniband_port.h"
-#include "spank_plugin/fabric/roce_gid.h"
 
 namespace ddp::check {
 namespace {
@@ -19,6 +17,8 @@ namespace {
 constexpr std::size_t kMessage = std::size_t{1} << 20;
 constexpr std::size_t kMaxWords = 200;
 constexpr int kToolNotFound = 127;
+constexpr const char* kTitle = "RDMA_Write BW Test";  // printed when the two ends are connected
+constexpr auto npos = std::string::npos;
 constexpr std::chrono::milliseconds kBetweenCalls{100};
 // The port of the tool's handshake is this port plus an offset from the unique number of the
 // exchange.
@@ -34,70 +34,69 @@ std::string last_line(const std::string& text) {
   return sanitize_first_line(last, kMaxWords);
 }
 
+// One run of the tool, over one port of this node.
+struct Run {
+  const std::string& program;
+  const OwnRdmaPort& over;
+  std::vector<std::string> command;
+};
+
 // `earlier`: the output of the previous attempt, in case this attempt was killed before it printed
 // anything.
-NetError failure(const RdmaTool& tool, const SubprocessOutput& output,
-                 const std::string& earlier = {}) {
-  if (output.exit_code == kToolNotFound) return NetError(tool.program + " cannot be started");
+NetError failure(const Run& run, const SubprocessOutput& output, const std::string& earlier = {}) {
+  if (output.exit_code == kToolNotFound) return NetError(run.program + " cannot be started");
   return NetError(
-      fmt::format("{} on {} {}: {}", tool.program, tool.port,
+      fmt::format("{} on {} {}: {}", run.program, run.over.port.name,
                   output.timed_out ? "did not finish in time" : "failed",
                   output.text.empty() && !earlier.empty() ? earlier : last_line(output.text)));
 }
 
-// Retries, because the other end may not be listening yet.
-double write_to_peer(const RdmaTool& tool, const std::vector<std::string>& command,
-                     Deadline deadline) {
+// Retries, because the other end may not be listening yet. A test that failed after the two ends
+// had found each other is not repeated: the other end has then exited, too.
+double write_to_peer(const Run& run, Deadline deadline) {
   for (std::string earlier;; std::this_thread::sleep_for(kBetweenCalls)) {
-    const SubprocessOutput output = Subprocess::running(command).wait(deadline);
+    const SubprocessOutput output = Subprocess::running(run.command).wait(deadline);
     if (output.exit_code == 0) {
       if (const auto speed = parse_write_bandwidth(output.text)) return *speed;
-      throw NetError(tool.program + " printed no bandwidth: " + last_line(output.text));
+      throw NetError(run.program + " printed no bandwidth: " + last_line(output.text));
     }
-    if (Clock::now() + kBetweenCalls >= deadline || output.exit_code == kToolNotFound) {
-      throw failure(tool, output, earlier);
+    const bool last = Clock::now() + kBetweenCalls >= deadline;
+    const bool final = output.exit_code == kToolNotFound || output.text.find(kTitle) != npos;
+    if (last || final) {
+      throw failure(run, output, earlier);
     }
     earlier = last_line(output.text);
   }
 }
 
-void be_written_to(const RdmaTool& tool, const std::vector<std::string>& command,
-                   Deadline deadline) {
-  const SubprocessOutput output = Subprocess::running(command).wait(deadline);
-  if (output.exit_code != 0) throw failure(tool, output);
+void be_written_to(const Run& run, Deadline deadline) {
+  const SubprocessOutput output = Subprocess::running(run.command).wait(deadline);
+  if (output.exit_code != 0) throw failure(run, output);
+}
+
+const OwnRdmaPort& port_named(const RdmaTool& tool, const std::string& name) {
+  const auto found = std::find_if(tool.ports.begin(), tool.ports.end(),
+                                  [&name](const auto& own) { return own.port.name == name; });
+  if (found == tool.ports.end()) {
+    throw NetError("the leader requested the RDMA port '" + name + "', which this node lacks");
+  }
+  return *found;
 }
 
 }  // namespace
 
-bool RdmaTool::runnable() const {
-  return !port.empty() && can_be_executed(program);
-}
-
-RdmaTool find_rdma(const std::filesystem::path& sys, const std::string& program,
-                   const std::string& wanted) {
-  RdmaTool tool{program, wanted, {}};
-  for (const auto& port : fabric::read_infiniband_ports(sys)) {
-    const bool is_it = wanted.empty() ? port.active() : fabric::name_of(port) == wanted;
-    if (!is_it) continue;
-    tool.port = fabric::name_of(port);
-    if (port.link_layer != "Ethernet") return tool;
-    if (const auto gid = fabric::choose_roce_gid(port, "")) tool.gid_index = gid->index;
-    return tool;
-  }
-  return tool;
-}
-
-std::vector<std::string> write_bandwidth_command(const RdmaTool& tool, std::uint16_t port,
+std::vector<std::string> write_bandwidth_command(const std::string& program,
+                                                 const OwnRdmaPort& over, std::uint16_t port,
                                                  std::size_t bytes, const std::string& host) {
-  const auto colon = tool.port.rfind(':');
-  std::vector<std::string> command{tool.program, "-d", tool.port.substr(0, colon), "-F",
-                                   "--report_gbits"};
+  const std::string& name = over.port.name;
+  const auto colon = name.rfind(':');
+  std::vector<std::string> command{program, "-d", name.substr(0, colon), "-F", "--report_gbits"};
   const auto add = [&command](const char* option, const std::string& value) {
     command.emplace_back(option);
     command.push_back(value);
   };
-  if (colon != std::string::npos) add("-i", tool.port.substr(colon + 1));
-  if (tool.gid_index) add("-x", std::to_string(*tool.gid_index));
+  if (colon != std::string::npos) add("-i", name.substr(colon + 1));
+  if (over.gid_index) add("-x", std::to_string(*over.gid_index));
   add("-p", std::to_string(port));
   add("-s", std::to_string(kMessage));
   add("-n", std::to_string(std::max<std::size_t>(100, 8 * bytes / kMessage)));
@@ -133,15 +132,17 @@ ExchangeResult exchange_by_rdma(const RdmaTool& tool, const ExchangeCommand& com
                                 Deadline deadline) {
   const auto port = static_cast<std::uint16_t>(kFirstPort + 2 * (command.exchange % (kPorts / 2)));
   const auto back = static_cast<std::uint16_t>(port + 1);
+  const OwnRdmaPort& over = port_named(tool, command.rail);
   ExchangeResult result;
-  result.via = tool.port;
+  result.via = over.port.name;
+  const auto run = [&](std::uint16_t at, const std::string& host) {
+    return Run{tool.program, over,
+               write_bandwidth_command(tool.program, over, at, command.bytes, host)};
+  };
   const auto write = [&](std::uint16_t to) {
-    result.sent_per_second = write_to_peer(
-        tool, write_bandwidth_command(tool, to, command.bytes, command.host), deadline);
+    result.sent_per_second = write_to_peer(run(to, command.host), deadline);
   };
-  const auto receive = [&](std::uint16_t on) {
-    be_written_to(tool, write_bandwidth_command(tool, on, command.bytes, ""), deadline);
-  };
+  const auto receive = [&](std::uint16_t on) { be_written_to(run(on, ""), deadline); };
   if (command.first) {
     write(port);
     receive(back);

@@ -97,7 +97,8 @@ Hello make_hello(const AgentOptions& options, std::uint16_t data_port, std::uint
   hello.counters = read_counters("/sys");
   hello.leaf = options.step.leaf;
   hello.processors = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  hello.rdma_port = options.rdma.port;
+  for (const auto& own : options.rdma.ports) hello.rdma_ports.push_back(own.port);
+  hello.rdma_untested = options.rdma.untested;
   hello.rdma_measurable = options.rdma.runnable();
   hello.gpus = options.nccl.gpus;
   hello.nccl_version = options.nccl.version;

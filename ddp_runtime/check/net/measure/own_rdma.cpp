@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/check/net/measure/own_rdma.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <tuple>
+
+#include "base/subprocess.h"
+#include "base/text.h"
+#include "spank_plugin/fabric/assignments.h"
+#include "spank_plugin/fabric/attribute.h"
+#include "spank_plugin/fabric/compute_ports.h"
+#include "spank_plugin/fabric/host/local_addresses.h"
+#include "spank_plugin/fabric/nccl_choice.h"
+#include "spank_plugin/fabric/roce_gid.h"
+
+namespace ddp::check {
+namespace {
+
+namespace fs = std::filesystem;
+using fabric::InfinibandPort;
+
+constexpr double kBytesPerGigabit = 1e9 / 8;
+constexpr std::size_t kMaxUntestedText = 300;
+
+// The value of NCCL_IB_HCA in a job on this node; empty if nobody chose one.
+std::string chosen_ports(const fabric::Node& node, const Environment& environment) {
+  constexpr const char* kName = "NCCL_IB_HCA";
+  if (const auto value = environment(kName); value && !value->empty()) return *value;
+  if (const auto* line = fabric::find_assignment(node.nccl_files, kName)) return line->value;
+  return node.site.ib_hca ? "=" + *node.site.ib_hca : "";
+}
+
+// Indices into node.ports, in PCI order.
+std::vector<std::size_t> ports_of_a_job(const fabric::Node& node, const Environment& environment) {
+  const std::string chosen = chosen_ports(node, environment);
+  std::vector<std::size_t> ports;
+  if (!chosen.empty()) {
+    for (const InfinibandPort* port : fabric::nccl_ports(node, chosen)) {
+      ports.push_back(static_cast<std::size_t>(port - node.ports.data()));
+    }
+  }
+  if (ports.empty()) return fabric::choose_compute_ports(node).ports;
+  std::sort(ports.begin(), ports.end(), [&node](std::size_t a, std::size_t b) {
+    return std::tie(node.ports[a].bus_address, a) < std::tie(node.ports[b].bus_address, b);
+  });
+  return ports;
+}
+
+bool is_iwarp(const fs::path& sys, const InfinibandPort& port) {
+  constexpr std::int64_t kRnic = 4;  // RDMA_NODE_RNIC
+  return fabric::read_integer(sys / "class/infiniband" / port.device / "node_type") == kRnic;
+}
+
+bool is_efa(const InfinibandPort& port) {
+  return port.driver == "efa" || port.link_layer == "Unspecified";
+}
+
+// Why ib_write_bw cannot connect the port to one of another node; empty if it can. The program
+// connects its queue pairs by the addresses of the ports.
+std::string obstacle(const fs::path& sys, const InfinibandPort& port, std::optional<int> gid) {
+  if (is_iwarp(sys, port)) return "iWARP, which ib_write_bw cannot connect";
+  const bool known = port.gids.empty() || fabric::shows_gid_types(port);
+  if (port.link_layer == "Ethernet" && known && !gid) return "no RoCE v2 address";
+  return {};
+}
+
+std::optional<int> gid_index_of(const InfinibandPort& port, const Environment& environment) {
+  if (port.link_layer != "Ethernet") return std::nullopt;
+  const auto chosen = integer(environment, "NCCL_IB_GID_INDEX");
+  if (chosen && *chosen >= 0) return chosen;
+  const auto gid = fabric::choose_roce_gid(port, "");
+  return gid ? std::optional<int>(gid->index) : std::nullopt;
+}
+
+OwnRdmaPort describe(const InfinibandPort& port, const Environment& environment) {
+  OwnRdmaPort own{{fabric::name_of(port), port.bus_address, {}}, gid_index_of(port, environment)};
+  if (port.rate_gbps) own.port.bytes_per_second = *port.rate_gbps * kBytesPerGigabit;
+  return own;
+}
+
+// The ports that the user named, with what the kernel knows about them.
+std::vector<OwnRdmaPort> named_ports(const fabric::Node& node, const Environment& environment,
+                                     const std::vector<std::string>& names) {
+  std::vector<OwnRdmaPort> ports;
+  ports.reserve(names.size());
+  for (const auto& name : names) {
+    const auto found =
+        std::find_if(node.ports.begin(), node.ports.end(), [&name](const InfinibandPort& port) {
+          return fabric::name_of(port) == name || port.device == name;
+        });
+    ports.push_back(found == node.ports.end() ? OwnRdmaPort{{name, "", {}}, {}}
+                                              : describe(*found, environment));
+  }
+  return ports;
+}
+
+// Stores the ports of a job, and those that cannot be measured.
+void take_ports_of_a_job(const fabric::Node& node, const fs::path& sys,
+                         const Environment& environment, RdmaTool& tool) {
+  std::map<std::string, std::vector<std::string>> names_by_obstacle;
+  for (const std::size_t index : ports_of_a_job(node, environment)) {
+    OwnRdmaPort own = describe(node.ports[index], environment);
+    const std::string problem = obstacle(sys, node.ports[index], own.gid_index);
+    if (problem.empty()) {
+      tool.ports.push_back(std::move(own));
+    } else {
+      names_by_obstacle[problem].push_back(own.port.name);
+    }
+  }
+  std::string untested;
+  for (const auto& [problem, names] : names_by_obstacle) {
+    untested +=
+        fmt::format("{}{}: {}", untested.empty() ? "" : "; ", fmt::join(names, " "), problem);
+  }
+  const bool any = !tool.ports.empty() || !untested.empty();
+  if (!any && std::any_of(node.ports.begin(), node.ports.end(), is_efa)) {
+    untested = "EFA only, which lacks the reliable connections (RC) that ib_write_bw needs";
+  }
+  tool.untested = sanitize_first_line(untested, kMaxUntestedText);
+}
+
+}  // namespace
+
+bool RdmaTool::runnable() const {
+  return !ports.empty() && can_be_executed(program);
+}
+
+RdmaTool find_rdma(const fabric::Node& node, const fs::path& sys, const Environment& environment,
+                   const RdmaRequest& request) {
+  RdmaTool tool{.program = request.program};
+  if (request.ports.empty()) {
+    take_ports_of_a_job(node, sys, environment, tool);
+  } else {
+    tool.ports = named_ports(node, environment, request.ports);
+  }
+  if (tool.ports.size() > kMaxRdmaPorts) tool.ports.resize(kMaxRdmaPorts);
+  return tool;
+}
+
+RdmaTool find_own_rdma(const Environment& environment, const RdmaRequest& request) {
+  fabric::Roots roots;
+  roots.home = environment("HOME").value_or("");
+  roots.nccl_conf_file = environment("NCCL_CONF_FILE").value_or("");
+  return find_rdma(fabric::read_node(roots, fabric::local_addresses()), roots.root / "sys",
+                   environment, request);
+}
+
+}  // namespace ddp::check

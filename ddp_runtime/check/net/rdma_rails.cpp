@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/check/net/rdma_rails.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "ddp_runtime/check/byte_units.h"
+#include "ddp_runtime/check/counted.h"
+#include "ddp_runtime/check/net/locate/threshold.h"
+
+namespace ddp::check {
+namespace {
+
+constexpr std::size_t kMaxNotes = 4;
+constexpr std::size_t kMinRails = 3;
+constexpr double kSlowRail = 0.8;
+
+using Ports = std::vector<RdmaPort>;
+using Nodes = std::map<std::string, const Hello*>;  // nodes with compute ports, by name
+
+// What most nodes have.
+struct Usual {
+  Ports ports;
+  std::size_t nodes = 0;  // nodes with this number of ports
+  int processors = 0;
+};
+
+std::vector<std::string> names_of(const Ports& ports) {
+  std::vector<std::string> names;
+  for (const auto& port : ports) names.push_back(port.name);
+  return names;
+}
+
+// The number of ports that most nodes have and, among those nodes, the most common list. Of equally
+// common ones, the larger number and the list of the first node.
+Usual usual_ports(const Nodes& nodes) {
+  std::map<std::size_t, std::size_t> counts;
+  for (const auto& [node, hello] : nodes) ++counts[hello->rdma_ports.size()];
+  Usual usual;
+  std::size_t size = 0;
+  for (const auto& [number, those] : counts) {
+    if (those >= usual.nodes) std::tie(size, usual.nodes) = std::pair(number, those);
+  }
+  std::map<std::vector<std::string>, std::size_t> lists;
+  std::size_t most = 0;
+  for (const auto& [node, hello] : nodes) {
+    if (hello->rdma_ports.size() == size)
+      most = std::max(most, ++lists[names_of(hello->rdma_ports)]);
+  }
+  for (const auto& [node, hello] : nodes) {
+    if (hello->rdma_ports.size() != size || lists[names_of(hello->rdma_ports)] != most) continue;
+    usual.ports = hello->rdma_ports;
+    usual.processors = hello->processors;
+    break;
+  }
+  return usual;
+}
+
+// For each usual port, the port of this node on the same rail; nullptr if there is none.
+std::vector<const RdmaPort*> ports_by_rail(const Ports& own, const Ports& usual) {
+  std::vector<const RdmaPort*> found(usual.size(), nullptr);
+  const auto match = [&](std::string RdmaPort::*member) {
+    bool any = false;
+    for (std::size_t rail = 0; rail < usual.size(); ++rail) {
+      const auto port = std::find_if(own.begin(), own.end(), [&](const RdmaPort& one) {
+        return !(one.*member).empty() && one.*member == usual[rail].*member;
+      });
+      if (port == own.end()) continue;
+      found[rail] = &*port;
+      any = true;
+    }
+    return any;
+  };
+  const bool by_address = match(&RdmaPort::bus_address);
+  if (own.size() != usual.size()) {
+    if (!by_address) match(&RdmaPort::name);
+    return found;
+  }
+  // As many ports: those left over belong to the rails left over, in order.
+  auto next = own.begin();
+  for (auto& port : found) {
+    if (port != nullptr) continue;
+    while (std::find(found.begin(), found.end(), &*next) != found.end()) ++next;
+    port = &*next;
+  }
+  return found;
+}
+
+Finding fewer_ports(const std::string& node, const Hello& hello, const Usual& usual,
+                    std::size_t nodes) {
+  const bool alike = hello.processors == usual.processors;
+  const bool most = 2 * usual.nodes > nodes;
+  std::vector<std::string> missing;
+  const auto found = ports_by_rail(hello.rdma_ports, usual.ports);
+  for (std::size_t rail = 0; rail < found.size(); ++rail) {
+    if (found[rail] == nullptr) missing.push_back(usual.ports[rail].name);
+  }
+  Finding finding{.check = "verbs.ports",
+                  .severity = most && alike ? Severity::critical : Severity::warning,
+                  .node = node,
+                  .value = static_cast<double>(hello.rdma_ports.size()),
+                  .unit = fmt::format("of {} compute ports", usual.ports.size()),
+                  .expected = fmt::format("{}, as on {}", usual.ports.size(),
+                                          most ? "most nodes" : "other nodes"),
+                  .rule = "the nodes are alike",
+                  .action = "see `ddp-check node`, ibstat and lspci on this node"};
+  if (!missing.empty()) {
+    finding.evidence = fmt::format("without {}", fmt::join(missing, " "));
+  }
+  if (!hello.rdma_untested.empty()) {
+    finding.evidence += (finding.evidence.empty() ? "" : "; ") + hello.rdma_untested;
+  }
+  if (!alike) {
+    finding.evidence += fmt::format(
+        "{}it has {} CPUs and the others {}, so it may be another kind "
+        "of node",
+        finding.evidence.empty() ? "" : "; ", hello.processors, usual.processors);
+  }
+  return finding;
+}
+
+// What is unusual about the ports of a node, but no problem; empty if nothing is.
+std::string note_about(const std::string& node, const Hello& hello, const Usual& usual) {
+  const auto found = ports_by_rail(hello.rdma_ports, usual.ports);
+  if (std::all_of(found.begin(), found.end(), [](const auto* port) { return port == nullptr; })) {
+    return fmt::format(
+        "RDMA was not tested on {}: its compute ports {} are none of those that "
+        "most nodes have",
+        node, fmt::join(names_of(hello.rdma_ports), " "));
+  }
+  std::vector<std::string> others;
+  for (std::size_t rail = 0; rail < found.size(); ++rail) {
+    if (found[rail] == nullptr || found[rail]->name == usual.ports[rail].name) continue;
+    others.push_back(fmt::format("{} is {}", usual.ports[rail].name, found[rail]->name));
+  }
+  if (!others.empty()) {
+    return fmt::format("compute ports have other names on {}: {}", node, fmt::join(others, ", "));
+  }
+  if (hello.rdma_ports.size() <= usual.ports.size()) return {};
+  return fmt::format("{} has {} compute ports, and most nodes {}: the others were not tested", node,
+                     hello.rdma_ports.size(), usual.ports.size());
+}
+
+void add_notes(const Nodes& nodes, const Usual& usual, std::vector<std::string>& notes) {
+  std::size_t more = 0;
+  for (const auto& [node, hello] : nodes) {
+    std::string note = note_about(node, *hello, usual);
+    if (note.empty()) continue;
+    if (notes.size() < kMaxNotes) {
+      notes.push_back(std::move(note));
+    } else {
+      ++more;
+    }
+  }
+  if (more == 0) return;
+  notes.push_back(fmt::format("compute ports of {} differ from those of most nodes",
+                              counted(more, "more node")));
+}
+
+}  // namespace
+
+RdmaRails find_rdma_rails(const std::map<int, Hello>& present) {
+  Nodes nodes;
+  for (const auto& [rank, hello] : present) {
+    if (!hello.rdma_ports.empty()) nodes.emplace(hello.node, &hello);
+  }
+  RdmaRails result;
+  if (nodes.size() < 2) return result;
+  const Usual usual = usual_ports(nodes);
+  for (const auto& port : usual.ports) result.rails.push_back({port.name, {}});
+  for (const auto& [node, hello] : nodes) {
+    const auto found = ports_by_rail(hello->rdma_ports, usual.ports);
+    for (std::size_t rail = 0; rail < found.size(); ++rail) {
+      if (found[rail] != nullptr) result.rails[rail].ports[node] = *found[rail];
+    }
+    if (hello->rdma_ports.size() >= usual.ports.size()) continue;
+    result.findings.push_back(fewer_ports(node, *hello, usual, nodes.size()));
+  }
+  add_notes(nodes, usual, result.notes);
+  if (result.findings.empty()) {
+    result.findings.push_back(
+        {.check = "verbs.ports",
+         .severity = Severity::ok,
+         .value = static_cast<double>(usual.ports.size()),
+         .unit = "compute ports",
+         .rule = "the nodes are alike",
+         .evidence = fmt::format("{}", fmt::join(names_of(usual.ports), " "))});
+  }
+  return result;
+}
+
+std::optional<double> rate_of(const RdmaRail& rail) {
+  if (rail.ports.empty()) return std::nullopt;
+  const auto rate = rail.ports.begin()->second.bytes_per_second;
+  const bool same = std::all_of(rail.ports.begin(), rail.ports.end(), [&rate](const auto& entry) {
+    return entry.second.bytes_per_second == rate;
+  });
+  return same ? rate : std::nullopt;
+}
+
+std::string rail_speeds_text(const std::vector<RailSpeed>& speeds) {
+  std::vector<double> medians;
+  std::vector<std::string> names;
+  const RailSpeed* slowest = nullptr;
+  for (const auto& one : speeds) {
+    if (one.measured.exchanges == 0) continue;
+    medians.push_back(one.measured.median_per_second);
+    names.push_back(one.rail);
+    if (slowest == nullptr ||
+        one.measured.lowest_per_second < slowest->measured.lowest_per_second) {
+      slowest = &one;
+    }
+  }
+  if (slowest == nullptr) return {};
+  const bool several = names.size() > 1;
+  return fmt::format("; RDMA {:.3g} GB/s over {}{} (lowest {:.3g}{})", median(medians) / kGB,
+                     several ? "each of " : "", fmt::join(names, " "),
+                     slowest->measured.lowest_per_second / kGB,
+                     several ? " over " + slowest->rail : "");
+}
+
+std::vector<Finding> evaluate_rail_speeds(const std::vector<RailSpeed>& speeds) {
+  std::map<std::optional<double>, std::vector<double>> by_rate;
+  for (const auto& one : speeds) {
+    if (one.measured.exchanges > 0) by_rate[one.rate].push_back(one.measured.median_per_second);
+  }
+  std::vector<Finding> findings;
+  for (const auto& one : speeds) {
+    const auto& alike = by_rate[one.rate];
+    if (one.measured.exchanges == 0 || alike.size() < kMinRails) continue;
+    const double usual = median(alike);
+    const double speed = one.measured.median_per_second;
+    if (speed >= kSlowRail * usual) continue;
+    findings.push_back(
+        {.check = "verbs.rail",
+         .severity = Severity::warning,
+         .device = one.rail,
+         .value = speed / kGB,
+         .unit = "GB/s",
+         .expected = fmt::format("at least {:.3g} GB/s", kSlowRail * usual / kGB),
+         .rule = "the ports of a node that have the same rate are equally fast",
+         .evidence = fmt::format("the median of all nodes; that of {} is {:.3g} GB/s",
+                                 counted(alike.size(), "port"), usual / kGB),
+         .action = "check the switches of this rail, and the PCIe slots of its ports"});
+  }
+  return findings;
+}
+
+}  // namespace ddp::check
