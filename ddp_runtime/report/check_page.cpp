@@ -52,11 +52,13 @@ struct Speeds {
   double median = 0;
 };
 
-Speeds speeds_of(const json& report, const json& pairs) {
+// `rail`: the only RDMA port to consider; empty: all.
+Speeds speeds_of(const json& report, const json& pairs, const std::string& rail) {
   Speeds speeds;
   report.at("nodes").get_to(speeds.nodes);
   std::vector<double> values;
   for (const auto& pair : pairs) {
+    if (!rail.empty() && pair.value("rail", "") != rail) continue;
     const std::string a = pair.at("a");
     const std::string b = pair.at("b");
     for (const auto& [from, to, key] : {std::tuple(a, b, "a_to_b_GBps"), {b, a, "b_to_a_GBps"}}) {
@@ -90,15 +92,27 @@ struct Way {
   std::string kind;  // "tcp", "tcp_eth1", "verbs", "nccl", "mpi"
   std::string id;
   std::string title;
+  std::string rail = {};  // one of several RDMA ports; empty: all pairs of the list
 };
+
+// The RDMA ports in the list, in order.
+std::vector<std::string> rails_in(const json& measurements) {
+  std::vector<std::string> rails;
+  for (const auto& pair : measurements.value("verbs", json::array())) {
+    const std::string rail = pair.value("rail", "");
+    if (std::find(rails.begin(), rails.end(), rail) == rails.end()) rails.push_back(rail);
+  }
+  return rails;
+}
 
 // All transports over which pairs were measured, in order: plain TCP, its rails, RDMA, NCCL, MPI.
 std::vector<Way> ways_of(const json& measurements) {
   constexpr std::string_view kRail = "tcp_";
   std::vector<Way> ways;
-  const auto add = [&](const std::string& kind, const std::string& title) {
+  const auto add = [&](const std::string& kind, const std::string& title,
+                       const std::string& rail = {}) {
     if (!measurements.contains(kind) || measurements.at(kind).empty()) return;
-    ways.push_back({kind, fmt::format("way{}", ways.size() + 1), title});
+    ways.push_back({kind, fmt::format("way{}", ways.size() + 1), title, rail});
   };
   add("tcp", "TCP");
   for (const auto& [kind, list] : measurements.items()) {
@@ -106,7 +120,9 @@ std::vector<Way> ways_of(const json& measurements) {
       add(kind, "TCP over " + html_escape(kind.substr(kRail.size())));
     }
   }
-  add("verbs", "RDMA");
+  for (const auto& rail : rails_in(measurements)) {
+    add("verbs", rail.empty() ? "RDMA" : "RDMA over " + html_escape(rail), rail);
+  }
   add("nccl", "NCCL");
   add("mpi", "MPI");
   return ways;
@@ -166,7 +182,7 @@ std::string pair_table(const Speeds& speeds) {
 }
 
 std::string pair_section(const json& report, const Way& way) {
-  const Speeds speeds = speeds_of(report, report.at("measurements").at(way.kind));
+  const Speeds speeds = speeds_of(report, report.at("measurements").at(way.kind), way.rail);
   std::string html =
       fmt::format("<section id=\"{}\">\n<h2>Pairs over {}</h2>\n", way.id, way.title);
   if (speeds.nodes.size() > kMaxInMap) {

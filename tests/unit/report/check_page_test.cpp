@@ -59,6 +59,18 @@ TEST(CheckPage, EachTransportHasItsMap) {
   EXPECT_EQ(between(page, "<rect", ">").size(), 6U * 6U) << "three pairs have two directions each";
 }
 
+TEST(CheckPage, EachRdmaPortHasItsMap) {
+  json pairs;
+  for (const char* rail : {"mlx5_1:1", "mlx5_0:1"}) {
+    const bool fast = pairs.empty();
+    pairs.push_back(pair_of("n1", "n2", fast ? 24 : 0, fast ? 23 : 0));
+    pairs.back()["rail"] = rail;
+  }
+  const auto page = check_page(report_of({{"verbs", pairs}}));
+  EXPECT_THAT(headings(page), ElementsAre("RDMA over mlx5_1:1", "RDMA over mlx5_0:1"));
+  EXPECT_THAT(between(page, "<title>n1 to n2: ", "<"), ElementsAre("24 GB/s", "0 GB/s"));
+}
+
 TEST(CheckPage, MissingMeasurementsHaveNoMap) {
   EXPECT_THAT(headings(check_page(report_of({{"tcp", json::array()}, {"tcp_x", json::array()}}))),
               IsEmpty());
