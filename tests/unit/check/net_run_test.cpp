@@ -237,6 +237,7 @@ TEST_F(NetRunOverRdma, PortThatIsDeadOnAllNodesIsNamedWithoutANode) {
   EXPECT_THAT(text_of(run.verdict),
               HasSubstr("CRITICAL m1:1 verbs.exchange: failed, expected data in both directions: "
                         "all 3 pairs, so the cause is the network or a setting, not one node"));
+  EXPECT_EQ(rdma_complaints(run.verdict), "verbs.exchange m1:1=CRITICAL");
   EXPECT_EQ(exclude_list(run.verdict), "");
 }
 

@@ -91,8 +91,15 @@ Thresholds thresholds_by_class(const PairsMeasured& measured,
   return thresholds;
 }
 
+// Whether there is one finding about the whole network, which explains every node without a
+// measurement.
+bool blames_everything(const std::vector<Finding>& failures) {
+  return std::any_of(failures.begin(), failures.end(),
+                     [](const Finding& finding) { return finding.node.empty(); });
+}
+
 std::vector<Finding> evaluate_direction(const PairsMeasured& measured, Direction direction,
-                                        const PairRules& rules) {
+                                        const PairRules& rules, bool nothing_works) {
   const auto nodes = static_cast<int>(measured.nodes.size());
   const auto best = best_speeds(nodes, measured.results, direction, measured.classes);
   std::map<int, std::size_t> counts;
@@ -102,7 +109,7 @@ std::vector<Finding> evaluate_direction(const PairsMeasured& measured, Direction
   std::vector<Finding> findings;
   for (int node = 0; node < nodes; ++node) {
     const auto& speed = best[slot(node)];
-    if (!speed && measured.already_flagged[slot(node)]) continue;
+    if (!speed && (nothing_works || measured.already_flagged[slot(node)])) continue;
     Finding finding{.check = measured.kind + (direction == Direction::send ? ".send" : ".receive"),
                     .severity = Severity::ok,
                     .node = measured.nodes[slot(node)],
@@ -299,13 +306,14 @@ std::vector<Finding> evaluate_slow_links(const PairsMeasured& measured, const Pa
 
 std::vector<Finding> evaluate_pairs(const PairsMeasured& measured, const PairRules& rules) {
   std::vector<Finding> findings = evaluate_failures(measured, rules.peers);
+  const bool nothing_works = blames_everything(findings);
   const auto append = [&findings](std::vector<Finding> more) {
     findings.insert(findings.end(), more.begin(), more.end());
   };
   append(evaluate_data(measured));
   append(evaluate_link_rates(measured, rules.link));
-  append(evaluate_direction(measured, Direction::send, rules));
-  append(evaluate_direction(measured, Direction::receive, rules));
+  append(evaluate_direction(measured, Direction::send, rules, nothing_works));
+  append(evaluate_direction(measured, Direction::receive, rules, nothing_works));
   append(evaluate_unsteady(measured, rules.peers));
   append(evaluate_latencies(measured));
   append(evaluate_slow_links(measured, rules));
