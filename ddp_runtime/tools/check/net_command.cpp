@@ -78,8 +78,8 @@ void add_net_ways(CLI::App& net, NetArguments& arguments) {
 
 void add_missing_tool(CLI::App& net, NetArguments& arguments) {
   net.add_option("--missing-tool", arguments.missing_tool,
-                 "What a node is that lacks ib_write_bw or NCCL, which only the check needs: note "
-                 "(a line that does not change the exit code), or unknown")
+                 "Result if only ib_write_bw or NCCL is missing on a node: note (a line that does "
+                 "not change the exit code), or unknown")
       ->type_name("LEVEL")
       ->capture_default_str()
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
@@ -110,8 +110,10 @@ void add_net_rules(CLI::App& net, NetArguments& arguments) {
          "Link rate of every node in Gb/s, if the kernel does not report it; needed to evaluate "
          "the speed of two or three nodes")
       ->check(number_between(1e-3, 1e4));
-  net.add_option("--rounds", arguments.rounds,
-                 "Rounds of disjoint pairs [all pairs up to 8 nodes, 3 random rounds beyond]")
+  net.add_option(
+         "--rounds", arguments.rounds,
+         "Rounds of disjoint pairs [all pairs up to 8 nodes, 3 random rounds beyond, and over "
+         "each of several RDMA ports]")
       ->check(CLI::Range(1, 100'000));
   net.add_option(
          "--seed", arguments.seed,

@@ -94,7 +94,15 @@ TEST(OwnRdma, PortsThatTheToolCannotConnectAreToldAndNotMeasured) {
               "sys/class/infiniband/m2/node_type = 4: RNIC\n");
   EXPECT_EQ(text_of(mixed), "m0:1 gid 3");
   EXPECT_EQ(mixed.untested,
-            "m2:1: iWARP, which ib_write_bw cannot connect; m1:1: no RoCE v2 address");
+            "m2:1: iWARP, which ib_write_bw cannot connect; m1:1: no RoCE address that other nodes "
+            "can reach");
+}
+
+TEST(OwnRdma, PortWithARoceV1AddressOnlyIsMeasuredWithTheToolsOwnChoice) {
+  const std::string text = port_text("m0", "10", "Ethernet") +
+                           "sys/class/infiniband/m0/ports/1/gids/1 = " + kAddress +
+                           "\nsys/class/infiniband/m0/ports/1/gid_attrs/types/1 = IB/RoCE v1\n";
+  EXPECT_EQ(text_of(rdma_of(text)), "m0:1");
 }
 
 TEST(OwnRdma, AtMostAsManyPortsAsAHelloHolds) {

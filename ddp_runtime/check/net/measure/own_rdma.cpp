@@ -15,6 +15,7 @@
 #include "spank_plugin/fabric/attribute.h"
 #include "spank_plugin/fabric/compute_ports.h"
 #include "spank_plugin/fabric/host/local_addresses.h"
+#include "spank_plugin/fabric/ip_address.h"
 #include "spank_plugin/fabric/nccl_choice.h"
 #include "spank_plugin/fabric/roce_gid.h"
 
@@ -60,13 +61,20 @@ bool is_efa(const InfinibandPort& port) {
   return port.driver == "efa" || port.link_layer == "Unspecified";
 }
 
+// Whether the port has an address of any kind, RoCE v1 included, that other nodes can reach.
+bool has_global_address(const InfinibandPort& port) {
+  return std::any_of(port.gids.begin(), port.gids.end(), [](const fabric::Gid& gid) {
+    const auto address = fabric::parse_ip_address(gid.address);
+    return address && !address->is_link_local();
+  });
+}
+
 // Why ib_write_bw cannot connect the port to one of another node; empty if it can. The program
 // connects its queue pairs by the addresses of the ports.
-std::string obstacle(const fs::path& sys, const InfinibandPort& port, std::optional<int> gid) {
+std::string obstacle(const fs::path& sys, const InfinibandPort& port) {
   if (is_iwarp(sys, port)) return "iWARP, which ib_write_bw cannot connect";
-  const bool known = port.gids.empty() || fabric::shows_gid_types(port);
-  if (port.link_layer == "Ethernet" && known && !gid) return "no RoCE v2 address";
-  return {};
+  const bool roce = port.link_layer == "Ethernet";
+  return roce && !has_global_address(port) ? "no RoCE address that other nodes can reach" : "";
 }
 
 std::optional<int> gid_index_of(const InfinibandPort& port, const Environment& environment) {
@@ -105,7 +113,7 @@ void take_ports_of_a_job(const fabric::Node& node, const fs::path& sys,
   std::map<std::string, std::vector<std::string>> names_by_obstacle;
   for (const std::size_t index : ports_of_a_job(node, environment)) {
     OwnRdmaPort own = describe(node.ports[index], environment);
-    const std::string problem = obstacle(sys, node.ports[index], own.gid_index);
+    const std::string problem = obstacle(sys, node.ports[index]);
     if (problem.empty()) {
       tool.ports.push_back(std::move(own));
     } else {
