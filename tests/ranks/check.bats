@@ -450,7 +450,7 @@ PY
   [ "$(findings verbs.send)" = $'n1 OK\nn2 OK\nn3 OK\nn4 OK' ]
   rm -r rdma/*
   FAKE_RDMA_GBITS=hang run -2 net 2 "${fake[@]}" --pair-limit 1
-  [[ $output == *"n1 <-> n2 verbs.exchange: failed"*"ib_write_bw on fake_0:1 did not finish in time"* ]]
+  [[ $output == *"n1 <-> n2 fake_0:1 verbs.exchange: failed"*"ib_write_bw on fake_0:1 did not finish in time"* ]]
   nothing_runs_with "$work/rdma"
   nothing_runs_with "fake_ib_write_bw -d fake_0"
   rm -r rdma/*
