@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The options of srun in the job scripts: all CPUs of a task, and PMIx if the site did not choose a
-# kind of MPI. The programs are stand-ins that record their settings.
+# The options of srun in the job scripts: all CPUs of a task, all tasks of a job, and PMIx if the site
+# did not choose a kind of MPI. The programs are stand-ins that record their settings.
 
 bats_require_minimum_version 1.5.0
 load common
@@ -59,6 +59,33 @@ submit() { # script
   WANT_NODES=2 RUN_DIR=$work/few run ! run_job -N1 -o log "$scripts/checked_train.sbatch"
   grep -F 'too few good nodes (bad: ); not training' log
   [ ! -e given ]
+}
+
+# ranks_with ARGUMENTS OF SBATCH...: the number of checks of the network, of ranks, and of nodes that
+# they run on. GOOD has the nodes that the check accepts.
+ranks_with() {
+  rm -rf given checked all
+  # shellcheck disable=SC2016 # the stand-in's own variables
+  stand_in ddp-check '[ "$1" = net ] || { : > "${@: -1}"; exit 0; }
+    echo "$SLURM_PROCID" >> '"$work"'/checked
+    [ "$SLURM_PROCID" -ne 0 ] || echo "$GOOD" > "$RUN_DIR/checks/good_hostlist.txt"'
+  # shellcheck disable=SC2016
+  stand_in ddp-train 'echo "$SLURMD_NODENAME" >> '"$work"'/given'
+  RUN_DIR=$work/all run_job -o log "$@" "$scripts/checked_train.sbatch" || { cat log; false; }
+  echo "$(wc -l < checked) $(wc -l < given) $(sort -u given | wc -l)"
+}
+
+@test "checked_train.sbatch checks once on each node, and trains with all tasks of the good ones" {
+  export GOOD=node[1-2]
+  [ "$(ranks_with -N2)" = "2 2 2" ]
+  [ "$(ranks_with -N2 -n4)" = "2 4 2" ]
+  [ "$(ranks_with -N2 -n4 --ntasks-per-node=2)" = "2 4 2" ]
+  [ "$(ranks_with -N2 --ntasks-per-node=2)" = "2 4 2" ]
+  [ "$(ranks_with -N2 -n3)" = "2 3 2" ]
+  GOOD=node2
+  [ "$(ranks_with -N2 -n4)" = "2 2 1" ]
+  [ "$(ranks_with -N2)" = "2 1 1" ]
+  [ "$(ranks_with -N2 --exclusive)" = "2 1 1" ]
 }
 
 @test "all job scripts contain the same lines for srun, so that each can be copied alone" {
