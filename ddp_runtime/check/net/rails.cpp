@@ -52,6 +52,7 @@ class DevicePlanner {
     for (const auto& [node, device] : nodes) {
       if (device.measurable) {
         ++plan_.nodes;
+        if (!device.problem.empty()) untested_[device.problem].push_back(node);
       } else if (!device.name.empty()) {
         add_unmeasurable(node, device);
       } else if (2 * equipped > nodes.size()) {
@@ -168,7 +169,7 @@ DevicePlan plan_rdma(const std::map<int, Hello>& present, Severity missing_tool)
   const auto nodes = devices_by_node(present, [](const Hello& hello) {
     const bool lacks_tool = !hello.rdma_ports.empty() && !hello.rdma_measurable;
     return NodeDevice{name_of_ports(hello.rdma_ports), hello.rdma_measurable,
-                      hello.rdma_ports.empty() ? hello.rdma_untested : "", lacks_tool};
+                      lacks_tool ? "" : hello.rdma_untested, lacks_tool};
   });
   return DevicePlanner(texts, missing_tool).plan(nodes);
 }

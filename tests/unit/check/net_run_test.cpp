@@ -264,6 +264,18 @@ TEST_F(NetRunOverRdma, NodeWithFewerPortsIsNamedAndItsPortsAreMeasured) {
   EXPECT_EQ(run.verdict.measurements.at("verbs").size(), 4U);
 }
 
+TEST_F(NetRunOverRdma, PortsWithOtherRatesAreNotComparedWithEachOther) {
+  const NetResult run = run_all(3, [](NetOptions& options) {
+    give_rdma(options, {"m0:1"});
+    options.rdma.ports.front().port.bytes_per_second = options.step.rank == 1 ? 25e9 : 5e10;
+  });
+  std::string slower;
+  for (const auto& finding : run.verdict.findings.all()) {
+    if (finding.check == "verbs.slower_links") slower += finding.evidence;
+  }
+  EXPECT_EQ(slower, "n2");
+}
+
 TEST_F(NetRunOverRdma, PortThatIsSlowOnAllNodesIsNamed) {
   setenv("FAKE_SLOW_DEV", "m2", 1);
   const NetResult run = run_all(2, [](NetOptions& options) {

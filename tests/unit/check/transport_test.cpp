@@ -159,6 +159,10 @@ TEST(Rdma, PortsThatCannotBeTestedAreNotedInAFewLines) {
   EXPECT_TRUE(plan_rdma(present, Severity::unknown).findings.empty());
   EXPECT_EQ(plan_rdma(present, Severity::unknown).notes,
             std::vector<std::string>{"RDMA was not tested on n[1-4]: EFA only"});
+  present[1] = task_with_rdma("n2", {"m0:1"}, true, "m1:1: iWARP");
+  EXPECT_EQ(plan_rdma(present, Severity::unknown).notes,
+            (std::vector<std::string>{"RDMA was not tested on n[1,3-4]: EFA only",
+                                      "RDMA was not tested on n2: m1:1: iWARP"}));
   for (int i = 0; i < 9; ++i) {
     present[i] = task_with_rdma("n" + std::to_string(i + 1), {}, false, "R" + std::to_string(i));
   }
