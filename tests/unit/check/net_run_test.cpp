@@ -259,9 +259,22 @@ TEST_F(NetRunOverRdma, NodeWithFewerPortsIsNamedAndItsPortsAreMeasured) {
   const NetResult run = run_all(3, [](NetOptions& options) {
     give_rdma(options, options.step.rank == 1 ? std::vector<std::string>{"m1:1"}
                                               : std::vector<std::string>{"m0:1", "m1:1"});
+    if (options.step.rank == 1) options.rdma.untested = "m0:1: iWARP";
   });
   EXPECT_EQ(rdma_complaints(run.verdict), "verbs.ports n2=CRITICAL");
+  EXPECT_THAT(text_of(run.verdict), HasSubstr("without m0:1; m0:1: iWARP; see"));
+  EXPECT_THAT(run.verdict.notes, testing::Contains("RDMA was not tested on n2: m0:1: iWARP"));
   EXPECT_EQ(run.verdict.measurements.at("verbs").size(), 4U);
+}
+
+TEST_F(NetRunOverRdma, EachOfSeveralPortsHasFewRoundsAndASinglePortAllPairs) {
+  for (const bool several : {true, false}) {
+    const NetResult run = run_all(6, [several](NetOptions& options) {
+      give_rdma(options, {"m0:1"});
+      if (several) options.rdma.ports.push_back({{"m1:1", "", {}}});
+    });
+    EXPECT_EQ(run.verdict.measurements.at("verbs").size(), several ? 2U * 9U : 15U);
+  }
 }
 
 TEST_F(NetRunOverRdma, PortsWithOtherRatesAreNotComparedWithEachOther) {
