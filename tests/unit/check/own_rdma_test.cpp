@@ -87,15 +87,24 @@ TEST(OwnRdma, PortsThatTheToolCannotConnectAreToldAndNotMeasured) {
   const auto efa = rdma_of(test::machine_text("efa_p4d"));
   EXPECT_TRUE(efa.ports.empty());
   EXPECT_EQ(efa.untested,
-            "EFA only, which lacks the reliable connections (RC) that ib_write_bw needs");
+            "EFA lacks the reliable connections (RC) that ib_write_bw needs (rdmap144s27:1 "
+            "rdmap160s27:1 rdmap16s27:1 rdmap32s27:1)");
+  const std::string iwarp =
+      port_text("m2", "30", "Ethernet", kAddress) + "sys/class/infiniband/m2/node_type = 4: RNIC\n";
+  EXPECT_EQ(rdma_of(iwarp).untested, "ib_write_bw cannot connect iWARP ports (m2:1)");
   const auto mixed =
-      rdma_of(port_text("m0", "10", "Ethernet", kAddress) + port_text("m1", "20", "Ethernet") +
-              port_text("m2", "30", "Ethernet", kAddress) +
-              "sys/class/infiniband/m2/node_type = 4: RNIC\n");
+      rdma_of(port_text("m0", "10", "Ethernet", kAddress) + port_text("m1", "20", "Ethernet"));
   EXPECT_EQ(text_of(mixed), "m0:1 gid 3");
-  EXPECT_EQ(mixed.untested,
-            "m2:1: iWARP, which ib_write_bw cannot connect; m1:1: no RoCE address that other nodes "
-            "can reach");
+  EXPECT_EQ(mixed.untested, "no RoCE address that other nodes can reach (m1:1)");
+}
+
+TEST(OwnRdma, TextAboutPortsIsShort) {
+  std::string text;
+  for (int i = 10; i < 60; ++i) {
+    text += port_text(fmt::format("m{}", i), std::to_string(i), "Ethernet");
+  }
+  EXPECT_EQ(rdma_of(text).untested,
+            "no RoCE address that other nodes can reach (m10:1 m11:1 m12:1 m13:1 and 46 more)");
 }
 
 TEST(OwnRdma, PortWithARoceV1AddressOnlyIsMeasuredWithTheToolsOwnChoice) {

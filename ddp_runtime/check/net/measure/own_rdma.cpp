@@ -72,9 +72,20 @@ bool has_global_address(const InfinibandPort& port) {
 // Why ib_write_bw cannot connect the port to one of another node; empty if it can. The program
 // connects its queue pairs by the addresses of the ports.
 std::string obstacle(const fs::path& sys, const InfinibandPort& port) {
-  if (is_iwarp(sys, port)) return "iWARP, which ib_write_bw cannot connect";
+  if (is_efa(port)) return "EFA lacks the reliable connections (RC) that ib_write_bw needs";
+  if (is_iwarp(sys, port)) return "ib_write_bw cannot connect iWARP ports";
   const bool roce = port.link_layer == "Ethernet";
   return roce && !has_global_address(port) ? "no RoCE address that other nodes can reach" : "";
+}
+
+// "mlx5_0:1 mlx5_1:1 and 6 more"
+std::string short_list(const std::vector<std::string>& names) {
+  constexpr std::size_t kMaxNamed = 4;
+  const std::size_t shown = std::min(names.size(), kMaxNamed);
+  const auto end = names.begin() + static_cast<std::ptrdiff_t>(shown);
+  const std::string more =
+      shown < names.size() ? fmt::format(" and {} more", names.size() - shown) : "";
+  return fmt::format("{}{}", fmt::join(names.begin(), end, " "), more);
 }
 
 std::optional<int> gid_index_of(const InfinibandPort& port, const Environment& environment) {
@@ -107,29 +118,40 @@ std::vector<OwnRdmaPort> named_ports(const fabric::Node& node, const Environment
   return ports;
 }
 
-// Stores the ports of a job, and those that cannot be measured.
+// "no RoCE address that other nodes can reach (mlx5_1:1)"; empty if none of the ports has an
+// obstacle.
+std::string untested_text(const fabric::Node& node, const fs::path& sys,
+                          const std::vector<std::size_t>& ports) {
+  std::map<std::string, std::vector<std::string>> names_by_obstacle;
+  for (const std::size_t index : ports) {
+    const std::string problem = obstacle(sys, node.ports[index]);
+    if (!problem.empty()) names_by_obstacle[problem].push_back(fabric::name_of(node.ports[index]));
+  }
+  std::string text;
+  for (const auto& [problem, names] : names_by_obstacle) {
+    text += fmt::format("{}{} ({})", text.empty() ? "" : "; ", problem, short_list(names));
+  }
+  return sanitize_first_line(text, kMaxUntestedText);
+}
+
+std::vector<std::size_t> active_ports(const fabric::Node& node) {
+  std::vector<std::size_t> ports;
+  for (std::size_t i = 0; i < node.ports.size(); ++i) {
+    if (node.ports[i].active()) ports.push_back(i);
+  }
+  return ports;
+}
+
+// Stores the ports of a job that can be measured, and says why the others cannot. On a node without
+// any such port, says it of all active ports.
 void take_ports_of_a_job(const fabric::Node& node, const fs::path& sys,
                          const Environment& environment, RdmaTool& tool) {
-  std::map<std::string, std::vector<std::string>> names_by_obstacle;
-  for (const std::size_t index : ports_of_a_job(node, environment)) {
-    OwnRdmaPort own = describe(node.ports[index], environment);
-    const std::string problem = obstacle(sys, node.ports[index]);
-    if (problem.empty()) {
-      tool.ports.push_back(std::move(own));
-    } else {
-      names_by_obstacle[problem].push_back(own.port.name);
-    }
+  const auto ports = ports_of_a_job(node, environment);
+  for (const std::size_t index : ports) {
+    if (!obstacle(sys, node.ports[index]).empty()) continue;
+    tool.ports.push_back(describe(node.ports[index], environment));
   }
-  std::string untested;
-  for (const auto& [problem, names] : names_by_obstacle) {
-    untested +=
-        fmt::format("{}{}: {}", untested.empty() ? "" : "; ", fmt::join(names, " "), problem);
-  }
-  const bool any = !tool.ports.empty() || !untested.empty();
-  if (!any && std::any_of(node.ports.begin(), node.ports.end(), is_efa)) {
-    untested = "EFA only, which lacks the reliable connections (RC) that ib_write_bw needs";
-  }
-  tool.untested = sanitize_first_line(untested, kMaxUntestedText);
+  tool.untested = untested_text(node, sys, tool.ports.empty() ? active_ports(node) : ports);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ struct OwnRdmaPort {
 struct RdmaTool {
   std::string program = "ib_write_bw";
   std::vector<OwnRdmaPort> ports = {};  // in the order of the rails; empty: nothing to measure
-  std::string untested = {};            // ports that the program cannot measure, and why
+  std::string untested = {};            // why other ports cannot be measured; may be empty
   bool runnable() const;                // whether there is a port and the program is installed
 };
 

@@ -49,18 +49,18 @@ struct Hello {
   std::string interface;                        // the interface with `address`; empty if unknown
   std::optional<double> link_bytes_per_second;  // rate of that interface if it has a physical link
   std::optional<int> mtu;
-  std::uint16_t probe_port = 0;       // UDP port for path tests
-  std::string leaf;                   // the leaf switch, if SLURM reports it; may be empty
-  std::vector<RdmaPort> rdma_ports;   // ports of the compute fabric, in PCI order
-  std::string rdma_untested;          // the ports that cannot be measured, and why; may be empty
-  bool rdma_measurable = false;       // the measuring tool is installed
-  int processors = 0;                 // CPUs of the machine; 0 if not known
-  int gpus = 0;                       // GPUs that the task may use
-  std::string nccl_version;           // "2.18.3"; empty if NCCL cannot be used
-  std::string nccl_problem;           // why NCCL or the GPUs cannot be used
-  std::map<std::string, Rail> rails;  // by name; interfaces that are up and have an address
-  double unix_time = 0;               // seconds since 1970 by the task's clock
-  Counters counters;                  // error counters before anything is sent
+  std::uint16_t probe_port = 0;              // UDP port for path tests
+  std::string leaf;                          // the leaf switch, if SLURM reports it; may be empty
+  std::vector<RdmaPort> rdma_ports;          // ports of the compute fabric, in PCI order
+  std::string rdma_untested;                 // why other ports cannot be measured; may be empty
+  bool rdma_measurable = false;              // the measuring tool is installed
+  int processors = 0;                        // CPUs of the machine; 0 if not known
+  int gpus = 0;                              // GPUs that the task may use
+  std::string nccl_version;                  // "2.18.3"; empty if NCCL cannot be used
+  std::string nccl_problem;                  // why NCCL or the GPUs cannot be used
+  std::map<std::string, Rail> rails;         // by name; interfaces that are up and have an address
+  double unix_time = 0;                      // seconds since 1970 by the task's clock
+  Counters counters;                         // error counters before anything is sent
   std::map<std::string, std::string> facts;  // facts that should be the same on all nodes
 };
 nlohmann::json to_message(const Hello& hello);
