@@ -93,7 +93,8 @@ TEST(OwnRdma, PortsThatTheToolCannotConnectAreToldAndNotMeasured) {
       port_text("m2", "30", "Ethernet", kAddress) + "sys/class/infiniband/m2/node_type = 4: RNIC\n";
   EXPECT_EQ(rdma_of(iwarp).untested, "ib_write_bw cannot connect iWARP ports (m2:1)");
   const auto mixed =
-      rdma_of(port_text("m0", "10", "Ethernet", kAddress) + port_text("m1", "20", "Ethernet"));
+      rdma_of(port_text("m0", "10", "Ethernet", kAddress) + port_text("m1", "20", "Ethernet"),
+              {{"NCCL_IB_HCA", "m"}});
   EXPECT_EQ(text_of(mixed), "m0:1 gid 3");
   EXPECT_EQ(mixed.untested, "no RoCE address that other nodes can reach (m1:1)");
 }
