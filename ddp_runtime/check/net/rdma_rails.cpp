@@ -90,37 +90,44 @@ std::vector<const RdmaPort*> ports_by_rail(const Ports& own, const Ports& usual)
   return found;
 }
 
-Finding fewer_ports(const std::string& node, const Hello& hello, const Usual& usual,
-                    std::size_t nodes) {
-  const bool alike = hello.processors == usual.processors;
-  const bool most = 2 * usual.nodes > nodes;
-  std::vector<std::string> missing;
+// Why a node with fewer ports may be another kind of node instead of one that lost ports; empty if
+// nothing suggests that. Ports are rarely lost on several nodes at the same time.
+std::string sign_of_another_kind(const Hello& hello, const Nodes& nodes, const Usual& usual) {
+  constexpr std::size_t kRarely = 4;  // at most one node in four
+  if (hello.processors != usual.processors) {
+    return fmt::format("it has {} CPUs and the others {}, so it may be another kind of node",
+                       hello.processors, usual.processors);
+  }
+  const auto same = std::count_if(nodes.begin(), nodes.end(), [&hello](const auto& entry) {
+    return entry.second->rdma_ports.size() == hello.rdma_ports.size();
+  });
+  const auto few = static_cast<std::size_t>(same);
+  if (few < 2 || kRarely * few <= nodes.size()) return {};
+  return fmt::format("{} have as few, so they may be another kind of node", counted(few, "node"));
+}
+
+Finding fewer_ports(const std::string& node, const Hello& hello, const Nodes& nodes,
+                    const Usual& usual) {
+  const bool most = 2 * usual.nodes > nodes.size();
+  const std::string another_kind = sign_of_another_kind(hello, nodes, usual);
   const auto found = ports_by_rail(hello.rdma_ports, usual.ports);
+  std::vector<std::string> missing;
   for (std::size_t rail = 0; rail < found.size(); ++rail) {
     if (found[rail] == nullptr) missing.push_back(usual.ports[rail].name);
   }
-  Finding finding{.check = "verbs.ports",
-                  .severity = most && alike ? Severity::critical : Severity::warning,
-                  .node = node,
-                  .value = static_cast<double>(hello.rdma_ports.size()),
-                  .unit = fmt::format("of {} compute ports", usual.ports.size()),
-                  .expected = fmt::format("{}, as on {}", usual.ports.size(),
-                                          most ? "most nodes" : "other nodes"),
-                  .rule = "the nodes are alike",
-                  .action = "see `ddp-check node`, ibstat and lspci on this node"};
-  if (!missing.empty()) {
-    finding.evidence = fmt::format("without {}", fmt::join(missing, " "));
-  }
-  if (!hello.rdma_untested.empty()) {
-    finding.evidence += (finding.evidence.empty() ? "" : "; ") + hello.rdma_untested;
-  }
-  if (!alike) {
-    finding.evidence += fmt::format(
-        "{}it has {} CPUs and the others {}, so it may be another kind "
-        "of node",
-        finding.evidence.empty() ? "" : "; ", hello.processors, usual.processors);
-  }
-  return finding;
+  std::vector<std::string> evidence{fmt::format("without {}", fmt::join(missing, " "))};
+  if (!hello.rdma_untested.empty()) evidence.push_back(hello.rdma_untested);
+  if (!another_kind.empty()) evidence.push_back(another_kind);
+  return {.check = "verbs.ports",
+          .severity = most && another_kind.empty() ? Severity::critical : Severity::warning,
+          .node = node,
+          .value = static_cast<double>(hello.rdma_ports.size()),
+          .unit = fmt::format("of {} compute ports", usual.ports.size()),
+          .expected =
+              fmt::format("{}, as on {}", usual.ports.size(), most ? "most nodes" : "other nodes"),
+          .rule = "the nodes are alike",
+          .evidence = fmt::format("{}", fmt::join(evidence, "; ")),
+          .action = "see `ddp-check node`, ibstat and lspci on this node"};
 }
 
 // What is unusual about the ports of a node, but no problem; empty if nothing is.
@@ -178,7 +185,7 @@ RdmaRails find_rdma_rails(const std::map<int, Hello>& present) {
       if (found[rail] != nullptr) result.rails[rail].ports[node] = *found[rail];
     }
     if (hello->rdma_ports.size() >= usual.ports.size()) continue;
-    result.findings.push_back(fewer_ports(node, *hello, usual, nodes.size()));
+    result.findings.push_back(fewer_ports(node, *hello, nodes, usual));
   }
   add_notes(nodes, usual, result.notes);
   if (result.findings.empty()) {

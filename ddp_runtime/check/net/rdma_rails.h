@@ -26,8 +26,8 @@ struct RdmaRails {
 
 // A rail consists of the ports at one position of the PCI order. A node with another number of
 // ports than most has those at the same PCI addresses or, if no address matches, with the same
-// names. Fewer ports than on most nodes are CRITICAL for a node that has as many CPUs as they do,
-// else WARNING, because it is another kind of node.
+// names. Fewer ports than on most nodes are CRITICAL, but WARNING for a node with another number of
+// CPUs, and if more than one node in four has as few: those may be another kind of node.
 RdmaRails find_rdma_rails(const std::map<int, Hello>& present);
 
 // The rate of the rail's ports in bytes per second, if all nodes report the same.

@@ -113,6 +113,21 @@ TEST(RdmaRails, AnotherKindOfNodeAndAMissingMajorityAreWarnings) {
       "verbs.ports n1=WARNING");
 }
 
+TEST(RdmaRails, ManyNodesWithAsFewPortsMayBeAnotherKindOfNode) {
+  std::vector<Hello> hellos;
+  for (int i = 1; i <= 6; ++i) hellos.push_back(node(fmt::format("a{}", i), ports({0, 1, 2, 3})));
+  hellos.push_back(node("b1", ports({0, 1})));
+  hellos.push_back(node("b2", ports({0, 1})));
+  EXPECT_EQ(complaints(find_rdma_rails(step_of(hellos)).findings),
+            "verbs.ports b1=CRITICAL, verbs.ports b2=CRITICAL");
+  hellos.push_back(node("b3", ports({0, 1})));
+  const auto findings = find_rdma_rails(step_of(hellos)).findings;
+  EXPECT_EQ(complaints(findings),
+            "verbs.ports b1=WARNING, verbs.ports b2=WARNING, verbs.ports b3=WARNING");
+  EXPECT_EQ(findings.front().evidence,
+            "without m2:1 m3:1; 3 nodes have as few, so they may be another kind of node");
+}
+
 TEST(RdmaRails, NodesThatCannotBePairedAreNotedAndNotesAreFew) {
   std::vector<Hello> hellos;
   for (int i = 1; i <= 9; ++i) hellos.push_back(node(fmt::format("a{}", i), ports({0, 1, 2})));
