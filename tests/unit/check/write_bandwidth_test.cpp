@@ -93,7 +93,9 @@ TEST_F(FakeExchange, TestThatFailsBetweenConnectedEndsIsNotRepeated) {
   const std::chrono::seconds timeout(30);
   auto other =
       std::async(std::launch::async, [&] { return end(false, timeout, kFake, "fake_1:1"); });
-  EXPECT_THAT(end(true, timeout), HasSubstr("on fake_0:1 failed:  Failed status 12: wr_id 0"));
+  EXPECT_THAT(
+      end(true, timeout),
+      HasSubstr("on fake_0:1 failed: Completion with error at client; Failed status 12: wr_id "));
   EXPECT_THAT(other.get(), HasSubstr("on fake_1:1 failed: Couldn't read remote address"));
   unsetenv("FAKE_FAIL_DEV");
 }

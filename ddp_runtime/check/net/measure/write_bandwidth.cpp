@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <sstream>
 #include <thread>
@@ -25,13 +26,25 @@ constexpr std::chrono::milliseconds kBetweenCalls{100};
 constexpr std::uint16_t kFirstPort = 18515;
 constexpr std::uint16_t kPorts = 4096;
 
-std::string last_line(const std::string& text) {
+bool is_complaint(const std::string& line) {
+  constexpr std::array kWords{"rror", "ailed", "nable to", "ouldn't"};
+  return std::any_of(kWords.begin(), kWords.end(),
+                     [&line](const char* word) { return line.find(word) != npos; });
+}
+
+// The tool's complaints, else its last line. The complaints come before the rest of the output,
+// which the tool prints through a buffer.
+std::string words_of(const std::string& text) {
   std::istringstream lines(text);
   std::string last = "it printed nothing";
+  std::string complaints;
   for (std::string line; std::getline(lines, line);) {
-    if (line.find_first_not_of(" -\t\r") != std::string::npos) last = line;
+    const auto first = line.find_first_not_of(" -\t\r");
+    if (first == npos) continue;
+    last = line.substr(first);
+    if (is_complaint(last)) complaints += (complaints.empty() ? "" : "; ") + last;
   }
-  return sanitize_first_line(last, kMaxWords);
+  return sanitize_first_line(complaints.empty() ? last : complaints, kMaxWords);
 }
 
 // One run of the tool, over one port of this node.
@@ -48,7 +61,7 @@ NetError failure(const Run& run, const SubprocessOutput& output, const std::stri
   return NetError(
       fmt::format("{} on {} {}: {}", run.program, run.over.port.name,
                   output.timed_out ? "did not finish in time" : "failed",
-                  output.text.empty() && !earlier.empty() ? earlier : last_line(output.text)));
+                  output.text.empty() && !earlier.empty() ? earlier : words_of(output.text)));
 }
 
 // Retries, because the other end may not be listening yet. A test that failed after the two ends
@@ -58,14 +71,14 @@ double write_to_peer(const Run& run, Deadline deadline) {
     const SubprocessOutput output = Subprocess::running(run.command).wait(deadline);
     if (output.exit_code == 0) {
       if (const auto speed = parse_write_bandwidth(output.text)) return *speed;
-      throw NetError(run.program + " printed no bandwidth: " + last_line(output.text));
+      throw NetError(run.program + " printed no bandwidth: " + words_of(output.text));
     }
     const bool last = Clock::now() + kBetweenCalls >= deadline;
     const bool final = output.exit_code == kToolNotFound || output.text.find(kTitle) != npos;
     if (last || final) {
       throw failure(run, output, earlier);
     }
-    earlier = last_line(output.text);
+    earlier = words_of(output.text);
   }
 }
 
