@@ -16,8 +16,7 @@ namespace {
 RdmaTool rdma_of(const std::string& text, const Variables& variables = {},
                  const std::vector<std::string>& wanted = {}) {
   const test::Machine machine(text);
-  return find_rdma(machine.read(), machine.root() / "sys", environment_of(variables),
-                   {"ib_write_bw", wanted});
+  return find_rdma(machine.read(), environment_of(variables), {"ib_write_bw", wanted});
 }
 
 // "mlx5_0:1 gid 3, mlx5_1:1"

@@ -12,7 +12,6 @@
 #include "base/subprocess.h"
 #include "base/text.h"
 #include "spank_plugin/fabric/assignments.h"
-#include "spank_plugin/fabric/attribute.h"
 #include "spank_plugin/fabric/compute_ports.h"
 #include "spank_plugin/fabric/host/local_addresses.h"
 #include "spank_plugin/fabric/ip_address.h"
@@ -22,7 +21,6 @@
 namespace ddp::check {
 namespace {
 
-namespace fs = std::filesystem;
 using fabric::InfinibandPort;
 
 constexpr double kBytesPerGigabit = 1e9 / 8;
@@ -52,11 +50,6 @@ std::vector<std::size_t> ports_of_a_job(const fabric::Node& node, const Environm
   return ports;
 }
 
-bool is_iwarp(const fs::path& sys, const InfinibandPort& port) {
-  constexpr std::int64_t kRnic = 4;  // RDMA_NODE_RNIC
-  return fabric::read_integer(sys / "class/infiniband" / port.device / "node_type") == kRnic;
-}
-
 bool is_efa(const InfinibandPort& port) {
   return port.driver == "efa" || port.link_layer == "Unspecified";
 }
@@ -71,9 +64,9 @@ bool has_global_address(const InfinibandPort& port) {
 
 // Why ib_write_bw cannot connect the port to one of another node; empty if it can. The program
 // connects its queue pairs by the addresses of the ports.
-std::string obstacle(const fs::path& sys, const InfinibandPort& port) {
+std::string obstacle(const InfinibandPort& port) {
   if (is_efa(port)) return "EFA lacks the reliable connections (RC) that ib_write_bw needs";
-  if (is_iwarp(sys, port)) return "ib_write_bw cannot connect iWARP ports";
+  if (port.node_type == "RNIC") return "ib_write_bw cannot connect iWARP ports";
   const bool roce = port.link_layer == "Ethernet";
   return roce && !has_global_address(port) ? "no RoCE address that other nodes can reach" : "";
 }
@@ -120,11 +113,10 @@ std::vector<OwnRdmaPort> named_ports(const fabric::Node& node, const Environment
 
 // "no RoCE address that other nodes can reach (mlx5_1:1)"; empty if none of the ports has an
 // obstacle.
-std::string untested_text(const fabric::Node& node, const fs::path& sys,
-                          const std::vector<std::size_t>& ports) {
+std::string untested_text(const fabric::Node& node, const std::vector<std::size_t>& ports) {
   std::map<std::string, std::vector<std::string>> names_by_obstacle;
   for (const std::size_t index : ports) {
-    const std::string problem = obstacle(sys, node.ports[index]);
+    const std::string problem = obstacle(node.ports[index]);
     if (!problem.empty()) names_by_obstacle[problem].push_back(fabric::name_of(node.ports[index]));
   }
   std::string text;
@@ -144,14 +136,13 @@ std::vector<std::size_t> active_ports(const fabric::Node& node) {
 
 // Stores the ports of a job that can be measured, and says why the others cannot. On a node without
 // any such port, says it of all active ports.
-void take_ports_of_a_job(const fabric::Node& node, const fs::path& sys,
-                         const Environment& environment, RdmaTool& tool) {
+void take_ports_of_a_job(const fabric::Node& node, const Environment& environment, RdmaTool& tool) {
   const auto ports = ports_of_a_job(node, environment);
   for (const std::size_t index : ports) {
-    if (!obstacle(sys, node.ports[index]).empty()) continue;
+    if (!obstacle(node.ports[index]).empty()) continue;
     tool.ports.push_back(describe(node.ports[index], environment));
   }
-  tool.untested = untested_text(node, sys, tool.ports.empty() ? active_ports(node) : ports);
+  tool.untested = untested_text(node, tool.ports.empty() ? active_ports(node) : ports);
 }
 
 }  // namespace
@@ -160,11 +151,11 @@ bool RdmaTool::runnable() const {
   return !ports.empty() && can_be_executed(program);
 }
 
-RdmaTool find_rdma(const fabric::Node& node, const fs::path& sys, const Environment& environment,
+RdmaTool find_rdma(const fabric::Node& node, const Environment& environment,
                    const RdmaRequest& request) {
   RdmaTool tool{.program = request.program};
   if (request.ports.empty()) {
-    take_ports_of_a_job(node, sys, environment, tool);
+    take_ports_of_a_job(node, environment, tool);
   } else {
     tool.ports = named_ports(node, environment, request.ports);
   }
@@ -176,8 +167,7 @@ RdmaTool find_own_rdma(const Environment& environment, const RdmaRequest& reques
   fabric::Roots roots;
   roots.home = environment("HOME").value_or("");
   roots.nccl_conf_file = environment("NCCL_CONF_FILE").value_or("");
-  return find_rdma(fabric::read_node(roots, fabric::local_addresses()), roots.root / "sys",
-                   environment, request);
+  return find_rdma(fabric::read_node(roots, fabric::local_addresses()), environment, request);
 }
 
 }  // namespace ddp::check

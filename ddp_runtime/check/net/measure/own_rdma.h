@@ -2,7 +2,6 @@
 // The RDMA ports of this node that a job uses, and how ib_write_bw addresses them.
 #pragma once
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,9 +32,9 @@ struct RdmaRequest {
 // The ports that NCCL uses in a job on this node, in PCI order: those of NCCL_IB_HCA (from the
 // environment, NCCL's files or the site's file) or, if it is unset or selects none, the ports of
 // the compute fabric. Without the ports that ib_write_bw cannot connect: EFA and iWARP, and
-// RoCE ports without an address that other nodes can reach. `sys` is normally "/sys".
-RdmaTool find_rdma(const fabric::Node& node, const std::filesystem::path& sys,
-                   const Environment& environment, const RdmaRequest& request);
+// RoCE ports without an address that other nodes can reach.
+RdmaTool find_rdma(const fabric::Node& node, const Environment& environment,
+                   const RdmaRequest& request);
 
 // The same for the machine that this process runs on.
 RdmaTool find_own_rdma(const Environment& environment, const RdmaRequest& request);
