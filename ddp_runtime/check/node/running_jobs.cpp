@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMaxBytes = 4096;
 // An idle node does not have so many processes, and reading more of them takes too long.
-constexpr int kMaxProcesses = 100'000;
+constexpr int kManyProcesses = 100'000;
 
 constexpr int kRoot = 0;
 
@@ -83,7 +83,7 @@ bool a_job_runs(const std::filesystem::path& root, const Environment& environmen
   std::filesystem::directory_iterator entry(root / "proc", error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     if (!is_number(entry->path().filename().string())) continue;
-    if (++processes > kMaxProcesses) return true;
+    if (++processes > kManyProcesses) return true;
     const auto job = job_of(root, entry->path());
     if (job && !job->may_be(own)) return true;
   }

@@ -75,12 +75,12 @@ std::string mountinfo() {
   return text.str();
 }
 
-struct Failure {
+struct WriteFailure {
   std::string words;  // empty on success
   int code = 0;       // errno
 };
 
-Failure failed(const char* what) {
+WriteFailure failed(const char* what) {
   const int code = errno;
   return {fmt::format("{} failed: {}", what, std::strerror(code)), code};
 }
@@ -106,7 +106,7 @@ bool read_all(int fd, std::vector<char>& bytes) {
   return true;
 }
 
-Failure try_writing(const std::string& directory) {
+WriteFailure try_writing(const std::string& directory) {
   const FileDescriptor file = open_nameless(directory);
   if (!file) return failed("creating a file");
   std::vector<char> written(kProbeBytes);
@@ -129,7 +129,7 @@ StorageFacts probe_now(const std::string& directory) {
     facts.free_bytes = std::uint64_t{sizes.f_bavail} * sizes.f_frsize;
   }
   const auto start = Clock::now();
-  const Failure failure = try_writing(directory);
+  const WriteFailure failure = try_writing(directory);
   facts.error = failure.words;
   facts.error_code = failure.code;
   facts.seconds = seconds_since(start);

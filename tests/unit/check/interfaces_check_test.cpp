@@ -44,13 +44,13 @@ Node node_with(const std::vector<NetworkInterface>& interfaces) {
   return node;
 }
 
-std::string complaints_of(const Node& node, const InterfaceExpectations& expected = {}) {
+std::string interface_complaints(const Node& node, const InterfaceExpectations& expected = {}) {
   return complaints(evaluate_interfaces(node, choose_compute_ports(node), expected));
 }
 
 std::string interface_complaints(const std::vector<NetworkInterface>& interfaces,
                                  const InterfaceExpectations& expected = {}) {
-  return complaints_of(node_with(interfaces), expected);
+  return interface_complaints(node_with(interfaces), expected);
 }
 
 TEST(InterfacesCheck, HealthyNodesHaveNoComplaints) {
@@ -66,7 +66,7 @@ TEST(InterfacesCheck, HealthyNodesHaveNoComplaints) {
 TEST(InterfacesCheck, AnInterfaceBesidesLoopbackMustRun) {
   EXPECT_EQ(interface_complaints({of_kind("lo", InterfaceKind::loopback)}),
             "interface.any=CRITICAL");
-  EXPECT_EQ(interface_complaints({}), "interface.any=CRITICAL");
+  EXPECT_EQ(interface_complaints(Node()), "interface.any=CRITICAL");
 }
 
 // --- links
@@ -76,9 +76,9 @@ TEST(InterfacesCheck, UsedInterfaceWithoutALinkIsReported) {
   eth1.running = false;
   Node node = node_with({port("eth0"), eth1});
   test::add_route(node, "eth1", "10.0.0.0/24");
-  EXPECT_EQ(complaints_of(node), "interface.link eth1=WARNING");
+  EXPECT_EQ(interface_complaints(node), "interface.link eth1=WARNING");
   node.interfaces[1].up = false;  // disabled on purpose
-  EXPECT_EQ(complaints_of(node), "");
+  EXPECT_EQ(interface_complaints(node), "");
   eth1.master = "bond0";
   EXPECT_EQ(interface_complaints({port("eth0"), eth1}), "interface.link eth1=WARNING");
 }
@@ -91,9 +91,9 @@ TEST(InterfacesCheck, RailWithoutALinkIsReported) {
   test::add_port(node, "m0", "Ethernet", 100).board = "B";
   test::add_port(node, "m1", "Ethernet", 100, {"0000:28:00.0"}).board = "B";
   node.ports[1].state = "DOWN";
-  EXPECT_EQ(complaints_of(node), "interface.link eth1=WARNING");
+  EXPECT_EQ(interface_complaints(node), "interface.link eth1=WARNING");
   node.ports[1].board = "C";
-  EXPECT_EQ(complaints_of(node), "");
+  EXPECT_EQ(interface_complaints(node), "");
 }
 
 // Systems enable all on-board ports, whether or not they have a cable.
@@ -106,7 +106,7 @@ TEST(InterfacesCheck, FreeInterfacesHaveOneFindingInTotal) {
   Node node = node_with(interfaces);
   test::add_route(node, "eth1", "fe80::/64");
   test::add_route(node, "eth1", "ff00::/8");
-  EXPECT_EQ(complaints_of(node), "");
+  EXPECT_EQ(interface_complaints(node), "");
   std::string evidence;
   for (const auto& finding : evaluate_interfaces(node, {}, {})) {
     if (finding.check == "interface.link" && finding.device.empty()) evidence += finding.evidence;
@@ -115,7 +115,7 @@ TEST(InterfacesCheck, FreeInterfacesHaveOneFindingInTotal) {
             "eth1, eth2, eth3, eth4, eth5, eth6, eth7, eth8 and 3 more: enabled, but without "
             "carrier and without a network");
   node.interfaces[0] = of_kind("veth0", InterfaceKind::veth);  // none with a wire runs
-  EXPECT_EQ(complaints_of(node), "interface.link=WARNING");
+  EXPECT_EQ(interface_complaints(node), "interface.link=WARNING");
 }
 
 TEST(InterfacesCheck, NamedInterfaceMustRun) {
@@ -190,7 +190,7 @@ TEST(InterfacesCheck, RequestsAreAboutTheInterfacesOfTheComputePorts) {
   add("rail_1", "0000:28:00.0", 100);
   test::add_gpu(node, {"pci0000:18:00.0", "x", "gpu"});
   test::add_gpu(node, {"pci0000:28:00.0", "x", "gpu"});
-  EXPECT_EQ(complaints_of(node, {.speed_mbps = 400000}), "interface.speed rail1=CRITICAL");
+  EXPECT_EQ(interface_complaints(node, {.speed_mbps = 400000}), "interface.speed rail1=CRITICAL");
 }
 
 TEST(InterfacesCheck, PortsBelowANamedBondOrVlanMustMeetTheRequests) {

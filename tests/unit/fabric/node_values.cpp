@@ -7,7 +7,7 @@
 namespace ddp::test {
 namespace {
 
-std::pair<fabric::IpAddress, int> parse_network(const std::string& text) {
+std::pair<fabric::IpAddress, int> network_of(const std::string& text) {
   const std::size_t slash = text.find('/');
   const auto address = fabric::parse_ip_address(text.substr(0, slash));
   if (!address || slash == std::string::npos) throw std::runtime_error("no network: " + text);
@@ -25,7 +25,7 @@ fabric::NetworkInterface& add_interface(fabric::Node& node, const std::string& n
   interface.running = true;
   node.interfaces.push_back(interface);
   if (!address.empty()) {
-    const auto [ip, bits] = parse_network(address);
+    const auto [ip, bits] = network_of(address);
     node.addresses.push_back({name, ip, bits});
   }
   return node.interfaces.back();
@@ -51,7 +51,7 @@ void add_gpu(fabric::Node& node, const fabric::PciPath& path, int numa_node) {
 }
 
 void add_route(fabric::Node& node, const std::string& interface, const std::string& network) {
-  const auto [address, bits] = parse_network(network);
+  const auto [address, bits] = network_of(network);
   node.routes.push_back({address, bits, 0, interface});
 }
 
