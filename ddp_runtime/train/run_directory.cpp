@@ -41,8 +41,7 @@ std::string why_misplaced(const fs::path& directory) {
   const auto parent = whole.parent_path();
   if (is_checkpoint(whole)) {
     return fmt::format(
-        "--checkpoint-dir {} is itself a checkpoint: use --checkpoint-dir {} to go on with its "
-        "run, "
+        "--checkpoint-dir {} is itself a checkpoint: use --checkpoint-dir {} to resume its run, "
         "or --resume {} with another --checkpoint-dir",
         directory.string(), parent.string(), directory.string());
   }
@@ -53,8 +52,8 @@ std::string why_misplaced(const fs::path& directory) {
   };
   if (!holds_checkpoints(parent) || holds_checkpoints(whole)) return {};
   return fmt::format(
-      "--checkpoint-dir {} is among the checkpoints of {}: use --checkpoint-dir {} to go on with "
-      "that run, or a directory elsewhere",
+      "--checkpoint-dir {} is among the checkpoints of {}: use --checkpoint-dir {} to resume that "
+      "run, or a directory elsewhere",
       directory.string(), parent.string(), parent.string());
 }
 

@@ -76,7 +76,7 @@ ranks_with() {
 }
 
 @test "checked_train.sbatch checks once on each node, and trains with all tasks of the good ones" {
-  export GOOD=node[1-2]
+  export GOOD='node[1-2]'
   [ "$(ranks_with -N2)" = "2 2 2" ]
   [ "$(ranks_with -N2 -n4)" = "2 4 2" ]
   [ "$(ranks_with -N2 -n4 --ntasks-per-node=2)" = "2 4 2" ]

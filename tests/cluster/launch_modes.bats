@@ -233,14 +233,14 @@ PY
 @test "GPUs: each rank that a task starts has its own, whatever starts it" {
   /usr/bin/python3 -c 'import torch' 2>/dev/null || skip "no PyTorch"
   without_the_bug
-  local torchrun="/usr/bin/python3 -m torch.distributed.run" two="--ntasks-per-node=1 --gpus-per-node=2"
-  [ "$(gpus_of srun --ddp=ucx=bind -N2 $two bash -c "$torchrun which.py")" = "0.0 0.1 1.0 1.1" ]
-  [ "$(gpus_of srun --ddp=rank -N1 $two bash -c "$torchrun --standalone --nproc_per_node=2 which.py")" = "0.0 0.1" ]
-  [ "$(gpus_of srun --ddp=local_rank=device -N1 $two bash -c "ddp-launch $torchrun which.py")" = "0.0 0.1" ]
+  local torchrun="/usr/bin/python3 -m torch.distributed.run" two=(--ntasks-per-node=1 --gpus-per-node=2)
+  [ "$(gpus_of srun --ddp=ucx=bind -N2 "${two[@]}" bash -c "$torchrun which.py")" = "0.0 0.1 1.0 1.1" ]
+  [ "$(gpus_of srun --ddp=rank -N1 "${two[@]}" bash -c "$torchrun --standalone --nproc_per_node=2 which.py")" = "0.0 0.1" ]
+  [ "$(gpus_of srun --ddp=local_rank=device -N1 "${two[@]}" bash -c "ddp-launch $torchrun which.py")" = "0.0 0.1" ]
   local inner="srun --overlap -N1 -n2 -c1 --cpu-bind=none"
-  [ "$(gpus_of srun --ddp -N1 -c2 $two bash -c "$inner --ddp --gpus-per-node=2 /usr/bin/python3 which.py")" = "0.0 0.1" ]
+  [ "$(gpus_of srun --ddp -N1 -c2 "${two[@]}" bash -c "$inner --ddp --gpus-per-node=2 /usr/bin/python3 which.py")" = "0.0 0.1" ]
   # SLURM's own variables are all that a step without --ddp has.
-  run --separate-stderr srun --ddp -N1 -c2 $two bash -c "$inner env | tee steps | grep -E '^(RANK|LOCAL_RANK|MASTER_ADDR|SLURM_DDP_SET)='"
+  run --separate-stderr srun --ddp -N1 -c2 "${two[@]}" bash -c "$inner env | tee steps | grep -E '^(RANK|LOCAL_RANK|MASTER_ADDR|SLURM_DDP_SET)='"
   [ -z "$output" ] && [ "$(grep -c ^SLURM_PROCID= steps)" -eq 2 ]
 }
 

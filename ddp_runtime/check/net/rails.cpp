@@ -38,7 +38,7 @@ struct NodeDevice {
 struct DeviceTexts {
   std::string title;     // "RDMA"
   Finding lacking;       // without node and severity
-  Finding unmeasurable;  // likewise
+  Finding unmeasurable;  // without node and severity
 };
 
 class DevicePlanner {

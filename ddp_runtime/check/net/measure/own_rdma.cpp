@@ -26,7 +26,7 @@ using fabric::InfinibandPort;
 constexpr double kBytesPerGigabit = 1e9 / 8;
 constexpr std::size_t kMaxUntestedText = 300;
 
-// The value of NCCL_IB_HCA in a job on this node; empty if nobody chose one.
+// The value of NCCL_IB_HCA in a job on this node; empty if none is chosen.
 std::string chosen_ports(const fabric::Node& node, const Environment& environment) {
   constexpr const char* kName = "NCCL_IB_HCA";
   if (const auto value = environment(kName); value && !value->empty()) return *value;
