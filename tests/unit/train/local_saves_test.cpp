@@ -261,7 +261,7 @@ TEST_F(LocalSavesTest, ADirectoryWithoutIdentityHasNone) {
   run_until(4);
   ASSERT_TRUE(fs::remove(dir_ / ".local-saves"));
   run_until(4);
-  EXPECT_THAT(lines_, IsEmpty());
+  EXPECT_THAT(lines_, ElementsAre(HasSubstr("holds no checkpoint")));
 }
 
 TEST_F(LocalSavesTest, ADiskThatFailsIsAvoided) {

@@ -531,9 +531,10 @@ TEST_F(OwnProgram, LogReplacesStandardOutput) {
     EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   };
   train_with_log();
-  ASSERT_EQ(lines.size(), 3U);
-  EXPECT_THAT(lines[0], HasSubstr("step 1/2  50%"));
-  EXPECT_THAT(lines[2], HasSubstr("eval loss"));
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_THAT(lines[0], HasSubstr("holds no checkpoint: training starts from the beginning"));
+  EXPECT_THAT(lines[1], HasSubstr("step 1/2  50%"));
+  EXPECT_THAT(lines[3], HasSubstr("eval loss"));
 
   // The lines and warnings of checkpoints, too.
   options_.epochs = 2;
