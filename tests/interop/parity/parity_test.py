@@ -4,8 +4,8 @@
 for every optimizer and type of cases.py, and that our optimizers give the bits of libtorch's.
 
 Needs PARITY_OURS (the program built from ours.cpp) and MPIEXEC. SLURM_DDP_TEST_PYTHON names another Python than
-this one; its PyTorch should be of the release with which the program is built. Exits with 77 if PyTorch or numpy is
-not installed for it.
+this one. Exits with 77 if neither has PyTorch of PARITY_RELEASE, with which the program is built (short types are
+rounded differently from release to release), or if numpy is not installed.
 """
 
 import functools
@@ -25,7 +25,7 @@ except ImportError as error:
     print(f"skipped: {error}; apt install python3-numpy")
     sys.exit(77)
 
-PYTHON = os.environ.get("SLURM_DDP_TEST_PYTHON", sys.executable)
+PYTHON = os.environ.get("SLURM_DDP_TEST_PYTHON", sys.executable)  # for sharded_parity_test.py
 HERE = pathlib.Path(__file__).resolve().parent
 SIZES = [32 * 20, 32, 24 * 32, 24, 5 * 24, 5]
 STEPS = 50
@@ -35,13 +35,25 @@ TOLERANCE = {"fp32": 1e-6, "fp64": 1e-12, "bf16": 1e-6, "bf16_weights": 1e-6, "f
 UNIT = 2.0 ** -9
 
 
-def why_not():
-    """Returns the reason why this cannot be tested here, or nothing."""
-    check = "import torch.distributed as d; exit(None if d.is_gloo_available() else 'this PyTorch has no Gloo')"
-    done = subprocess.run([PYTHON, "-c", check], capture_output=True, text=True, check=False)
-    if done.returncode == 0:
-        return ""
-    return f"{PYTHON}: {done.stderr.strip().splitlines()[-1]}; apt install python3-torch"
+def why_not(python, release=""):
+    """Returns the reason why this Python cannot be compared with, or nothing. `release`: of PyTorch; empty for any."""
+    check = f"""import torch, torch.distributed as d
+if not torch.__version__.startswith('{release}'):
+    exit(f'its PyTorch is {{torch.__version__}}, and the program has {release}')
+exit(None if d.is_gloo_available() else 'this PyTorch has no Gloo')"""
+    done = subprocess.run([python, "-c", check], capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else f"{python}: {done.stderr.strip().splitlines()[-1]}; apt install python3-torch"
+
+
+@functools.lru_cache
+def comparable_python():
+    """Returns the first Python whose PyTorch is of the program's release, or exits."""
+    release = ".".join(os.environ["PARITY_RELEASE"].split(".")[:2]) + "."
+    reasons = [why_not(python, release) for python in (PYTHON, sys.executable)]
+    if "" in reasons:
+        return (PYTHON, sys.executable)[reasons.index("")]
+    print(f"skipped: {'; '.join(dict.fromkeys(reasons))}")
+    sys.exit(77)
 
 
 def launch(ranks, program, steps, directory):
@@ -52,7 +64,7 @@ def launch(ranks, program, steps, directory):
 
 
 def trainable_types():
-    return subprocess.run([PYTHON, str(HERE / "theirs.py"), "types"], stdout=subprocess.PIPE, text=True,
+    return subprocess.run([comparable_python(), str(HERE / "theirs.py"), "types"], stdout=subprocess.PIPE, text=True,
                           check=True).stdout.split()
 
 
@@ -69,7 +81,7 @@ class Results:
             pathlib.Path(directory, "cases.json").write_text(json.dumps(all_cases), encoding="utf-8")
             ranks = all_cases[0]["ranks"]
             launch(ranks, [os.environ["PARITY_OURS"]], STEPS, directory)
-            launch(ranks, [PYTHON, str(HERE / "theirs.py")], STEPS, directory)
+            launch(ranks, [comparable_python(), str(HERE / "theirs.py")], STEPS, directory)
             self.releases = releases(directory)
             self.ours = self.read(directory, "ours")
             self.libtorch = self.read(directory, "libtorch")
@@ -150,8 +162,5 @@ class Parity(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    MISSING = why_not()
-    if MISSING:
-        print(f"skipped: {MISSING}")
-        sys.exit(77)
+    comparable_python()
     unittest.main(verbosity=2)

@@ -145,11 +145,13 @@ kill_rank_with_peer() {
 peers_are_gone() {
   local waited list
   list=$(IFS=, && echo "${peers[*]}")
-  for ((waited = 0; waited < 100; waited++)); do
-    ps -p "$list" > /dev/null || break
+  for ((waited = 0; waited < 600; waited++)); do
+    # In a container whose first process reaps no others, what has exited stays as a zombie.
+    ps -o stat= -p "$list" | grep -qv '^Z' || return 0
     sleep 0.1
   done
-  run ! ps -p "$list"
+  ps -f -p "$list"
+  return 1
 }
 
 @test "a peer exits with its rank, even if the rank is killed" {
