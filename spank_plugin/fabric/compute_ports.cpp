@@ -44,8 +44,10 @@ bool lacks_address(const Node& node, const InfinibandPort& port) {
 
 void leave_out_unusable(const Node& node, ComputePorts& chosen) {
   const auto& ports = node.ports;
-  leave_out(chosen, LeftOutBy::protocol, "iWARP, which NCCL cannot use",
-            [&](std::size_t i) { return ports[i].node_type == "RNIC"; });
+  for (const std::string protocol : {"iWARP", "usNIC"}) {
+    leave_out(chosen, LeftOutBy::protocol, protocol + ", which NCCL cannot use",
+              [&](std::size_t i) { return foreign_protocol(ports[i]) == protocol; });
+  }
   // Old kernels show the bus address of the interface below.
   prefer_others(chosen, LeftOutBy::software, "a software device", [&](std::size_t i) {
     return ports[i].bus_address.empty() || !ports[i].carrier_interface.empty();

@@ -14,7 +14,7 @@ namespace ddp::fabric {
 
 enum class LeftOutBy : std::uint8_t {
   site,              // the site's file names other ports
-  protocol,          // iWARP
+  protocol,          // iWARP, usNIC
   software,          // RDMA over an ordinary interface (rxe, siw)
   virtual_function,  // of a device that is there itself
   address,           // RoCE without an address that other nodes can reach
@@ -45,16 +45,16 @@ struct ComputePorts {
 // Selects among all active InfiniBand and RoCE ports. If the site's file names ports of this node,
 // those are the ones. Otherwise:
 //
-// 1. Ports that are no use beside better ones are left out: iWARP, software devices, virtual
-//    functions, RoCE ports without an address.
+// 1. Ports that are no use beside better ones are left out: iWARP, usNIC, software devices,
+//    virtual functions, RoCE ports without an address.
 // 2. The rest is grouped by link layer and rate. The compute fabric is the group with the most
 //    bandwidth, where groups near the GPUs take precedence (port_groups.h).
 // 3. Groups of another link layer, rate or place are left out, and so are ports as fast as the
 //    compute fabric with the default route that are farther from the GPUs than its other ports.
 // 4. If more than 32 ports remain, which is NCCL's limit, the nearest to the GPUs are used.
 //
-// iWARP ports, which NCCL cannot use, are always left out. EFA ports and inactive ports are in
-// neither list.
+// iWARP and usNIC ports, which NCCL cannot use, are always left out. EFA ports and inactive ports
+// are in neither list.
 ComputePorts choose_compute_ports(const Node& node);
 
 // Returns "=mlx5_0:1,mlx5_1:1". The = requests exact matches: without it, mlx5_1 would also select

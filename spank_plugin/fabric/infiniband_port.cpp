@@ -36,11 +36,13 @@ std::string word_after_number(const std::optional<std::string>& text) {
   return first == std::string::npos ? std::string() : text->substr(first);
 }
 
-// Parses "400 Gb/sec (4X NDR)" and "2.5 Gb/sec (1X SDR)". Zero means no link.
+// Parses "400 Gb/sec (4X NDR)" and "2.5 Gb/sec (1X SDR)". Zero means no link. An infinite or absurd
+// rate is none: beside it, all other ports would be slow.
 std::optional<double> leading_rate(std::string_view text) {
+  constexpr double kHighest = 1e5;
   double rate = 0.0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rate);
-  if (error != std::errc() || !(rate > 0.0)) return std::nullopt;
+  if (error != std::errc() || !(rate > 0.0 && rate <= kHighest)) return std::nullopt;
   const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
   return unit.starts_with(" Gb/s") ? std::optional(rate) : std::nullopt;
 }
@@ -123,6 +125,11 @@ std::vector<InfinibandPort> read_infiniband_ports(const fs::path& sys) {
     }
   }
   return ports;
+}
+
+std::string_view foreign_protocol(const InfinibandPort& port) noexcept {
+  if (port.node_type == "RNIC") return "iWARP";
+  return port.node_type.starts_with("usNIC") ? "usNIC" : "";
 }
 
 std::string name_of(const InfinibandPort& port) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ddp::fabric {
@@ -22,7 +23,7 @@ struct InfinibandPort {
   std::string device;               // "mlx5_0"
   int port = 0;                     // from 1
   std::string link_layer;           // "InfiniBand", "Ethernet" (RoCE), "Unspecified" (EFA)
-  std::string state;                // "ACTIVE", "DOWN", "INIT", "ARMED"; empty if unknown
+  std::string state;                // "ACTIVE", "ACTIVE_DEFER", "DOWN", "INIT", ..; may be empty
   std::string phys_state;           // "LinkUp", "Polling", "Disabled", ..; empty if unknown
   std::optional<double> rate_gbps;  // 400 for "400 Gb/sec (4X NDR)"
   std::string rate_text;            // the attribute as the kernel writes it
@@ -34,19 +35,23 @@ struct InfinibandPort {
   std::optional<int> numa_node;
   std::string board;           // board_id
   std::string firmware;        // fw_ver
-  std::string node_type = {};  // "CA" (InfiniBand, RoCE), "RNIC" (iWARP); empty if unknown
+  std::string node_type = {};  // "CA" (InfiniBand, RoCE), "RNIC" (iWARP), "usNIC"; may be empty
   // SR-IOV: the bus address of the device that this is a virtual function of; empty if it is none,
   // or in a virtual machine.
   std::string physical_function = {};
   std::string carrier_interface = {};  // of RDMA in software (rxe): the interface that it uses
 
-  bool active() const { return state == "ACTIVE"; }
+  // In ACTIVE_DEFER, the port recovers from an error of its link, and keeps its connections.
+  bool active() const { return state == "ACTIVE" || state == "ACTIVE_DEFER"; }
 };
 
 // Reads all ports below `sys`, normally "/sys", ordered by device and port number: at most 256
 // devices with 256 ports and 1024 GIDs each. A GID table is read up to the first 32 consecutive
 // unused entries.
 std::vector<InfinibandPort> read_infiniband_ports(const std::filesystem::path& sys);
+
+// Returns the protocol of a port that NCCL cannot use, "iWARP" or "usNIC"; otherwise empty.
+std::string_view foreign_protocol(const InfinibandPort& port) noexcept;
 
 // Returns "mlx5_0:1", the format of NCCL_IB_HCA and of the InfiniBand tools.
 std::string name_of(const InfinibandPort& port);

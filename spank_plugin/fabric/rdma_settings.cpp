@@ -50,15 +50,23 @@ void set_address_family(const std::vector<const InfinibandPort*>& ports,
                         const std::string& interface, PlanBuilder& builder) {
   std::size_t with_v4 = 0;
   std::size_t with_v6 = 0;
+  std::vector<std::string> without;
   for (const InfinibandPort* port : ports) {
-    const auto gid = choose_roce_gid(*port, interface);
-    if (!gid) {
-      builder.warn(name_of(*port) +
-                   " does not have a RoCE v2 address: its interface needs an IP address, or the "
-                   "port must be excluded with NCCL_IB_HCA");
-      return;
+    if (const auto gid = choose_roce_gid(*port, interface)) {
+      ++(gid->is_v4 ? with_v4 : with_v6);
+    } else {
+      without.push_back(name_of(*port));
     }
-    ++(gid->is_v4 ? with_v4 : with_v6);
+  }
+  if (!without.empty()) {
+    builder.warn(join(without, ", ") +
+                 (without.size() == 1
+                      ? " does not have a RoCE v2 address: give its interface an IP address, or "
+                        "exclude the port"
+                      : " do not have RoCE v2 addresses: give their interfaces IP addresses, or "
+                        "exclude the ports") +
+                 " with NCCL_IB_HCA");
+    return;
   }
   if (with_v4 == 0) {
     builder.set("NCCL_IB_ADDR_FAMILY", "AF_INET6",
@@ -119,7 +127,8 @@ void set_hcas(const Node& node, const ComputePorts& compute, PlanBuilder& builde
   }
   if (compute.ports.empty()) {
     if (!compute.left_out.empty()) {
-      builder.warn("the node's RDMA ports are iWARP, which NCCL cannot use: set NCCL_IB_DISABLE=1");
+      builder.warn("the node's RDMA ports are " + compute.left_out.front().reason +
+                   ": set NCCL_IB_DISABLE=1");
     }
     return;
   }

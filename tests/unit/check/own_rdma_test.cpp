@@ -88,9 +88,14 @@ TEST(OwnRdma, PortsThatTheToolCannotConnectAreToldAndNotMeasured) {
   EXPECT_EQ(efa.untested,
             "EFA lacks the reliable connections (RC) that ib_write_bw needs (rdmap144s27:1 "
             "rdmap160s27:1 rdmap16s27:1 rdmap32s27:1)");
-  const std::string iwarp =
-      port_text("m2", "30", "Ethernet", kAddress) + "sys/class/infiniband/m2/node_type = 4: RNIC\n";
-  EXPECT_EQ(rdma_of(iwarp).untested, "ib_write_bw cannot connect iWARP ports (m2:1)");
+  const auto untested = [](const char* type) {
+    return rdma_of(port_text("m2", "30", "Ethernet", kAddress) +
+                   "sys/class/infiniband/m2/node_type = " + type + "\n")
+        .untested;
+  };
+  EXPECT_EQ(untested("4: RNIC"), "ib_write_bw cannot connect iWARP ports (m2:1)");
+  EXPECT_EQ(untested("5: usNIC"), "ib_write_bw cannot connect usNIC ports (m2:1)");
+  EXPECT_EQ(untested("6: usNIC UDP"), "ib_write_bw cannot connect usNIC ports (m2:1)");
   const auto mixed =
       rdma_of(port_text("m0", "10", "Ethernet", kAddress) + port_text("m1", "20", "Ethernet"),
               {{"NCCL_IB_HCA", "m"}});

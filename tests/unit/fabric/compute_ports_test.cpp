@@ -238,11 +238,15 @@ TEST(ComputePorts, PortsWithoutAnyGidAreLeftOutIfTheKernelShowsGids) {
   EXPECT_EQ(list_of(node), "=mlx5_1:1");
 }
 
-TEST(ComputePorts, IwarpIsNeverUsed) {
+TEST(ComputePorts, IwarpAndUsnicAreNeverUsed) {
   Node node;
   add_port(node, "irdma0", "Ethernet", 100).node_type = "RNIC";
+  add_port(node, "usnic_0", "Ethernet", 40).node_type = "usNIC";
+  add_port(node, "usnic_1", "Ethernet", 40).node_type = "usNIC UDP";
   EXPECT_THAT(choose_compute_ports(node).ports, IsEmpty());
-  EXPECT_THAT(left_out_of(node), ElementsAre("irdma0:1 (iWARP, which NCCL cannot use)"));
+  EXPECT_THAT(left_out_of(node), ElementsAre("irdma0:1 (iWARP, which NCCL cannot use)",
+                                             "usnic_0:1 (usNIC, which NCCL cannot use)",
+                                             "usnic_1:1 (usNIC, which NCCL cannot use)"));
 }
 
 // --- ports as fast as the compute fabric

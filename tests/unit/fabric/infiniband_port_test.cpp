@@ -124,7 +124,8 @@ INSTANTIATE_TEST_SUITE_P(
     Table, Rate,
     testing::Values(RateText{"100 Gb/sec (4X EDR)", 100.0}, RateText{"2.5 Gb/sec (1X SDR)", 2.5},
                     RateText{"0 Gb/sec", std::nullopt}, RateText{"-5 Gb/sec", std::nullopt},
-                    RateText{"nan Gb/sec", std::nullopt}, RateText{"100 Mb/sec", std::nullopt},
+                    RateText{"nan Gb/sec", std::nullopt}, RateText{"inf Gb/sec", std::nullopt},
+                    RateText{"1e300 Gb/sec", std::nullopt}, RateText{"100 Mb/sec", std::nullopt},
                     RateText{"fast", std::nullopt}));
 
 TEST(InfinibandPort, OtherDirectoriesAreSkipped) {

@@ -214,6 +214,10 @@ TEST(Plan, PortsOfBothFamiliesGiveAWarning) {
   node.ports[1].gids[0].address = "fe80::1";
   plan = make_plan(node, two_nodes("10.0.0.2"), {});
   EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("mlx5_1:1 does not have a RoCE v2 address")));
+  node.ports[0].gids[0].address = "fe80::2";
+  plan = make_plan(node, two_nodes("10.0.0.2"), {});
+  EXPECT_THAT(plan.warnings,
+              ElementsAre(HasSubstr("mlx5_0:1, mlx5_1:1 do not have RoCE v2 addresses")));
 }
 
 TEST(Plan, IwarpGivesAWarningInsteadOfAnEmptyList) {

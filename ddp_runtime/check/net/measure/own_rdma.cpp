@@ -2,7 +2,6 @@
 #include "ddp_runtime/check/net/measure/own_rdma.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -11,6 +10,7 @@
 
 #include "base/subprocess.h"
 #include "base/text.h"
+#include "ddp_runtime/check/counted.h"
 #include "spank_plugin/fabric/assignments.h"
 #include "spank_plugin/fabric/compute_ports.h"
 #include "spank_plugin/fabric/host/local_addresses.h"
@@ -66,19 +66,11 @@ bool has_global_address(const InfinibandPort& port) {
 // connects its queue pairs by the addresses of the ports.
 std::string obstacle(const InfinibandPort& port) {
   if (is_efa(port)) return "EFA lacks the reliable connections (RC) that ib_write_bw needs";
-  if (port.node_type == "RNIC") return "ib_write_bw cannot connect iWARP ports";
+  if (const auto protocol = fabric::foreign_protocol(port); !protocol.empty()) {
+    return fmt::format("ib_write_bw cannot connect {} ports", protocol);
+  }
   const bool roce = port.link_layer == "Ethernet";
   return roce && !has_global_address(port) ? "no RoCE address that other nodes can reach" : "";
-}
-
-// "mlx5_0:1 mlx5_1:1 and 6 more"
-std::string short_list(const std::vector<std::string>& names) {
-  constexpr std::size_t kMaxNamed = 4;
-  const std::size_t shown = std::min(names.size(), kMaxNamed);
-  const auto end = names.begin() + static_cast<std::ptrdiff_t>(shown);
-  const std::string more =
-      shown < names.size() ? fmt::format(" and {} more", names.size() - shown) : "";
-  return fmt::format("{}{}", fmt::join(names.begin(), end, " "), more);
 }
 
 std::optional<int> gid_index_of(const InfinibandPort& port, const Environment& environment) {

@@ -31,7 +31,7 @@ struct RdmaRequest {
 
 // The ports that NCCL uses in a job on this node, in PCI order: those of NCCL_IB_HCA (from the
 // environment, NCCL's files or the site's file) or, if it is unset or selects none, the ports of
-// the compute fabric. Without the ports that ib_write_bw cannot connect: EFA and iWARP, and
+// the compute fabric. Without the ports that ib_write_bw cannot connect: EFA, iWARP, usNIC, and
 // RoCE ports without an address that other nodes can reach.
 RdmaTool find_rdma(const fabric::Node& node, const Environment& environment,
                    const RdmaRequest& request);
