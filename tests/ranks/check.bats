@@ -431,12 +431,13 @@ PY
   [ "$(findings net.counters)" = $'n1 OK\nn2 OK\nn3 OK' ]
 }
 
-@test "rails are measured one by one, and a node without a rail is named" {
-  run -2 net 3 --no-mpi --rails lo,nowhere0
+@test "rails are measured one by one, and a mistake of the option names no node" {
+  run -3 net 3 --no-mpi --rails lo,nowhere0
   [ "$(pairs tcp_lo)" = 3 ]
   [ "$(pairs tcp_nowhere0)" = 0 ]
-  [ "$(findings rail.address)" = $'OK\nn1 CRITICAL\nn2 CRITICAL\nn3 CRITICAL' ]
-  [[ $output == *"CRITICAL n2 nowhere0 rail.address: none, expected up, with an address"* ]]
+  [ "$(findings rail.address)" = $'OK\nUNKNOWN' ]
+  [[ $output == *"UNKNOWN nowhere0 rail.address: none, expected up, with an address: no node has an interface nowhere0"* ]]
+  [ ! -s exclude.txt ]
 }
 
 # bats test_tags=full

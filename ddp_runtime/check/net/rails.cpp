@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/hostlist.h"
 #include "ddp_runtime/check/counted.h"
+#include "ddp_runtime/check/net/evaluate/another_kind.h"
 
 namespace ddp::check {
 namespace {
@@ -32,7 +34,9 @@ struct NodeDevice {
   bool measurable = false;
   std::string problem;      // why the device, or a part of it, cannot be measured
   bool lacks_tool = false;  // only the measuring tool is missing
+  int processors = 0;       // CPUs of the node
 };
+using NodeDevices = std::map<std::string, NodeDevice>;  // by node
 
 // What the findings and notes about one kind of device say.
 struct DeviceTexts {
@@ -46,17 +50,23 @@ class DevicePlanner {
   DevicePlanner(const DeviceTexts& texts, Severity missing_tool)
       : texts_(texts), missing_tool_(missing_tool) {}
 
-  DevicePlan plan(const std::map<std::string, NodeDevice>& nodes) {
+  DevicePlan plan(const NodeDevices& nodes) {
     std::size_t equipped = 0;
     for (const auto& [node, device] : nodes) equipped += device.name.empty() ? 0 : 1;
+    const bool most_are_equipped = 2 * equipped > nodes.size();
+    if (equipped > 0 && !most_are_equipped) add_minority(nodes, 2 * equipped == nodes.size());
     for (const auto& [node, device] : nodes) {
       if (device.measurable) {
         ++plan_.nodes;
         if (!device.problem.empty()) untested_[device.problem].push_back(node);
       } else if (!device.name.empty()) {
         add_unmeasurable(node, device);
-      } else if (2 * equipped > nodes.size()) {
-        add_lacking(node, device);
+      } else if (most_are_equipped) {
+        add_lacking(node, device,
+                    sign_of_another_kind({.processors = device.processors,
+                                          .usual_processors = usual_processors(nodes),
+                                          .as_few = nodes.size() - equipped,
+                                          .nodes = nodes.size()}));
       } else if (!device.problem.empty()) {
         untested_[device.problem].push_back(node);
       }
@@ -78,13 +88,45 @@ class DevicePlanner {
     plan_.findings.push_back(std::move(finding));
   }
 
-  void add_lacking(const std::string& node, const NodeDevice& device) {
+  void add_lacking(const std::string& node, const NodeDevice& device,
+                   const std::string& another_kind) {
     Finding finding = texts_.lacking;
-    finding.severity = Severity::critical;
+    finding.severity = another_kind.empty() ? Severity::critical : Severity::warning;
     finding.node = node;
     finding.rule = "the nodes are alike";
-    finding.evidence = device.problem;
+    const bool both = !device.problem.empty() && !another_kind.empty();
+    finding.evidence = device.problem + (both ? "; " : "") + another_kind;
     plan_.findings.push_back(std::move(finding));
+  }
+
+  // Names no node: neither those with the devices nor those without need be the wrong ones.
+  void add_minority(const NodeDevices& nodes, bool half) {
+    std::map<std::string, std::vector<std::string>> nodes_by_device;
+    for (const auto& [node, device] : nodes) nodes_by_device[device.name].push_back(node);
+    Finding finding = texts_.lacking;
+    finding.severity = Severity::warning;
+    finding.value = "not on all nodes";
+    finding.expected = "the same on all nodes";
+    finding.rule = "the nodes are alike";
+    for (const auto& [device, those] : nodes_by_device) {
+      finding.evidence +=
+          fmt::format("{} on {}; ", device.empty() ? "none" : device, compress_hostlist(those));
+    }
+    finding.evidence += half ? "neither is the majority" : "only a minority has any";
+    finding.action =
+        "run the job on nodes of one kind, or see `ddp-check node` on those that should have them";
+    plan_.findings.push_back(std::move(finding));
+  }
+
+  // The most common number of CPUs of the nodes that have devices.
+  static int usual_processors(const NodeDevices& nodes) {
+    std::map<int, int> counts;
+    for (const auto& [node, device] : nodes) {
+      if (!device.name.empty()) ++counts[device.processors];
+    }
+    return std::max_element(counts.begin(), counts.end(),
+                            [](const auto& a, const auto& b) { return a.second < b.second; })
+        ->first;
   }
 
   void add_notes() {
@@ -109,16 +151,46 @@ class DevicePlanner {
 };
 
 template <class DeviceOf>
-std::map<std::string, NodeDevice> devices_by_node(const std::map<int, Hello>& present,
-                                                  const DeviceOf& device_of) {
-  std::map<std::string, NodeDevice> nodes;
-  for (const auto& [rank, hello] : present) nodes.emplace(hello.node, device_of(hello));
+NodeDevices devices_by_node(const std::map<int, Hello>& present, const DeviceOf& device_of) {
+  NodeDevices nodes;
+  for (const auto& [rank, hello] : present) {
+    nodes.emplace(hello.node, device_of(hello)).first->second.processors = hello.processors;
+  }
   return nodes;
 }
 
 std::string name_of_ports(const std::vector<RdmaPort>& ports) {
   if (ports.empty()) return {};
   return ports.size() == 1 ? ports.front().name : counted(ports.size(), "port");
+}
+
+// Interfaces of most nodes, by name, without loopback.
+std::vector<std::string> usual_rails(const std::map<int, Hello>& present) {
+  std::map<std::string, std::set<std::string>> nodes_by_rail;
+  std::set<std::string> nodes;
+  for (const auto& [rank, hello] : present) {
+    nodes.insert(hello.node);
+    for (const auto& [name, rail] : hello.rails) nodes_by_rail[name].insert(hello.node);
+  }
+  std::vector<std::string> usual;
+  for (const auto& [name, those] : nodes_by_rail) {
+    if (2 * those.size() > nodes.size() && name != "lo") usual.push_back(name);
+  }
+  return usual;
+}
+
+// A rail that most nodes lack is a mistake of the option, and no fault of those nodes.
+Finding unusual_rail(Finding finding, const std::set<std::string>& having,
+                     const std::map<int, Hello>& present) {
+  const std::vector<std::string> nodes(having.begin(), having.end());
+  const auto usual = usual_rails(present);
+  finding.severity = Severity::unknown;
+  finding.evidence =
+      nodes.empty() ? fmt::format("no node has an interface {} with an address", finding.device)
+                    : fmt::format("only on {}, and not on most nodes", compress_hostlist(nodes));
+  finding.action = fmt::format("name in --rails what most nodes have: {}",
+                               usual.empty() ? "nothing here" : short_list(usual));
+  return finding;
 }
 
 }  // namespace
@@ -141,18 +213,21 @@ std::vector<Finding> evaluate_rail(const std::string& rail, const std::map<int, 
                   .device = rail,
                   .value = "on all nodes",
                   .rule = "every node has an address on the rail"};
-  std::vector<Finding> findings;
-  std::set<std::string> named;
+  std::set<std::string> having, lacking;
   for (const auto& [rank, hello] : present) {
-    if (hello.rails.contains(rail) || !named.insert(hello.node).second) continue;
+    (hello.rails.contains(rail) ? having : lacking).insert(hello.node);
+  }
+  if (lacking.empty()) return {finding};
+  finding.value = "none";
+  finding.expected = "up, with an address";
+  if (having.size() <= lacking.size()) return {unusual_rail(finding, having, present)};
+  std::vector<Finding> findings;
+  for (const auto& node : lacking) {
     findings.push_back(finding);
     findings.back().severity = Severity::critical;
-    findings.back().node = hello.node;
-    findings.back().value = "none";
-    findings.back().expected = "up, with an address";
+    findings.back().node = node;
     findings.back().action = fmt::format("see `ip addr show {}` on this node", rail);
   }
-  if (findings.empty()) findings.push_back(finding);
   return findings;
 }
 

@@ -16,7 +16,8 @@ namespace ddp::check {
 // fastest; empty if there is only one.
 std::vector<std::string> alike_rails(const std::map<int, Hello>& present);
 
-// Names the nodes without an address on the rail; OK if all have one.
+// Names the nodes without an address on the rail; OK if all have one. If no more than half of the
+// nodes have it, it was not meant for this step: UNKNOWN without a node.
 std::vector<Finding> evaluate_rail(const std::string& rail, const std::map<int, Hello>& present);
 
 struct DevicePlan {
@@ -24,9 +25,10 @@ struct DevicePlan {
   std::vector<Finding> findings;
   std::vector<std::string> notes;  // "RDMA was not tested on n[1-3]: REASON"
 };
-// Names the nodes without an RDMA port if most nodes have one, and the nodes without perftest,
-// whose findings have the severity `missing_tool`: if it is OK, a note names them. No findings if
-// no node has RDMA.
+// Names the nodes without an RDMA port if most nodes have one: CRITICAL, but WARNING for another
+// kind of node (another_kind.h). If only some nodes have one, a WARNING names these without blaming
+// any. Names the nodes without perftest, too, whose findings have the severity `missing_tool`: if
+// it is OK, a note names them. No findings if no node has RDMA.
 DevicePlan plan_rdma(const std::map<int, Hello>& present, Severity missing_tool);
 // Does the same for GPUs and for NCCL on them. A node whose GPUs do not answer is always UNKNOWN.
 DevicePlan plan_nccl(const std::map<int, Hello>& present, Severity missing_tool);

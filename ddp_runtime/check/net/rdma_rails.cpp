@@ -10,12 +10,14 @@
 
 #include "ddp_runtime/check/byte_units.h"
 #include "ddp_runtime/check/counted.h"
+#include "ddp_runtime/check/net/evaluate/another_kind.h"
 #include "ddp_runtime/check/net/locate/threshold.h"
 
 namespace ddp::check {
 namespace {
 
 constexpr std::size_t kMaxNotes = 4;
+constexpr std::size_t kMaxOtherNames = 4;
 constexpr std::size_t kMinRails = 3;
 constexpr double kSlowRail = 0.8;
 
@@ -90,32 +92,26 @@ std::vector<const RdmaPort*> ports_by_rail(const Ports& own, const Ports& usual)
   return found;
 }
 
-// Why a node with fewer ports may be another kind of node instead of one that lost ports; empty if
-// nothing suggests that. Ports are rarely lost on several nodes at the same time.
-std::string sign_of_another_kind(const Hello& hello, const Nodes& nodes, const Usual& usual) {
-  constexpr std::size_t kRarely = 4;  // at most one node in four
-  if (hello.processors != usual.processors) {
-    return fmt::format("it has {} CPUs and the others {}, so it may be another kind of node",
-                       hello.processors, usual.processors);
-  }
+std::string why_fewer(const Hello& hello, const Nodes& nodes, const Usual& usual) {
   const auto same = std::count_if(nodes.begin(), nodes.end(), [&hello](const auto& entry) {
     return entry.second->rdma_ports.size() == hello.rdma_ports.size();
   });
-  const auto few = static_cast<std::size_t>(same);
-  if (few < 2 || kRarely * few <= nodes.size()) return {};
-  return fmt::format("{} have as few, so they may be another kind of node", counted(few, "node"));
+  return sign_of_another_kind({.processors = hello.processors,
+                               .usual_processors = usual.processors,
+                               .as_few = static_cast<std::size_t>(same),
+                               .nodes = nodes.size()});
 }
 
 Finding fewer_ports(const std::string& node, const Hello& hello, const Nodes& nodes,
                     const Usual& usual) {
   const bool most = 2 * usual.nodes > nodes.size();
-  const std::string another_kind = sign_of_another_kind(hello, nodes, usual);
+  const std::string another_kind = why_fewer(hello, nodes, usual);
   const auto found = ports_by_rail(hello.rdma_ports, usual.ports);
   std::vector<std::string> missing;
   for (std::size_t rail = 0; rail < found.size(); ++rail) {
     if (found[rail] == nullptr) missing.push_back(usual.ports[rail].name);
   }
-  std::vector<std::string> evidence{fmt::format("without {}", fmt::join(missing, " "))};
+  std::vector<std::string> evidence{fmt::format("without {}", short_list(missing))};
   if (!hello.rdma_untested.empty()) evidence.push_back(hello.rdma_untested);
   if (!another_kind.empty()) evidence.push_back(another_kind);
   return {.check = "verbs.ports",
@@ -137,7 +133,7 @@ std::string note_about(const std::string& node, const Hello& hello, const Usual&
     return fmt::format(
         "RDMA was not tested on {}: its compute ports {} are none of those that "
         "most nodes have",
-        node, fmt::join(names_of(hello.rdma_ports), " "));
+        node, short_list(names_of(hello.rdma_ports)));
   }
   std::vector<std::string> others;
   for (std::size_t rail = 0; rail < found.size(); ++rail) {
@@ -145,7 +141,8 @@ std::string note_about(const std::string& node, const Hello& hello, const Usual&
     others.push_back(fmt::format("{} is {}", usual.ports[rail].name, found[rail]->name));
   }
   if (!others.empty()) {
-    return fmt::format("compute ports have other names on {}: {}", node, fmt::join(others, ", "));
+    return fmt::format("compute ports have other names on {}: {}", node,
+                       short_list(others, kMaxOtherNames, ", "));
   }
   if (hello.rdma_ports.size() <= usual.ports.size()) return {};
   return fmt::format("{} has {} compute ports, and most nodes {}: the others were not tested", node,

@@ -95,6 +95,13 @@ TEST(RdmaRails, NodeThatLostAPortIsNamedAndItsOtherPortsKeepTheirRails) {
             "m1:1; m1:1: no RoCE v2 address; see `ddp-check node`, ibstat and lspci on this node");
 }
 
+TEST(RdmaRails, ManyMissingPortsAreCounted) {
+  const auto all = ports({0, 1, 2, 3, 4, 5, 6, 7, 8});
+  const auto findings =
+      find_rdma_rails(step_of({node("n1", all), node("n2", ports({8})), node("n3", all)})).findings;
+  EXPECT_EQ(findings.front().evidence, "without m0:1 m1:1 m2:1 m3:1 and 4 more");
+}
+
 TEST(RdmaRails, PortsWithoutAddressesArePairedByName) {
   const std::vector<RdmaPort> few{{"m2:1", "", {}}};
   const std::vector<RdmaPort> all{{"m1:1", "", {}}, {"m2:1", "", {}}};

@@ -104,12 +104,34 @@ TEST(Rails, AutoSelectsPortsWithTheSameNameAndSpeedOnAllNodes) {
   EXPECT_TRUE(alike_rails({}).empty());
 }
 
-TEST(Rails, NodesWithoutTheRailAreNamed) {
-  const std::map<std::string, Rail> all{{"eth1", {"10.0.0.1", {}, true}}};
-  std::map<int, Hello> present{{0, task_with("n1", all)}, {1, task_with("n2", {})}};
-  EXPECT_EQ(complaints(evaluate_rail("eth1", present)), "rail.address n2/eth1=CRITICAL");
-  present.erase(1);
-  EXPECT_EQ(complaints(evaluate_rail("eth1", present)), "");
+// The nodes n1, n2, ..; the first `having` of them have eth1, and all have eth0.
+std::map<int, Hello> nodes_with_rail(int nodes, int having) {
+  const Rail any{"10.0.0.1", {}, true};
+  std::map<int, Hello> present;
+  for (int i = 0; i < nodes; ++i) {
+    present[i] = task_with("n" + std::to_string(i + 1), {{"eth0", any}, {"lo", any}});
+    if (i < having) present[i].rails["eth1"] = any;
+  }
+  return present;
+}
+
+TEST(Rails, NodesWithoutTheRailOfMostNodesAreNamed) {
+  EXPECT_EQ(complaints(evaluate_rail("eth1", nodes_with_rail(3, 2))),
+            "rail.address n3/eth1=CRITICAL");
+  EXPECT_EQ(complaints(evaluate_rail("eth1", nodes_with_rail(1, 1))), "");
+}
+
+TEST(Rails, RailThatMostNodesLackIsAMistakeOfTheOption) {
+  for (const int having : {0, 1, 2}) {
+    EXPECT_EQ(complaints(evaluate_rail("eth1", nodes_with_rail(4, having))),
+              "rail.address eth1=UNKNOWN")
+        << having;
+  }
+  const auto typo = evaluate_rail("eth1", nodes_with_rail(4, 0)).front();
+  EXPECT_EQ(typo.evidence, "no node has an interface eth1 with an address");
+  EXPECT_EQ(typo.action, "name in --rails what most nodes have: eth0");
+  EXPECT_EQ(evaluate_rail("eth1", nodes_with_rail(4, 2)).front().evidence,
+            "only on n[1-2], and not on most nodes");
 }
 
 Hello task_with_rdma(const std::string& node, const std::vector<std::string>& ports,
@@ -137,6 +159,42 @@ TEST(Rdma, IsMeasuredWherePresentAndReportedWhereMissing) {
   EXPECT_EQ(complaints(strict.findings), "verbs.port n3=CRITICAL, verbs.tool n4/2 ports=UNKNOWN");
   EXPECT_EQ(strict.findings.front().evidence, "m0:1: no RoCE v2 address");
   EXPECT_TRUE(strict.notes.empty());
+}
+
+// The first `equipped` of `nodes` nodes have a port.
+std::map<int, Hello> partly_equipped(int nodes, int equipped) {
+  std::map<int, Hello> present;
+  for (int i = 0; i < nodes; ++i) {
+    const bool has = i < equipped;
+    present[i] =
+        task_with_rdma("n" + std::to_string(i + 1),
+                       has ? std::vector<std::string>{"m0:1"} : std::vector<std::string>{}, has);
+  }
+  return present;
+}
+
+TEST(Rdma, WithoutAMajorityTheDifferenceIsToldAndNobodyIsBlamed) {
+  for (const auto& [nodes, equipped] : {std::pair{2, 1}, {3, 1}, {4, 2}}) {
+    EXPECT_EQ(complaints(plan_rdma(partly_equipped(nodes, equipped), Severity::ok).findings),
+              "verbs.port=WARNING");
+  }
+  EXPECT_EQ(plan_rdma(partly_equipped(4, 2), Severity::ok).findings.front().evidence,
+            "none on n[3-4]; m0:1 on n[1-2]; neither is the majority");
+  EXPECT_EQ(plan_rdma(partly_equipped(3, 1), Severity::ok).findings.front().evidence,
+            "none on n[2-3]; m0:1 on n1; only a minority has any");
+}
+
+TEST(Rdma, NodesOfAnotherKindNeedNoPort) {
+  auto present = partly_equipped(10, 8);
+  EXPECT_EQ(complaints(plan_rdma(present, Severity::ok).findings),
+            "verbs.port n10=CRITICAL, verbs.port n9=CRITICAL");
+  for (auto& [rank, hello] : present) hello.processors = hello.rdma_ports.empty() ? 64 : 192;
+  EXPECT_EQ(plan_rdma(present, Severity::ok).findings.front().evidence,
+            "it has 64 CPUs and the others 192, so it may be another kind of node");
+  const auto many = plan_rdma(partly_equipped(10, 7), Severity::ok).findings;
+  EXPECT_EQ(complaints(many),
+            "verbs.port n10=WARNING, verbs.port n8=WARNING, verbs.port n9=WARNING");
+  EXPECT_EQ(many.front().evidence, "3 nodes have as few, so they may be another kind of node");
 }
 
 TEST(Rdma, MissingToolIsOnlyNotedUnlessItIsRequired) {
