@@ -98,7 +98,8 @@ def claim_to_be_a_task(port, step, number):
                         "nonce": "0" * 32}
         connection.sendall(frame(presentation))
         hello = dict(presentation, host=node, address="127.0.0.1", leader_address="127.0.0.1",
-                     by_loopback=False, data_port=9, leader_addresses=["127.0.0.1"], interface="lo",
+                     by_loopback=False, data_port=9, interface="lo", leader_host="127.0.0.1",
+                     leader_addresses=["127.0.0.1"], leader_lookup_error="",
                      link_bytes_per_second=None, mtu=None, probe_port=9, rails={}, leaf="",
                      rdma_ports=[], rdma_untested="", rdma_measurable=False,
                      processors=0, gpus=0, nccl_version="", nccl_problem="",

@@ -23,6 +23,7 @@ inline std::map<int, Hello> reports(const std::vector<std::string>& nodes) {
       Hello hello;
       hello.rank = rank;
       hello.node = node;
+      hello.leader_host = "n1";
       hello.leader_addresses = {"10.0.0.1"};
       hello.address = "10.0.0.2";
       hello.mtu = 9000;

@@ -2,13 +2,12 @@
 #include "ddp_runtime/check/net/evaluate/evaluate_membership.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "base/socket.h"
-#include "ddp_runtime/check/resolve.h"
+#include "ddp_runtime/check/counted.h"
+#include "ddp_runtime/check/net/evaluate/evaluate_leader.h"
 
 namespace ddp::check {
 namespace {
@@ -52,11 +51,8 @@ bool outnumber(const std::vector<std::string>& silent, std::size_t nodes) {
 
 // Returns "4 of 5 nodes: n2, n3, n4, n5". Names only a few, because there may be thousands.
 std::string silent_of_all(const std::vector<std::string>& silent, std::size_t nodes) {
-  const auto named = std::min(silent.size(), kMaxNamesOfSilent);
-  return fmt::format(
-      "{} of {} nodes: {}{}", silent.size(), nodes,
-      fmt::join(silent.begin(), silent.begin() + static_cast<std::ptrdiff_t>(named), ", "),
-      named < silent.size() ? fmt::format(" and {} more", silent.size() - named) : "");
+  return fmt::format("{} of {} nodes: {}", silent.size(), nodes,
+                     short_list(silent, kMaxNamesOfSilent, ", "));
 }
 
 std::string action_at_leader(const JobStep& step) {
@@ -73,55 +69,6 @@ std::pair<std::string, int> majority(const std::map<std::string, int>& counts) {
       std::max_element(counts.begin(), counts.end(),
                        [](const auto& a, const auto& b) { return a.second < b.second; });
   return {most->first, most->second};
-}
-
-std::string joined(const std::vector<std::string>& texts) {
-  return texts.empty() ? "nothing" : fmt::format("{}", fmt::join(texts, " "));
-}
-
-// The leader's own node may resolve its name to another address, if other nodes can use that
-// address.
-std::vector<Finding> evaluate_leader_name(const JobStep& step,
-                                          const std::map<int, Hello>& present) {
-  std::map<std::string, int> counts;
-  for (const auto& [rank, hello] : present) ++counts[joined(hello.leader_addresses)];
-  const auto [agreed, count] = majority(counts);
-  std::vector<Finding> findings;
-  for (const auto& [rank, hello] : present) {
-    if (joined(hello.leader_addresses) == agreed) continue;
-    findings.push_back(
-        {.check = "name.leader",
-         .severity = Severity::warning,
-         .node = hello.node,
-         .device = step.leader_host,
-         .value = joined(hello.leader_addresses),
-         .expected = agreed,
-         .rule = "the leader's name resolves to the same address on every node",
-         .evidence = fmt::format("{} of {} tasks resolve it to {}", count, present.size(), agreed),
-         .action = "make /etc/hosts and DNS agree on all nodes"});
-  }
-  if (findings.empty()) {
-    findings.push_back({.check = "name.leader",
-                        .severity = Severity::ok,
-                        .device = step.leader_host,
-                        .value = agreed,
-                        .rule = "the leader's name resolves to the same address on every node"});
-  }
-  return findings;
-}
-
-std::vector<Finding> evaluate_loopback(const JobStep& step, const std::map<int, Hello>& present) {
-  const auto leader = present.find(0);
-  if (leader == present.end() || !leader->second.by_loopback) return {};
-  return {{.check = "net.leader_address",
-           .severity = Severity::critical,
-           .node = leader->second.node,
-           .device = step.leader_host,
-           .value = "not reachable",
-           .expected = "the address of rank 0",
-           .rule = "rank 0 can reach itself by the name that the other ranks use",
-           .evidence = fmt::format("rank 0 cannot connect to {}", way_to_leader(step)),
-           .action = "set MASTER_ADDR to a name or address of rank 0's node"}};
 }
 
 // The first node whose interface has this MTU.
@@ -190,6 +137,7 @@ std::vector<Finding> evaluate_roll_call(const JobStep& step, const std::map<int,
   }
   // If no other node reports, as one of two, their way to rank 0 may be wrong on all of them.
   const bool all_others_are_silent = !silent.empty() && silent.size() + 1 == nodes.size();
+  const std::string lost_leader = node_of_lost_leader(present);
   const bool most_are_silent = all_others_are_silent || outnumber(silent, nodes.size());
   if (most_are_silent) {
     Finding finding = missing(step, timeout);
@@ -202,8 +150,14 @@ std::vector<Finding> evaluate_roll_call(const JobStep& step, const std::map<int,
     const auto reported = static_cast<int>(node.ranks.size());
     if (reported >= node.expected_tasks || (reported == 0 && most_are_silent)) continue;
     Finding finding = missing(step, timeout);
-    finding.node = node.name;
     finding.evidence = fmt::format("{} of {} tasks reported", reported, node.expected_tasks);
+    if (node.name == lost_leader) {
+      finding.evidence = fmt::format("{} from {}, where rank 0 cannot connect to itself either",
+                                     finding.evidence, node.name);
+      finding.action = "see net.leader_address";
+    } else {
+      finding.node = node.name;
+    }
     findings.push_back(finding);
   }
   if (step.nodes.empty()) {
@@ -310,8 +264,7 @@ std::vector<Finding> evaluate_suspension(double seconds) {
 
 std::vector<Finding> evaluate_reports(const JobStep& step, const std::map<int, Hello>& present) {
   if (present.empty()) return {};
-  std::vector<Finding> findings = evaluate_leader_name(step, present);
-  for (auto& finding : evaluate_loopback(step, present)) findings.push_back(finding);
+  std::vector<Finding> findings = evaluate_leader(step, present);
   for (auto& finding : evaluate_mtu(present)) findings.push_back(finding);
   return findings;
 }

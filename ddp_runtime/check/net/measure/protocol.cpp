@@ -72,7 +72,9 @@ nlohmann::json to_message(const Hello& hello) {
           {"leader_address", hello.leader_address},
           {"by_loopback", hello.by_loopback},
           {"data_port", hello.data_port},
+          {"leader_host", hello.leader_host},
           {"leader_addresses", hello.leader_addresses},
+          {"leader_lookup_error", hello.leader_lookup_error},
           {"interface", hello.interface},
           {"link_bytes_per_second", or_null(hello.link_bytes_per_second)},
           {"mtu", or_null(hello.mtu)},
@@ -102,7 +104,9 @@ Hello hello_from(const nlohmann::json& message) {
   message.at("leader_address").get_to(hello.leader_address);
   message.at("by_loopback").get_to(hello.by_loopback);
   message.at("data_port").get_to(hello.data_port);
+  message.at("leader_host").get_to(hello.leader_host);
   message.at("leader_addresses").get_to(hello.leader_addresses);
+  message.at("leader_lookup_error").get_to(hello.leader_lookup_error);
   message.at("interface").get_to(hello.interface);
   hello.link_bytes_per_second = optional_at<double>(message, "link_bytes_per_second");
   hello.mtu = optional_at<int>(message, "mtu");

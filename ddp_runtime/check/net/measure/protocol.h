@@ -45,7 +45,9 @@ struct Hello {
   std::string leader_address;   // the address at which this task reached the leader
   bool by_loopback = false;     // the leader's own task reached the leader only at 127.0.0.1
   std::uint16_t data_port = 0;  // port for pair tests
+  std::string leader_host;      // the leader's name or address in this task
   std::vector<std::string> leader_addresses;    // addresses of the leader's name on this node
+  std::string leader_lookup_error;              // why there are none; may be empty
   std::string interface;                        // the interface with `address`; empty if unknown
   std::optional<double> link_bytes_per_second;  // rate of that interface if it has a physical link
   std::optional<int> mtu;

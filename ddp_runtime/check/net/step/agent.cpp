@@ -103,7 +103,10 @@ Hello make_hello(const AgentOptions& options, std::uint16_t data_port, std::uint
   hello.gpus = options.nccl.gpus;
   hello.nccl_version = options.nccl.version;
   hello.nccl_problem = options.nccl.problem;
-  hello.leader_addresses = resolve(options.step.leader_host, std::chrono::seconds(2)).addresses;
+  hello.leader_host = options.step.leader_host;
+  const Resolution leader = resolve(hello.leader_host, std::chrono::seconds(2));
+  hello.leader_addresses = leader.addresses;
+  hello.leader_lookup_error = leader.error;
   return hello;
 }
 
