@@ -30,6 +30,12 @@ bool is_rail(const Node& node, const ComputePorts& compute, std::size_t port) {
                      [&](std::size_t other) { return fabric::are_of_one_kind(node, port, other); });
 }
 
+bool uses_rdma(const Node& node) {
+  return !fabric::choose_compute_ports(node).ports.empty() ||
+         std::any_of(node.ports.begin(), node.ports.end(),
+                     [](const auto& port) { return port.driver == "efa" && port.active(); });
+}
+
 std::string card_of(const fabric::InfinibandPort& port) {
   return port.bus_address.substr(0, port.bus_address.rfind('.'));
 }

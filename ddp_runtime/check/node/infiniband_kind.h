@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which RDMA ports of a node may be compared with each other.
+// Which RDMA ports of a node jobs use, and which may be compared with each other.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,9 @@ bool kind_is_certain(const fabric::Node& node, std::size_t port);
 // True if a port of the compute fabric is certainly of this port's kind: the port is one of the
 // rails, whether or not it works.
 bool is_rail(const fabric::Node& node, const fabric::ComputePorts& compute, std::size_t port);
+
+// True if jobs on the node use RDMA: over the ports of the compute fabric, or over EFA.
+bool uses_rdma(const fabric::Node& node);
 
 // Returns "0000:29:00" of a port on the bus address 0000:29:00.1: the card that the port is on.
 std::string card_of(const fabric::InfinibandPort& port);

@@ -71,17 +71,36 @@ bool is_unused_ethernet(const Node& node, const ComputePorts& compute, std::size
                       [&node](const auto* interface) { return is_in_use(node, *interface); });
 }
 
-bool any_active(const Node& node) {
+// True if the port has a link, and waits for the subnet manager of its fabric.
+bool is_waiting(const InfinibandPort& port) {
+  return (port.state == "INIT" || port.state == "ARMED") && port.phys_state == "LinkUp" &&
+         port.link_layer != "Ethernet";
+}
+
+bool any_link(const Node& node) {
   return std::any_of(node.ports.begin(), node.ports.end(),
-                     [](const auto& port) { return port.active(); });
+                     [](const auto& port) { return port.active() || is_waiting(port); });
+}
+
+// True if more ports of the port's kind wait than are active: their subnet manager is at fault, on
+// all nodes of its fabric at the same moment.
+bool most_are_waiting(const Node& node, std::size_t index) {
+  std::ptrdiff_t lead = 0;
+  for (std::size_t other = 0; other < node.ports.size(); ++other) {
+    if (!fabric::are_of_one_kind(node, index, other)) continue;
+    lead += (is_waiting(node.ports[other]) ? 1 : 0) - (node.ports[other].active() ? 1 : 0);
+  }
+  return lead > 0;
 }
 
 void judge_without_manager(const Node& node, const ComputePorts& compute, std::size_t port,
                            Finding& finding) {
-  const bool is_needed = !any_active(node) || is_rail(node, compute, port);
-  finding.severity = is_needed ? Severity::critical : Severity::warning;
-  finding.action =
-      "the link is up but no subnet manager has configured it: check the subnet manager";
+  const bool is_odd_one_out = is_rail(node, compute, port) && !most_are_waiting(node, port);
+  finding.severity = is_odd_one_out ? Severity::critical : Severity::warning;
+  finding.action = "the link is up, but no subnet manager has configured it: ";
+  finding.action += most_are_waiting(node, port)
+                        ? "check the subnet manager of the fabric before the node (`sminfo`)"
+                        : "check the port, and its partition in the subnet manager";
 }
 
 void judge_without_link(const Node& node, const ComputePorts& compute, std::size_t port,
@@ -91,11 +110,11 @@ void judge_without_link(const Node& node, const ComputePorts& compute, std::size
         "; the compute fabric does not use its card, of which another port is active";
     return;
   }
-  if (any_active(node) && is_unused_ethernet(node, compute, port)) {
+  if (any_link(node) && is_unused_ethernet(node, compute, port)) {
     finding.evidence += "; its interface has no network";
     return;
   }
-  finding.severity = any_active(node) ? Severity::warning : Severity::critical;
+  finding.severity = any_link(node) ? Severity::warning : Severity::critical;
   finding.action = "check cable, transceiver and switch port; if the port is a spare, disable it";
 }
 
@@ -121,7 +140,7 @@ Finding evaluate_port_state(const Node& node, const ComputePorts& compute, std::
   const std::string reason = reason_to_be_off(node, port);
   if (!reason.empty()) {
     finding.evidence += ": " + reason;
-  } else if (port.phys_state == "LinkUp" && port.link_layer != "Ethernet") {
+  } else if (is_waiting(port)) {
     judge_without_manager(node, compute, index, finding);
   } else {
     judge_without_link(node, compute, index, finding);

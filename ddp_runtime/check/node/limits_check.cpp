@@ -72,7 +72,7 @@ std::vector<Finding> evaluate_limits(const Limits& limits, bool has_rdma) {
                                1024 * kMiB,
                                "RDMA locks the memory it sends from, so there must be no limit"};
   const LimitRule plain_memlock{
-      "limits.memlock", "-l", kMiB, "MiB", 0, 0, "without RDMA ports, little memory is locked"};
+      "limits.memlock", "-l", kMiB, "MiB", 0, 0, "without RDMA of jobs, little memory is locked"};
   const LimitRule files{"limits.nofile",
                         "-n",
                         1,

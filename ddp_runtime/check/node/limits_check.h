@@ -28,7 +28,7 @@ struct Limits {
 
 Limits read_limits() noexcept;
 
-// `has_rdma`: whether the node has InfiniBand or RoCE ports, which need locked memory.
+// `has_rdma`: whether jobs on the node use RDMA, which needs locked memory.
 std::vector<Finding> evaluate_limits(const Limits& limits, bool has_rdma);
 
 }  // namespace ddp::check

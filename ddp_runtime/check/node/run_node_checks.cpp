@@ -24,6 +24,7 @@
 #include "ddp_runtime/check/node/host_name_check.h"
 #include "ddp_runtime/check/node/hugepages_check.h"
 #include "ddp_runtime/check/node/infiniband_check.h"
+#include "ddp_runtime/check/node/infiniband_kind.h"
 #include "ddp_runtime/check/node/limits_check.h"
 #include "ddp_runtime/check/node/memory_check.h"
 #include "ddp_runtime/check/node/processor_check.h"
@@ -31,7 +32,6 @@
 #include "ddp_runtime/check/node/storage_check.h"
 #include "ddp_runtime/check/resolve.h"
 #include "spank_plugin/fabric/gpu.h"
-#include "spank_plugin/fabric/infiniband_port.h"
 #include "spank_plugin/fabric/node.h"
 
 namespace ddp::check {
@@ -187,9 +187,7 @@ std::vector<std::pair<std::string, Check>> quick_checks(const NodeOptions& optio
          return evaluate_infiniband(node, fabric::choose_compute_ports(node));
        }},
       {"limits",
-       [&options] {
-         return evaluate_limits(read_limits(), !fabric::read_infiniband_ports(options.sys).empty());
-       }},
+       [&options] { return evaluate_limits(read_limits(), uses_rdma(read_fabric(options))); }},
       {"cpu",
        [&environment] { return std::vector{evaluate_processors(read_processors(environment))}; }},
       {"memory",

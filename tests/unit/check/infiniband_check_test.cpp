@@ -164,11 +164,10 @@ TEST(InfinibandCheck, FreePortOfARailsCardIsReported) {
   EXPECT_EQ(complaints_of(mixed), "infiniband.state m1:1=WARNING");
 }
 
-TEST(InfinibandCheck, PortWithoutASubnetManagerIsCriticalIfItIsNeeded) {
+TEST(InfinibandCheck, PortWithoutASubnetManagerIsCriticalIfItIsTheOnlyOneOfItsKind) {
   for (const char* state : {"INIT", "ARMED"}) {
     Node node;
     add_port(node, "m2").state = state;
-    EXPECT_EQ(complaints_of(node), "infiniband.state m2:1=CRITICAL") << "no other port";
     add_port(node, "m0");
     EXPECT_EQ(complaints_of(node), "infiniband.state m2:1=CRITICAL") << "one of the rails";
     node.ports[0].board = "MT_0892";
@@ -176,6 +175,32 @@ TEST(InfinibandCheck, PortWithoutASubnetManagerIsCriticalIfItIsNeeded) {
     node.ports[0].board = node.ports[1].board = "";
     EXPECT_EQ(complaints_of(node), "infiniband.state m2:1=WARNING") << "of an unknown kind";
   }
+}
+
+// A subnet manager that restarts must not drain all nodes of its fabric.
+TEST(InfinibandCheck, SubnetManagerThatIsDownIsNoFaultOfTheNode) {
+  Node node;
+  for (const char* device : {"m0", "m1"}) add_port(node, device).state = "INIT";
+  const std::string both = "infiniband.state m0:1=WARNING, infiniband.state m1:1=WARNING";
+  EXPECT_EQ(complaints_of(node), both);
+  EXPECT_EQ(findings_of(node).front().action,
+            "the link is up, but no subnet manager has configured it: check the subnet manager of "
+            "the fabric before the node (`sminfo`)");
+  add_port(node, "m2");
+  EXPECT_EQ(complaints_of(node), both) << "an active port on the same board, for storage";
+  node.ports.back().state = "DOWN";
+  node.ports.back().phys_state = "Polling";
+  EXPECT_EQ(complaints_of(node), both + ", infiniband.state m2:1=WARNING") << "a spare port";
+  node.ports.back() = node.ports.front();
+  add_port(node, "r0", 100, "Ethernet");
+  EXPECT_EQ(complaints_of(node), both + ", infiniband.state m0:1=WARNING") << "and RoCE";
+}
+
+TEST(InfinibandCheck, PortThatRecoversFromALinkErrorIsUp) {
+  Node node;
+  add_port(node, "m0").state = "ACTIVE_DEFER";
+  EXPECT_EQ(complaints_of(node), "");
+  EXPECT_EQ(evidence_of(node, "infiniband.rate", "m0:1"), "");
 }
 
 // --- rate

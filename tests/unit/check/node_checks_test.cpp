@@ -351,10 +351,6 @@ TEST(RunNodeChecks, FindsTheFaultsOfAFakeNode) {
     sys/class/infiniband/mlx5_0/ports/1/state = 1: DOWN
     sys/class/infiniband/mlx5_0/ports/1/phys_state = 3: Disabled
   )");
-  rlimit limit{};
-  ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
-  limit.rlim_cur = 0;  // no memory may be locked, and the node has an InfiniBand port
-  ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
   NodeOptions options;
   options.node = "n7";
   options.root = fake.root();
@@ -369,14 +365,46 @@ TEST(RunNodeChecks, FindsTheFaultsOfAFakeNode) {
   }
   EXPECT_EQ(by_check.at("interface.any"), Severity::critical);
   EXPECT_EQ(by_check.at("infiniband.state"), Severity::critical);
-  EXPECT_EQ(by_check.at("limits.memlock"), Severity::critical);
   EXPECT_EQ(by_check.at("storage.dir"), Severity::critical);
   for (const char* check :
-       {"limits.nofile", "limits.nproc", "limits.stack", "storage.shm", "storage.tmp", "name.own",
-        "cpu.affinity", "memory.available", "clock.synchronized"}) {
+       {"limits.memlock", "limits.nofile", "limits.nproc", "limits.stack", "storage.shm",
+        "storage.tmp", "name.own", "cpu.affinity", "memory.available", "clock.synchronized"}) {
     EXPECT_TRUE(by_check.contains(check)) << check;
   }
   EXPECT_EQ(exclude_list(outcome.verdict), "n7\n");
+}
+
+// No memory may be locked.
+TEST(RunNodeChecks, LockedMemoryIsNeededOnlyIfJobsUseRdma) {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &limit), 0);
+  limit.rlim_cur = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+  struct Case {
+    const char* layer;
+    const char* type;
+    const char* driver;
+    const char* state;
+    Severity memlock;
+  };
+  for (const auto& [layer, type, driver, state, memlock] :
+       {Case{"InfiniBand", "1: CA", "mlx5_core", "4: ACTIVE", Severity::critical},
+        Case{"InfiniBand", "1: CA", "mlx5_core", "1: DOWN", Severity::ok},
+        Case{"Ethernet", "4: RNIC", "irdma", "4: ACTIVE", Severity::ok},
+        Case{"Ethernet", "5: usNIC", "usnic", "4: ACTIVE", Severity::ok},
+        Case{"Unspecified", "7: unspecified", "efa", "4: ACTIVE", Severity::critical}}) {
+    const std::string port = "sys/class/infiniband/m0/ports/1";
+    const test::FakeSysfs fake("sys/class/net/lo/type = 772\n" + port + "/state = " + state + "\n" +
+                               port + "/link_layer = " + layer + "\n" +
+                               "sys/class/infiniband/m0/node_type = " + type + "\n" +
+                               "sys/class/infiniband/m0/device -> ../../../devices/pci/x\n" +
+                               "sys/devices/pci/x/driver -> ../../../bus/drivers/" + driver + "\n");
+    NodeOptions options;
+    options.root = fake.root();
+    options.sys = fake.root() / "sys";
+    const NodeOutcome outcome = run_node_checks(options, environment_of({}));
+    EXPECT_EQ(severity_of(outcome.verdict.findings.all(), "limits.memlock"), memlock) << type;
+  }
 }
 
 TEST(RunNodeChecks, AJobExcusesTheUseOfMemory) {
