@@ -97,16 +97,12 @@ bool must_come_back(const std::vector<SlurmNode>& nodes, const std::string& node
 bool made_again_and_clean(const Verdict& verdict, const std::string& node,
                           const std::string& reason) {
   if (!is_ours(reason)) return false;
-  const std::string what = reason.substr(std::string_view(kReasonPrefix).size());
-  const auto space = what.find(' ');
-  const std::string check = what.substr(0, space);
-  const std::string device = space == std::string::npos ? "" : what.substr(space + 1);
   bool made = false;
   for (const auto& finding : verdict.findings.all()) {
     // A node that still has a CRITICAL finding stays drained, even if the fault it was drained for
     // is gone.
     if (finding.severity == Severity::critical && finding.node == node) return false;
-    if (finding.check != check || finding.node != node || finding.device != device) continue;
+    if (finding.node != node || reason_of(finding) != reason) continue;
     if (finding.severity != Severity::ok && finding.severity != Severity::warning) return false;
     made = true;
   }

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/hostlist.h"
+#include "base/text.h"
 #include "ddp_runtime/check/counted.h"
 
 namespace ddp::check {
@@ -127,6 +128,11 @@ std::string sentence_of(const NodeChoice& choice) {
   return text;
 }
 
+std::string reason_of(const Finding& finding) {
+  return fmt::format("{}{}{}{}", kReasonPrefix, finding.check, finding.device.empty() ? "" : " ",
+                     sanitize(finding.device));
+}
+
 std::vector<Drain> drains_of(const Verdict& verdict) {
   std::vector<Drain> drains;
   for (const auto& node : bad_nodes(verdict)) {
@@ -134,8 +140,7 @@ std::vector<Drain> drains_of(const Verdict& verdict) {
     const auto why = std::find_if(all.begin(), all.end(), [&node](const Finding& finding) {
       return finding.severity == Severity::critical && finding.node == node && finding.peer.empty();
     });
-    drains.push_back({node, fmt::format("{}{}{}{}", kReasonPrefix, why->check,
-                                        why->device.empty() ? "" : " ", why->device)});
+    drains.push_back({node, reason_of(*why)});
   }
   return drains;
 }

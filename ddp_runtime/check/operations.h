@@ -30,6 +30,7 @@ std::string sentence_of(const NodeChoice& choice);
 // The reason for draining a node. It starts with kReasonPrefix, which distinguishes it from reasons
 // that others wrote, followed by the check, because sinfo shows only 20 characters.
 inline constexpr const char* kReasonPrefix = "ddp-check:";
+std::string reason_of(const Finding& finding);
 struct Drain {
   std::string node;
   std::string reason;

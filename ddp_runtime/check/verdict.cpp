@@ -8,12 +8,18 @@
 #include <iterator>
 #include <set>
 
+#include "base/text.h"
 #include "ddp_runtime/check/node_name.h"
 
 namespace ddp::check {
 namespace {
 
 constexpr std::size_t kNamedInVerdictLine = 6;
+
+// Names and texts of the kernel, of users and of other nodes may contain control characters.
+std::string as_line(const std::string& text) {
+  return sanitize_lines(text, text.size());
+}
 
 std::string subject_text(const Finding& finding) {
   std::string text = finding.node;
@@ -98,23 +104,23 @@ std::string line_of(const Finding& finding) {
   if (!finding.expected.empty()) line += ", expected " + finding.expected;
   if (!finding.evidence.empty()) line += ": " + finding.evidence;
   if (!finding.action.empty()) line += "; " + finding.action;
-  return line;
+  return as_line(line);
 }
 
 std::string verdict_line(const Verdict& verdict) {
   std::string line = fmt::format("ddp-check {} {} - {}", verdict.command,
                                  name_of(verdict.severity()), summary(verdict));
-  if (verdict.figures.empty()) return line;
+  if (verdict.figures.empty()) return as_line(line);
   line += " |";
   for (const auto& [label, value] : verdict.figures)
     line += fmt::format(" {}={}", label, number_text(value));
-  return line;
+  return as_line(line);
 }
 
 std::string text_of(const Verdict& verdict) {
   std::string text;
   for (const auto& finding : not_ok_most_severe_first(verdict)) text += line_of(finding) + "\n";
-  for (const auto& note : verdict.notes) text += "note: " + note + "\n";
+  for (const auto& note : verdict.notes) text += "note: " + as_line(note) + "\n";
   return text + verdict_line(verdict) + "\n";
 }
 

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "ddp_runtime/check/environment.h"
 #include "ddp_runtime/check/net/run_net.h"
 #include "ddp_runtime/check/node/run_node_checks.h"
@@ -219,11 +220,16 @@ int run_net(const NetArguments& arguments, const CheckOutputs& outputs) {
   check::NetOptions options = net_options(arguments);
   require_key_to_act(options, outputs);
   if (options.step.rank == 0) remove_outdated(outputs);
-  options.progress = [](const std::string& line) { fmt::print(stderr, "ddp-check: {}\n", line); };
+  options.progress = [](const std::string& line) {
+    fmt::print(stderr, "ddp-check: {}\n", sanitize(line));
+  };
   options.publish = [&outputs](const check::Verdict& verdict) { publish(verdict, outputs); };
   options.keep = [&outputs](const check::Verdict& verdict) { keep(verdict, outputs); };
   const check::NetOutcome outcome = check::run_net(options);
-  if (!outcome.complaint.empty()) fmt::print(stderr, "ddp-check: {}\n", outcome.complaint);
+  if (!outcome.complaint.empty()) {
+    fmt::print(stderr, "ddp-check: {}\n",
+               sanitize_lines(outcome.complaint, outcome.complaint.size()));
+  }
   return end_with(outcome.exit_code, outcome.left_behind);
 }
 

@@ -85,6 +85,9 @@ TEST(DrainPolicy, ANodeIsCleanOnlyIfTheSameCheckIsRepeated) {
   EXPECT_FALSE(made_again_and_clean(fine, "n2", "ddp-check:storage.shm /dev/shm"));
   // A clean check of the node does not test the network.
   EXPECT_FALSE(made_again_and_clean(fine, "n1", "ddp-check:tcp.send"));
+  EXPECT_TRUE(made_again_and_clean(verdict_with("interface.mtu", "e\x1b[0", Severity::ok), "n1",
+                                   "ddp-check:interface.mtu e?[0"))
+      << "a reason has no control characters";
   // Reasons from others stay, even if they look like ours.
   for (const char* reason : {"", "none", "storage.shm /dev/shm", "not ddp-check:storage.shm"}) {
     EXPECT_FALSE(made_again_and_clean(fine, "n1", reason)) << reason;

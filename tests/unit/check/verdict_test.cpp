@@ -44,6 +44,19 @@ TEST(Verdict, FindingIsOneLine) {
             "UNKNOWN a <-> b eth0 x: not measured");
 }
 
+// The kernel accepts interfaces with almost any name.
+TEST(Verdict, ControlCharactersDoNotReachTheTerminal) {
+  Verdict verdict = four_nodes();
+  Finding finding = critical("n3");
+  finding.device = "eth\x1b[2J0";
+  finding.evidence = "two\nlines\x9b\a";
+  verdict.findings.add(finding);
+  verdict.notes = {"\x1b]0;x\a"};
+  EXPECT_EQ(text_of(verdict),
+            "CRITICAL n3 eth?[2J0 tcp.send: 0.12 GB/s, expected at least 0.9 GB/s: two lines??; "
+            "exclude it\nnote: ?]0;x?\nddp-check net CRITICAL - n3 eth?[2J0 (tcp.send)\n");
+}
+
 // In other tools, this line said "ran successfully", with exit code 2 and without a host name.
 TEST(Verdict, LineNamesTheBadNode) {
   Verdict verdict = four_nodes();
