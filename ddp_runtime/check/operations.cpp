@@ -104,6 +104,18 @@ NodeChoice choose_nodes(const Verdict& verdict, int wanted) {
   return choice;
 }
 
+std::vector<Finding> evaluate_choice(const NodeChoice& choice) {
+  if (choice.enough()) return {};
+  return {{.check = "net.wanted",
+           .severity = Severity::critical,
+           .value = static_cast<double>(choice.use.size()),
+           .unit = "nodes",
+           .expected = counted_nodes(static_cast<std::size_t>(choice.wanted)),
+           .rule = "as many good nodes as --want asks for",
+           .evidence = fmt::format("{} given, {} left out", choice.given, choice.leave_out.size()),
+           .action = "request more nodes than the job needs, or give a smaller --want"}};
+}
+
 std::string sentence_of(const NodeChoice& choice) {
   std::string text =
       choice.wanted > 0

@@ -23,6 +23,8 @@ struct NodeChoice {
   bool enough() const { return wanted == 0 || static_cast<int>(use.size()) == wanted; }
 };
 NodeChoice choose_nodes(const Verdict& verdict, int wanted);
+// CRITICAL, without a node, if too few nodes are left; otherwise no findings.
+std::vector<Finding> evaluate_choice(const NodeChoice& choice);
 
 // "64 nodes wanted, 66 given, 2 left out: run on these 64", with the bad links between these nodes.
 std::string sentence_of(const NodeChoice& choice);

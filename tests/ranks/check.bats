@@ -382,6 +382,8 @@ xml.fromstring(page.removeprefix("<!DOCTYPE html>\n"))
 assert "http" not in page.replace("http-equiv", "") and "<script" not in page
 assert page.count("<rect") == 12, page.count("<rect")  # every pair in both directions
 PY
+  run -2 net 4 --no-mpi --out out --want 5
+  [[ $output == *"CRITICAL net.wanted: 4 nodes, expected 5 nodes"* ]]
   run -2 net 4 --no-mpi --out out --want 4 --inject corrupt:n2
   [[ $output == *"4 nodes wanted, 4 given, 1 left out (n2): only 3 are left"* ]]
   [ ! -s out/good_hostlist.txt ]

@@ -13,6 +13,7 @@
 #include "ddp_runtime/check/net/net_check.h"
 #include "ddp_runtime/check/net/step/agent.h"
 #include "ddp_runtime/check/net/step/leader.h"
+#include "ddp_runtime/check/operations.h"
 
 namespace ddp::check {
 namespace {
@@ -72,7 +73,8 @@ void stay_away(const NetOptions& options) {
 NetOutcome conclude(Leader& leader, const NetOptions& options) {
   NetOutcome outcome;
   try {
-    const Verdict verdict = run_leader(leader, options);
+    Verdict verdict = run_leader(leader, options);
+    verdict.findings.add(evaluate_choice(choose_nodes(verdict, options.wanted)));
     outcome.exit_code = exit_code_of(verdict.severity());
     options.publish(verdict);
   } catch (const std::exception& error) {

@@ -44,6 +44,7 @@ struct NetOptions {
   std::vector<std::string> known_bad;  // nodes that another check rejected
   std::vector<std::string> rails;      // measured separately; {"auto"}: ports alike on all nodes
   std::uint64_t seed = 0;              // seed for the plan of rounds; 0: from the step's identity
+  int wanted = 0;                      // nodes that the job needs; 0: all good ones
   int rounds = 0;  // rounds of pairs; 0: all pairs for up to 8 nodes, three rounds for more
   PairRules rules;
   std::optional<double> link_bytes_per_second;        // rate of each node's link, if known

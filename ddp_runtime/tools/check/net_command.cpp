@@ -123,7 +123,7 @@ void add_net_rules(CLI::App& net, NetArguments& arguments) {
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 62));
 }
 
-check::NetOptions net_options(const NetArguments& arguments) {
+check::NetOptions net_options(const NetArguments& arguments, int wanted) {
   check::StepOptions step;
   if (arguments.port > 0) step.port = static_cast<std::uint16_t>(arguments.port);
   step.pretend_nodes = arguments.pretend_nodes;
@@ -155,6 +155,7 @@ check::NetOptions net_options(const NetArguments& arguments) {
   if (options.step.rank == 0) options.known_bad = read_names(arguments.known_bad);
   options.seed = arguments.seed;
   options.rules = arguments.rules;
+  options.wanted = wanted;
   if (arguments.noise == "warning") options.rules.noise = check::Severity::warning;
   options.rounds = arguments.rounds;
   if (arguments.expect_gbps > 0) {
@@ -217,7 +218,7 @@ void add_net(CLI::App& app, NetArguments& arguments, CheckOutputs& outputs) {
 
 int run_net(const NetArguments& arguments, const CheckOutputs& outputs) {
   require_distinct_outputs(outputs);
-  check::NetOptions options = net_options(arguments);
+  check::NetOptions options = net_options(arguments, outputs.wanted);
   require_key_to_act(options, outputs);
   if (options.step.rank == 0) remove_outdated(outputs);
   options.progress = [](const std::string& line) {

@@ -143,6 +143,18 @@ TEST(NetRun, LeaderUnreachableByItsNameIsReported) {
   EXPECT_EQ(exclude_list(run.verdict), "");
 }
 
+TEST(NetRun, TooFewNodesForTheJobAreCritical) {
+  const auto run = [](int wanted) {
+    return run_all(3, [wanted](NetOptions& options) { options.wanted = wanted; });
+  };
+  EXPECT_THAT(run(3).exit_codes, testing::Each(0));
+  const NetResult few = run(4);
+  EXPECT_THAT(few.exit_codes, testing::Each(2));
+  EXPECT_THAT(text_of(few.verdict), HasSubstr("CRITICAL net.wanted: 3 nodes, expected 4 nodes: "
+                                              "3 given, 0 left out; request more nodes"));
+  EXPECT_EQ(exclude_list(few.verdict), "");
+}
+
 TEST(NetRun, MissingLeaderIsReportedByEveryTask) {
   NetOptions options = options_for(1, 2);
   options.step.leader_port = free_port();
