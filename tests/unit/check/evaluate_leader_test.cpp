@@ -64,7 +64,8 @@ Finding alone(const std::string& host, const std::vector<std::string>& addresses
 TEST(EvaluateLeader, WrongMasterAddrIsAFaultOfTheJob) {
   for (const auto& [host, found] : {std::pair{"10.99.9.9", "10.99.9.9"}, {"other", "10.0.0.7"}}) {
     const Finding finding = alone(host, {found});
-    EXPECT_EQ(complaints({finding}), std::string("net.leader_address ") + host + "=CRITICAL");
+    EXPECT_EQ(complaints({finding}),
+              std::string("net.leader_address MASTER_ADDR=") + host + "=CRITICAL");
     EXPECT_THAT(finding.evidence, HasSubstr("n1 has the addresses 10.0.0.1"));
     EXPECT_THAT(finding.action, HasSubstr(std::string("MASTER_ADDR is ") + host + ": unset it"));
   }
@@ -75,7 +76,7 @@ TEST(EvaluateLeader, WrongMasterAddrIsAFaultOfTheJob) {
 
 TEST(EvaluateLeader, NameServiceIsAFaultOfTheSite) {
   const Finding dead = alone("n1", {}, "Temporary failure in name resolution");
-  EXPECT_EQ(complaints({dead}), "net.leader_address n1=CRITICAL") << "the name, and no node";
+  EXPECT_EQ(complaints({dead}), "net.leader_address MASTER_ADDR=n1=CRITICAL");
   EXPECT_EQ(dead.node, "");
   EXPECT_THAT(dead.evidence, HasSubstr("n1 does not find an address of this name: Temporary"));
   const Finding stale = alone("n1.cluster", {"10.0.0.99"});
@@ -116,7 +117,7 @@ TEST(EvaluateLeader, AnotherMasterAddrOfRankZeroIsNoFaultOfItsNode) {
   auto present = lost_leader(step, 5, {}, "Name or service not known");
   for (auto& [rank, hello] : present) hello.leader_host = rank == 0 ? "typo" : "n1";
   const auto findings = evaluate_leader(step, present);
-  EXPECT_EQ(complaints(findings), "net.leader_address typo=CRITICAL");
+  EXPECT_EQ(complaints(findings), "net.leader_address MASTER_ADDR=typo=CRITICAL");
   EXPECT_THAT(leader_address(findings).action, HasSubstr("MASTER_ADDR is typo"));
 }
 
@@ -130,8 +131,18 @@ TEST(EvaluateLeader, SilentTasksAreNoFaultOfTheirNodes) {
   EXPECT_EQ(complaints(missing(1)), "net.missing=CRITICAL");
   EXPECT_THAT(missing(1).front().evidence,
               HasSubstr("1 of 3 tasks reported from n1, where rank 0"));
-  step = step_of(3, "typo");
-  EXPECT_EQ(complaints(missing(1)), "net.missing=CRITICAL");
+  step = step_of(5, "typo");
+  for (const int present : {1, 3}) {
+    EXPECT_EQ(complaints(missing(present)), "net.missing=CRITICAL");
+    EXPECT_THAT(missing(present).front().evidence, HasSubstr("rank 0 cannot connect to itself"));
+  }
+}
+
+TEST(EvaluateLeader, SilentNodeIsNamedIfOnlyTheLeaderIsInError) {
+  const JobStep step = step_of(5, "n1");
+  EXPECT_EQ(complaints(evaluate_roll_call(step, lost_leader(step, 4, {"10.77.0.1"}),
+                                          std::chrono::seconds(30), {})),
+            "net.missing n5=CRITICAL");
 }
 
 }  // namespace

@@ -138,7 +138,8 @@ TEST(NetRun, LeaderUnreachableByItsNameIsReported) {
     options.step.pretended = false;
   });
   EXPECT_EQ(run.exit_codes[0], 2);
-  EXPECT_THAT(text_of(run.verdict), HasSubstr("CRITICAL name.invalid. net.leader_address: "));
+  EXPECT_THAT(text_of(run.verdict),
+              HasSubstr("CRITICAL MASTER_ADDR=name.invalid. net.leader_address: "));
   EXPECT_THAT(text_of(run.verdict), HasSubstr("MASTER_ADDR is name.invalid.: unset it"));
   EXPECT_EQ(exclude_list(run.verdict), "");
 }

@@ -126,27 +126,34 @@ std::string remedy(const Hello& leader) {
       host, leader.node);
 }
 
+// Whether most nodes find rank 0 under the same name, but at another address than its own node.
+bool is_alone_in_error(const JobStep& step, const Hello& leader, const Agreed& others,
+                       const std::map<int, Hello>& present) {
+  return 2 * others.count > node_table(step, present).size() &&
+         others.addresses != addresses_text(leader);
+}
+
 std::vector<Finding> evaluate_lost_leader(const JobStep& step,
                                           const std::map<int, Hello>& present) {
   if (node_of_lost_leader(present).empty()) return {};
   const Hello& leader = present.at(0);
   Finding finding{.check = "net.leader_address",
                   .severity = Severity::critical,
-                  .device = leader.leader_host,
+                  .device = "MASTER_ADDR=" + leader.leader_host,
                   .value = "not reachable",
                   .expected = "the address of rank 0",
                   .rule = "rank 0 can reach itself by the name that the other ranks use"};
   finding.evidence = fmt::format("rank 0 cannot connect to {} port {}{}", leader.leader_host,
                                  step.leader_port, facts_about(leader));
-  const auto [agreed, count] = addresses_of_others(leader, present);
-  const std::size_t nodes = node_table(step, present).size();
-  if (2 * count <= nodes || agreed == addresses_text(leader)) {
+  const Agreed others = addresses_of_others(leader, present);
+  if (!is_alone_in_error(step, leader, others, present)) {
     finding.action = remedy(leader);
     return {finding};
   }
   finding.node = leader.node;
+  finding.device = leader.leader_host;
   finding.evidence += fmt::format("; {} of {} nodes resolve it to {}, where they reach rank 0",
-                                  count, nodes, agreed);
+                                  others.count, node_table(step, present).size(), others.addresses);
   finding.action = "correct the name in /etc/hosts of this node, or the name service it asks";
   return {finding};
 }
@@ -156,6 +163,12 @@ std::vector<Finding> evaluate_lost_leader(const JobStep& step,
 std::string node_of_lost_leader(const std::map<int, Hello>& present) {
   const auto leader = present.find(0);
   return leader == present.end() || !leader->second.by_loopback ? "" : leader->second.node;
+}
+
+bool is_leaders_name_wrong(const JobStep& step, const std::map<int, Hello>& present) {
+  if (node_of_lost_leader(present).empty()) return false;
+  const Hello& leader = present.at(0);
+  return !is_alone_in_error(step, leader, addresses_of_others(leader, present), present);
 }
 
 std::vector<Finding> evaluate_leader(const JobStep& step, const std::map<int, Hello>& present) {

@@ -16,6 +16,10 @@ namespace ddp::check {
 // on that node do not reach it either.
 std::string node_of_lost_leader(const std::map<int, Hello>& present);
 
+// Whether rank 0 does not reach itself by its name, and its node is not to blame: the silence of
+// other nodes then has the same cause.
+bool is_leaders_name_wrong(const JobStep& step, const std::map<int, Hello>& present);
+
 // The leader's name must resolve to the same address on all nodes, and rank 0 must reach itself by
 // that name. If it does not, its node is named only if most nodes resolve the same name to another
 // address, and reach rank 0 there: any other cause, such as a wrong MASTER_ADDR or a name service

@@ -13,6 +13,7 @@ namespace ddp::check {
 namespace {
 
 constexpr std::size_t kMaxNamesOfSilent = 8;
+constexpr const char* kSeeLeaderAddress = "see the finding net.leader_address";
 
 std::string way_to_leader(const JobStep& step) {
   return fmt::format("{} port {}", step.leader_host, step.leader_port);
@@ -138,12 +139,16 @@ std::vector<Finding> evaluate_roll_call(const JobStep& step, const std::map<int,
   // If no other node reports, as one of two, their way to rank 0 may be wrong on all of them.
   const bool all_others_are_silent = !silent.empty() && silent.size() + 1 == nodes.size();
   const std::string lost_leader = node_of_lost_leader(present);
-  const bool most_are_silent = all_others_are_silent || outnumber(silent, nodes.size());
+  const bool name_is_wrong = is_leaders_name_wrong(step, present) && !silent.empty();
+  const bool most_are_silent =
+      all_others_are_silent || name_is_wrong || outnumber(silent, nodes.size());
   if (most_are_silent) {
     Finding finding = missing(step, timeout);
-    finding.evidence = silent_of_all(silent, nodes.size()) +
-                       "; so many that rank 0's node may be the one that is cut off";
-    finding.action = action_at_leader(step);
+    finding.evidence =
+        silent_of_all(silent, nodes.size()) +
+        (name_is_wrong ? "; rank 0 cannot connect to itself either"
+                       : "; so many that rank 0's node may be the one that is cut off");
+    finding.action = name_is_wrong ? kSeeLeaderAddress : action_at_leader(step);
     findings.push_back(finding);
   }
   for (const auto& node : nodes) {
@@ -154,7 +159,7 @@ std::vector<Finding> evaluate_roll_call(const JobStep& step, const std::map<int,
     if (node.name == lost_leader) {
       finding.evidence = fmt::format("{} from {}, where rank 0 cannot connect to itself either",
                                      finding.evidence, node.name);
-      finding.action = "see net.leader_address";
+      finding.action = kSeeLeaderAddress;
     } else {
       finding.node = node.name;
     }
