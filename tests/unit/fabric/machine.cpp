@@ -62,6 +62,27 @@ std::string format_v6_route(const std::string& interface, const Network& network
   return line.data();
 }
 
+struct Edit {
+  std::string before;
+  std::string after;
+};
+constexpr std::string_view kLike = "like ";
+constexpr std::string_view kReplace = "replace ";
+constexpr std::string_view kArrow = " -> ";
+
+// All edits at once, so that two names can be exchanged.
+std::string edited(std::string_view text, const std::vector<Edit>& edits) {
+  std::string result;
+  while (!text.empty()) {
+    const auto edit = std::find_if(edits.begin(), edits.end(), [text](const Edit& one) {
+      return text.starts_with(one.before);
+    });
+    result += edit == edits.end() ? std::string(1, text.front()) : edit->after;
+    text.remove_prefix(edit == edits.end() ? 1 : edit->before.size());
+  }
+  return result;
+}
+
 // Removes the lines of addresses and routes from the text, and adds the routing files.
 std::string make_tree(std::string_view text, std::vector<fabric::InterfaceAddress>& addresses) {
   std::string tree;
@@ -112,7 +133,20 @@ fabric::Node Machine::read() const {
 std::string machine_text(const std::string& name) {
   std::ifstream file(std::filesystem::path(kMachines) / (name + ".txt"));
   if (!file) throw std::runtime_error("no machine " + name);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::string original, rest;
+  std::vector<Edit> edits;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(kLike)) {
+      original = machine_text(line.substr(kLike.size()));
+    } else if (line.starts_with(kReplace)) {
+      const std::size_t arrow = line.find(kArrow);
+      edits.push_back({line.substr(kReplace.size(), arrow - kReplace.size()),
+                       line.substr(arrow + kArrow.size())});
+    } else {
+      rest += line + "\n";
+    }
+  }
+  return edited(original, edits) + rest;
 }
 
 std::vector<std::string> machine_names() {

@@ -33,7 +33,10 @@ class Machine {
   FakeSysfs tree_;
 };
 
-// Returns tests/unit/fabric/machines/<name>.txt of the source tree.
+// Returns tests/unit/fabric/machines/<name>.txt of the source tree. A text may be a variant of
+// another:
+//   like functions_before_rails
+//   replace /speed = 100000 -> /speed = 400000
 std::string machine_text(const std::string& name);
 
 // Returns the names of all these texts, sorted.
