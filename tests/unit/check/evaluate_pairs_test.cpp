@@ -105,6 +105,21 @@ TEST(EvaluatePairs, FailedExchangesNameTheNodeOrTheNetwork) {
   EXPECT_THAT(evaluate_pairs(everything, {})[0].evidence, HasSubstr("all 6 pairs"));
 }
 
+// A port in --hca that only two of five nodes have.
+TEST(EvaluatePairs, ExchangesThatFailOnMostNodesNameNone) {
+  const auto said_of_failures_from = [](int first) {
+    PairsMeasured measured = fleet(5);
+    for (auto& result : measured.results) {
+      if (result.pair.a >= first || result.pair.b >= first) result.failure = "no such port";
+    }
+    auto findings = evaluate_pairs(measured, {});
+    std::erase_if(findings, [](const Finding& finding) { return finding.check != "tcp.exchange"; });
+    return complaints(findings);
+  };
+  EXPECT_EQ(said_of_failures_from(3), "tcp.exchange n4=CRITICAL, tcp.exchange n5=CRITICAL");
+  EXPECT_EQ(said_of_failures_from(2), "tcp.exchange=CRITICAL");
+}
+
 TEST(EvaluatePairs, TimeoutOfASlowNodeBlamesThatNode) {
   auto measured = slowed(fleet(6), 2, 0.01e9);
   for (auto& result : measured.results) {

@@ -102,12 +102,15 @@ std::vector<Finding> charge_pairs(const PairsMeasured& measured, const Charge& c
   }
   const auto nodes = static_cast<int>(measured.nodes.size());
   const Explanation explanation = explain(nodes, bad_pairs, good_pairs, suspected);
-  if (explanation.everything) {
-    return {
-        accuse(measured, charge,
-               fmt::format("all {} pairs, so the cause is the network or a setting, not one node; "
-                           "{}",
-                           bad.size(), describe(measured, *bad.front())))};
+  const auto accused = explanation.nodes.size();
+  // A setting that suits only a minority, such as its port in --hca, condemns no majority.
+  if (explanation.everything || 2 * accused > measured.nodes.size()) {
+    const std::string which = explanation.everything ? fmt::format("all {} pairs", bad.size())
+                                                     : fmt::format("{} pairs of {} of {} nodes",
+                                                                   bad.size(), accused, nodes);
+    return {accuse(measured, charge,
+                   fmt::format("{}, so the cause is the network or a setting, not one node; {}",
+                               which, describe(measured, *bad.front())))};
   }
   std::vector<Finding> findings = accuse_nodes(measured, charge, bad, explanation.nodes);
   for (auto& finding : accuse_links(measured, charge, bad, explanation.links)) {
