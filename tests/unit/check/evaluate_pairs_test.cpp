@@ -134,6 +134,9 @@ TEST(EvaluatePairs, NodeWithoutAMeasurementIsUnknown) {
   auto measured = fleet(5);
   std::erase_if(measured.results, [](const PairResult& r) { return r.pair.b == 4; });
   EXPECT_EQ(said(measured), "tcp.send n5=UNKNOWN, tcp.receive n5=UNKNOWN");
+  const auto findings = evaluate_pairs(measured, {});
+  EXPECT_EQ(std::ranges::find(findings, "n5", &Finding::node)->evidence,
+            "no other node could take part");
   measured.already_flagged[4] = true;
   EXPECT_EQ(said(measured), "");
 }

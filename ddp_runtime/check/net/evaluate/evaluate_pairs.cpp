@@ -31,6 +31,12 @@ std::vector<int> count_exchanges(const PairsMeasured& measured) {
   return counts;
 }
 
+bool was_tried(const PairsMeasured& measured, int node) {
+  return std::any_of(
+      measured.results.begin(), measured.results.end(),
+      [node](const PairResult& one) { return one.pair.a == node || one.pair.b == node; });
+}
+
 // The retest of each node; nullptr if the node was not a suspect or could not be measured again.
 std::vector<const Retest*> measured_retests(const PairsMeasured& measured) {
   std::vector<const Retest*> retests(measured.nodes.size(), nullptr);
@@ -118,8 +124,9 @@ std::vector<Finding> evaluate_direction(const PairsMeasured& measured, Direction
     if (!speed) {
       finding.severity = Severity::unknown;
       finding.rule = "every node is measured";
-      finding.evidence = "all exchanges with this node failed";
-      finding.action = "see the other findings about this node";
+      finding.evidence = was_tried(measured, node) ? "all exchanges with this node failed"
+                                                   : "no other node could take part";
+      finding.action = "see the other findings";
     } else if (retests[slot(node)] != nullptr && own != thresholds.end()) {
       tell_retest(*retests[slot(node)], direction, rules.peers, finding);
     } else if (finding.value = *speed / kGB; own != thresholds.end()) {
