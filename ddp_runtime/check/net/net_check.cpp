@@ -2,6 +2,7 @@
 #include "ddp_runtime/check/net/net_check.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -45,6 +46,31 @@ std::size_t nodes_with_slower_links(const Classes& classes) {
   }));
 }
 
+// One configuration for measuring the pairs.
+struct PathConfig {
+  TransportKind stage = TransportKind::tcp;
+  std::string kind;   // "tcp", "tcp_eth1", "mpi": used in figures and measurements
+  std::string title;  // for people
+  std::string rail;   // the interface to use; empty: chosen by the kernel
+  std::map<std::string, RdmaPort> ports = {};  // RDMA: the ports of the rail, by node
+  bool few_rounds = false;                     // it is one of several RDMA ports
+};
+
+// Whether a task has an address or an RDMA port on the rail, or GPUs for NCCL.
+bool has_path(const Hello& task, const PathConfig& way) {
+  if (way.stage == TransportKind::verbs) {
+    return task.rdma_measurable && way.ports.contains(task.node);
+  }
+  if (way.stage == TransportKind::nccl) return task.gpus > 0 && !task.nccl_version.empty();
+  return way.rail.empty() || task.rails.contains(way.rail);
+}
+
+// `node`: the only node that has the path; empty if none has.
+std::string skipped_text(const std::string& path, const std::string& node) {
+  return fmt::format("{} was not tested: it can be measured {}", path,
+                     node.empty() ? "on no node" : "only on " + node);
+}
+
 // One run of the leader, with the results so far.
 class NetCheck {
  public:
@@ -69,16 +95,6 @@ class NetCheck {
   }
 
  private:
-  // One configuration for measuring the pairs.
-  struct PathConfig {
-    TransportKind stage = TransportKind::tcp;
-    std::string kind;   // "tcp", "tcp_eth1", "mpi": used in figures and measurements
-    std::string title;  // for people
-    std::string rail;   // the interface to use; empty: chosen by the kernel
-    std::map<std::string, RdmaPort> ports = {};  // RDMA: the ports of the rail, by node
-    bool few_rounds = false;                     // it is one of several RDMA ports
-  };
-
   struct PathMeasured {
     PairsMeasured pairs;
     std::string carriers;  // " through eth0"
@@ -91,7 +107,8 @@ class NetCheck {
   void ask_names();
   void probe_paths();
   void final_checks();
-  PathMeasured measure_path(const PathConfig& way);
+  std::vector<NodeEntry> nodes_with(const PathConfig& way) const;
+  PathMeasured measure_path(const PathConfig& way, const std::vector<NodeEntry>& nodes);
   std::string measure_pairs(const PathConfig& way);
   std::map<std::string, TransportAnswer> ask_transport();
   std::string report_transport(const PathConfig& way,
@@ -109,7 +126,7 @@ class NetCheck {
   std::size_t count_present() const;
   void add_figures(const std::string& kind, const PairSummary& summary);
   void report_limit(const std::string& kind, const std::vector<PairsMeasured>& measured);
-  Classes classes_of(const PathConfig& way) const;
+  Classes classes_of(const PathConfig& way, const std::vector<NodeEntry>& nodes) const;
   int rounds_of(const PathConfig& way) const;
   std::string summary_line() const;
   std::optional<double> link_rate(int rank, const PathConfig& way) const;
@@ -278,8 +295,21 @@ void NetCheck::append_measurements(const std::string& name, const PathConfig& wa
   }
 }
 
-// Measures one path, and adds its findings and measurements.
-NetCheck::PathMeasured NetCheck::measure_path(const PathConfig& way) {
+// The nodes between which the path is measured. A node never has a partner that lacks the path,
+// which would leave it without a measurement.
+std::vector<NodeEntry> NetCheck::nodes_with(const PathConfig& way) const {
+  std::vector<NodeEntry> nodes;
+  for (const auto& node : nodes_) {
+    if (node.ranks.empty() || !leader_.reachable(node.ranks.front())) continue;
+    const Hello& task = leader_.present().at(node.ranks.front());
+    if (has_path(task, way)) nodes.push_back(node);
+  }
+  return nodes;
+}
+
+// Measures one path between the nodes that have it, and adds its findings and measurements.
+NetCheck::PathMeasured NetCheck::measure_path(const PathConfig& way,
+                                              const std::vector<NodeEntry>& nodes) {
   const std::string& kind = way.kind;
   const PairStageOptions stage{way.stage,
                                options_.bytes,
@@ -289,32 +319,31 @@ NetCheck::PathMeasured NetCheck::measure_path(const PathConfig& way) {
                                options_.rules.peers,
                                rounds_of(way),
                                way.rail,
-                               classes_of(way),
+                               classes_of(way, nodes),
                                way.ports};
   first_of_way_ += kExchangesOfAWay;
   const auto before = ask_transport();
-  PairStage pairs(leader_, nodes_, stage);
+  PairStage pairs(leader_, nodes, stage);
   pairs.run(options_.progress);
   PathMeasured path;
   PairsMeasured& measured = path.pairs;
   measured.kind = way.stage == TransportKind::tcp ? "tcp" : kind;
   measured.rail = way.rail;
   for (const auto& [node, port] : way.ports) measured.own_rails[node] = port.name;
-  measured.nodes = verdict_.nodes;
+  measured.nodes = names_of(nodes);
   measured.results = pairs.results();
   measured.retests = pairs.retests();
   measured.classes = stage.classes;
-  for (const auto& node : nodes_) {
-    const bool answers = !node.ranks.empty() && leader_.reachable(node.ranks.front()) &&
-                         has_way(leader_.present().at(node.ranks.front()), stage);
+  for (const auto& node : nodes) {
+    const bool answers = leader_.reachable(node.ranks.front());
     // If the stage stopped early, unmeasured nodes do not get their own findings.
     measured.already_flagged.push_back(!answers || !pairs.broken().empty());
     measured.link_rate.push_back(answers ? link_rate(node.ranks.front(), way) : std::nullopt);
   }
   verdict_.findings.add(evaluate_pairs(measured, options_.rules));
-  append_measurements(kind, way, to_json(pairs.results(), verdict_.nodes));
+  append_measurements(kind, way, to_json(pairs.results(), measured.nodes));
   append_measurements(kind + "_retests", way,
-                      to_json(pairs.retests(), verdict_.nodes, options_.rules.peers));
+                      to_json(pairs.retests(), measured.nodes, options_.rules.peers));
   path.carriers = report_transport(way, before);
   path.broken = pairs.broken();
   return path;
@@ -323,7 +352,12 @@ NetCheck::PathMeasured NetCheck::measure_path(const PathConfig& way) {
 // Measures one path, and adds its figures as well. Returns the reason for an early stop; empty if
 // the stage completed.
 std::string NetCheck::measure_pairs(const PathConfig& way) {
-  const PathMeasured path = measure_path(way);
+  const auto nodes = nodes_with(way);
+  if (nodes.size() < 2) {
+    verdict_.notes.push_back(skipped_text(way.title, nodes.empty() ? "" : nodes[0].name));
+    return {};
+  }
+  const PathMeasured path = measure_path(way, nodes);
   const PairsMeasured& measured = path.pairs;
   const PairSummary summary = summarize(measured.results);
   add_figures(way.kind, summary);
@@ -374,13 +408,22 @@ void NetCheck::measure_rdma() {
   std::vector<PairsMeasured> measured;
   std::vector<RailSpeed> speeds;
   std::vector<PairResult> all;
+  std::map<std::string, std::vector<std::string>> skipped;  // rails, by the only node that has them
   for (const auto& rail : found.rails) {
-    measured.push_back(
-        measure_path({TransportKind::verbs, "verbs", "RDMA", rail.name, rail.ports, several})
-            .pairs);
+    const PathConfig way{TransportKind::verbs, "verbs", "RDMA", rail.name, rail.ports, several};
+    const auto nodes = nodes_with(way);
+    if (nodes.size() < 2) {
+      skipped[nodes.empty() ? "" : nodes.front().name].push_back(rail.name);
+      continue;
+    }
+    measured.push_back(measure_path(way, nodes).pairs);
     const auto& results = measured.back().results;
     speeds.push_back({rail.name, rate_of(rail), summarize(results)});
     all.insert(all.end(), results.begin(), results.end());
+  }
+  for (const auto& [node, rails] : skipped) {
+    verdict_.notes.push_back(
+        skipped_text(fmt::format("RDMA over {}", fmt::join(rails, " ")), node));
   }
   add_figures("verbs", summarize(all));
   summary_ += rail_speeds_text(speeds);
@@ -436,12 +479,11 @@ int NetCheck::rounds_of(const PathConfig& way) const {
 
 // Only nodes with the same link rate are compared. If the user gave one rate for all links, all
 // nodes are in one class.
-Classes NetCheck::classes_of(const PathConfig& way) const {
+Classes NetCheck::classes_of(const PathConfig& way, const std::vector<NodeEntry>& nodes) const {
   if (options_.link_bytes_per_second) return {};
   std::vector<std::optional<double>> rates;
-  for (const auto& node : nodes_) {
+  for (const auto& node : nodes) {
     rates.emplace_back();
-    if (node.ranks.empty()) continue;
     const Hello& hello = leader_.present().at(node.ranks.front());
     const auto rail = hello.rails.find(way.rail);
     const auto port = way.ports.find(hello.node);

@@ -27,14 +27,6 @@ std::string address_for(const Hello& caller, const Hello& called) {
   return caller.leader_address;
 }
 
-bool has_way(const Hello& task, const PairStageOptions& options) {
-  if (options.stage == TransportKind::verbs) {
-    return task.rdma_measurable && options.ports.contains(task.node);
-  }
-  if (options.stage == TransportKind::nccl) return task.gpus > 0 && !task.nccl_version.empty();
-  return options.rail.empty() || task.rails.contains(options.rail);
-}
-
 PairStage::PairStage(Leader& leader, const std::vector<NodeEntry>& nodes,
                      const PairStageOptions& options)
     : leader_(leader),
@@ -64,9 +56,7 @@ void PairStage::run(const Leader::Progress& progress) {
 }
 
 bool PairStage::can_take_part(int node) const {
-  const auto& ranks = nodes_[static_cast<std::size_t>(node)].ranks;
-  return !ranks.empty() && leader_.reachable(ranks.front()) &&
-         has_way(leader_.present().at(ranks.front()), options_);
+  return leader_.reachable(nodes_[static_cast<std::size_t>(node)].ranks.front());
 }
 
 ExchangeCommand PairStage::order_for(int node, int partner, bool first, std::uint64_t exchange,

@@ -35,11 +35,9 @@ struct PairStageOptions {
 // loopback address; tasks on other nodes then use the address at which they reached the leader.
 std::string address_for(const Hello& caller, const Hello& called);
 
-// Whether a task can take part: it has an address or an RDMA port on the rail, or GPUs for NCCL.
-bool has_way(const Hello& task, const PairStageOptions& options);
-
 class PairStage {
  public:
+  // All nodes have reported and have what the stage measures.
   PairStage(Leader& leader, const std::vector<NodeEntry>& nodes, const PairStageOptions& options);
 
   // Runs all planned rounds, then the retests of suspects. Later rounds omit nodes that were lost.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ddp_runtime/check/net/evaluate/evaluate_pairs.h"
+#include "ddp_runtime/check/verdict.h"
 #include "tests/unit/check/evaluate_fixtures.h"
 
 namespace ddp::check {
@@ -134,11 +135,21 @@ TEST(EvaluatePairs, NodeWithoutAMeasurementIsUnknown) {
   auto measured = fleet(5);
   std::erase_if(measured.results, [](const PairResult& r) { return r.pair.b == 4; });
   EXPECT_EQ(said(measured), "tcp.send n5=UNKNOWN, tcp.receive n5=UNKNOWN");
-  const auto findings = evaluate_pairs(measured, {});
-  EXPECT_EQ(std::ranges::find(findings, "n5", &Finding::node)->evidence,
-            "no other node could take part");
+  EXPECT_EQ(
+      evaluate_pairs(measured, {})[4].evidence,
+      "no exchange with this node took place: its partners were lost, or rank 0 was suspended");
   measured.already_flagged[4] = true;
   EXPECT_EQ(said(measured), "");
+}
+
+// Its exchanges are only as fast as its partners' links.
+TEST(EvaluatePairs, OnlyNodeWithAFastLinkIsNotUnknown) {
+  auto measured = fleet(2);
+  measured.classes = {0, 1};
+  const auto findings = evaluate_pairs(measured, {});
+  EXPECT_EQ(complaints(findings), "");
+  EXPECT_EQ(line_of(findings[1]), "OK n2 tcp.send: 1 GB/s");
+  EXPECT_EQ(findings[1].rule, "not compared: the links of all its partners are slower");
 }
 
 TEST(EvaluatePairs, TooFewPeersAreReported) {

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 #include <set>
@@ -280,6 +281,29 @@ TEST_F(NetRunOverRdma, NodeWithFewerPortsIsNamedAndItsPortsAreMeasured) {
   EXPECT_THAT(text_of(run.verdict), HasSubstr("without m0:1; m0:1: iWARP; see"));
   EXPECT_THAT(run.verdict.notes, testing::Contains("RDMA was not tested on n2: m0:1: iWARP"));
   EXPECT_EQ(run.verdict.measurements.at("verbs").size(), 4U);
+}
+
+// A port is measured between nodes that both have it, whatever partners the plan of all nodes gives
+// them.
+TEST_F(NetRunOverRdma, NodeIsNotUnknownBecauseItsPartnersLackAPort) {
+  const NetResult two = run_all(2, [](NetOptions& options) {
+    give_rdma(options, {"m0:1"});
+    if (options.step.rank == 0) options.rdma.ports.push_back({{"m1:1", "", {}}});
+  });
+  EXPECT_EQ(rdma_complaints(two.verdict), "verbs.ports n2=WARNING");
+  EXPECT_EQ(two.verdict.notes, std::vector<std::string>{
+                                   "RDMA over m1:1 was not tested: it can be measured only on n1"});
+  EXPECT_EQ(two.verdict.measurements.at("verbs").size(), 1U);
+  const NetResult kinds = run_all(6, [](NetOptions& options) {
+    options.rounds = 1;
+    give_rdma(options, {"m0:1"});
+    if (options.step.rank < 4) options.rdma.ports.push_back({{"m1:1", "", {}}});
+  });
+  EXPECT_EQ(rdma_complaints(kinds.verdict), "verbs.ports n5=WARNING, verbs.ports n6=WARNING");
+  const auto& pairs = kinds.verdict.measurements.at("verbs");
+  EXPECT_EQ(std::count_if(pairs.begin(), pairs.end(),
+                          [](const auto& pair) { return pair.at("rail") == "m1:1"; }),
+            2);
 }
 
 TEST_F(NetRunOverRdma, EachOfSeveralPortsHasFewRoundsAndASinglePortAllPairs) {

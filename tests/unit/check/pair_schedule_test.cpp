@@ -69,6 +69,24 @@ TEST(PairSchedule, NoNodeIsLeftOutOfASample) {
   }
 }
 
+// One node of another class than the rest, in a single round, or both.
+TEST(PairSchedule, NodeThatRestsInAllRoundsHasOneOfItsOwn) {
+  std::vector<int> one_of_a_kind(9, 0);
+  one_of_a_kind.back() = 1;
+  for (const auto& classes : {std::vector<int>{}, one_of_a_kind}) {
+    for (std::uint64_t seed = 0; seed < 50; ++seed) {
+      for (const int rounds : {0, 1}) {
+        std::set<int> paired;
+        for (const auto& round : plan_class_rounds(9, classes, rounds, seed)) {
+          EXPECT_TRUE(disjoint(round));
+          for (const auto& [a, b] : round) paired.insert({a, b});
+        }
+        EXPECT_EQ(paired.size(), 9U);
+      }
+    }
+  }
+}
+
 TEST(PairSchedule, SamplesDependOnTheSeedOnly) {
   EXPECT_EQ(random_rounds(64, 3, 7), random_rounds(64, 3, 7));
   EXPECT_NE(random_rounds(64, 3, 7), random_rounds(64, 3, 8));

@@ -97,6 +97,23 @@ Thresholds thresholds_by_class(const PairsMeasured& measured,
   return thresholds;
 }
 
+// A node without a speed of its class. An exchange with a slower link says that the node works.
+void tell_no_speed(const PairsMeasured& measured, int node, std::optional<double> any_speed,
+                   Finding& finding) {
+  if (any_speed) {
+    finding.value = *any_speed / kGB;
+    finding.rule = "not compared: the links of all its partners are slower";
+    return;
+  }
+  finding.severity = Severity::unknown;
+  finding.rule = "every node is measured";
+  finding.evidence = was_tried(measured, node)
+                         ? "all exchanges with this node failed"
+                         : "no exchange with this node took place: its partners were lost, or rank "
+                           "0 was suspended";
+  finding.action = "see the other findings";
+}
+
 // Whether there is one finding about the whole network, which explains every node without a
 // measurement.
 bool blames_everything(const std::vector<Finding>& failures) {
@@ -108,6 +125,7 @@ std::vector<Finding> evaluate_direction(const PairsMeasured& measured, Direction
                                         const PairRules& rules, bool nothing_works) {
   const auto nodes = static_cast<int>(measured.nodes.size());
   const auto best = best_speeds(nodes, measured.results, direction, measured.classes);
+  const auto any = best_speeds(nodes, measured.results, direction);
   std::map<int, std::size_t> counts;
   const auto thresholds = thresholds_by_class(measured, best, rules.peers, counts);
   const auto exchanges = count_exchanges(measured);
@@ -122,11 +140,7 @@ std::vector<Finding> evaluate_direction(const PairsMeasured& measured, Direction
                     .unit = "GB/s"};
     const auto own = thresholds.find(class_of(measured.classes, node));
     if (!speed) {
-      finding.severity = Severity::unknown;
-      finding.rule = "every node is measured";
-      finding.evidence = was_tried(measured, node) ? "all exchanges with this node failed"
-                                                   : "no other node could take part";
-      finding.action = "see the other findings";
+      tell_no_speed(measured, node, any[slot(node)], finding);
     } else if (retests[slot(node)] != nullptr && own != thresholds.end()) {
       tell_retest(*retests[slot(node)], direction, rules.peers, finding);
     } else if (finding.value = *speed / kGB; own != thresholds.end()) {

@@ -35,6 +35,21 @@ Round circle_round(int nodes, int r) {
   return round;
 }
 
+// Adds rounds for nodes that rest in all of them, so that every node is measured.
+void give_each_a_partner(int nodes, std::vector<Round>& rounds) {
+  std::vector<bool> paired(static_cast<std::size_t>(nodes), false);
+  for (const auto& round : rounds) {
+    for (const auto& [a, b] : round) {
+      paired[static_cast<std::size_t>(a)] = paired[static_cast<std::size_t>(b)] = true;
+    }
+  }
+  for (int node = 0; node < nodes && nodes > 1; ++node) {
+    if (!paired[static_cast<std::size_t>(node)]) {
+      rounds.push_back({make_pair_of(node, node == 0 ? 1 : 0)});
+    }
+  }
+}
+
 }  // namespace
 
 Pair make_pair_of(int one, int other) noexcept {
@@ -98,8 +113,12 @@ std::vector<Round> plan_class_rounds(int nodes, const std::vector<int>& classes,
   for (int node = 0; node < static_cast<int>(classes.size()); ++node) {
     members[classes[static_cast<std::size_t>(node)]].push_back(node);
   }
-  if (members.size() < 2 || nodes <= kMaxNodesForAllPairs) return plan(nodes);
   std::vector<Round> all;
+  if (members.size() < 2 || nodes <= kMaxNodesForAllPairs) {
+    all = plan(nodes);
+    give_each_a_partner(nodes, all);
+    return all;
+  }
   for (const auto& [number, names] : members) {
     const auto own = plan(static_cast<int>(names.size()));
     all.resize(std::max(all.size(), own.size()));
@@ -111,6 +130,7 @@ std::vector<Round> plan_class_rounds(int nodes, const std::vector<int>& classes,
     }
   }
   for (auto& round : random_rounds(nodes, 1, seed)) all.push_back(std::move(round));
+  give_each_a_partner(nodes, all);
   return all;
 }
 

@@ -45,8 +45,8 @@ inline constexpr int kSampledRounds = 3;
 std::vector<Round> plan_rounds(int nodes, std::uint64_t seed);
 
 // Plans rounds for nodes that are compared only within their class: each class has its own rounds,
-// then one round mixes all classes. `rounds`, if not 0, is the number of random rounds. `classes`
-// may be empty.
+// then one round mixes all classes. `rounds`, if not 0, is the number of random rounds. A node that
+// rests in all of them has a round of its own. `classes` may be empty.
 std::vector<Round> plan_class_rounds(int nodes, const std::vector<int>& classes, int rounds,
                                      std::uint64_t seed);
 
