@@ -80,6 +80,18 @@ for f in json.load(open("out/verdict.json"))["findings"]:
   [ ! -s out/exclude.txt ] # neither end is known to be bad, and MTUs are only a warning
 }
 
+# bats test_tags=full
+@test "the MTU of a path is that of the interface that its route takes" {
+  "$cluster" exec node2 -- ip link add link eth0 name rail1 mtu 1400 type macvlan mode bridge
+  "$cluster" exec node2 -- ip address add 172.31.1.2/24 dev rail1
+  "$cluster" exec node2 -- ip link set rail1 up
+  receiver=$("$cluster" exec node2 -- getent ahostsv4 node3 | awk '{ print $1; exit }')
+  "$cluster" exec node2 -- ip route add "$receiver/32" dev rail1 src "$("$cluster" exec node2 -- getent ahostsv4 node2 | awk '{ print $1; exit }')"
+  run check "${any_speed[@]}" --mib 1 --no-mpi --out out
+  [ -z "$(wrong | grep mtu)" ] || { echo "$output" && false; }
+  grep -q '"check": *"net.path_mtu"' out/verdict.json
+}
+
 @test "a node whose jobs would load a different NCCL is named" {
   mkdir 2.18.3 2.21.5
   for version in *; do

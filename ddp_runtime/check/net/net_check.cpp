@@ -185,10 +185,11 @@ void NetCheck::ask_names() {
 void NetCheck::probe_paths() {
   options_.progress("probing packet sizes");
   const auto suspended_before = leader_.suspended();
-  auto results = ddp::check::probe_paths(leader_, nodes_, options_.seed);
+  const bool over_loopback = options_.step.pretended;
+  auto results = ddp::check::probe_paths(leader_, nodes_, options_.seed, over_loopback);
   // Datagrams for rank 0 were lost meanwhile.
   if (leader_.suspended() != suspended_before) {
-    results = ddp::check::probe_paths(leader_, nodes_, options_.seed + 1);
+    results = ddp::check::probe_paths(leader_, nodes_, options_.seed + 1, over_loopback);
   }
   if (!results.empty()) verdict_.findings.add(evaluate_paths(verdict_.nodes, results));
 }

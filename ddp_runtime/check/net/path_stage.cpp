@@ -16,40 +16,42 @@ constexpr std::chrono::milliseconds kTimeout{5000};
 
 class PathStage {
  public:
-  PathStage(Leader& leader, const std::vector<NodeEntry>& nodes) : leader_(leader), nodes_(nodes) {}
+  PathStage(Leader& leader, const std::vector<NodeEntry>& nodes, bool over_loopback)
+      : leader_(leader), nodes_(nodes), over_loopback_(over_loopback) {}
 
   std::vector<PathResult> run_round(const Round& round) {
     ByRank commands;
-    std::vector<PathResult> asked;
+    Round asked;
     for (const Pair& pair : round) {
       if (node(pair.a).ranks.empty() || node(pair.b).ranks.empty()) continue;
       const Hello& a = speaker(pair.a);
       const Hello& b = speaker(pair.b);
-      if (!a.mtu || !b.mtu) continue;
       const std::uint64_t token =
           comm::random_number();  // marks this probe's datagrams; unguessable
       commands[node(pair.a).ranks.front()] = order_for(a, b, token);
       commands[node(pair.b).ranks.front()] = order_for(b, a, token);
-      asked.push_back({pair, *a.mtu, *b.mtu, 0, 0});
+      asked.push_back(pair);
     }
     const ByRank answers = leader_.ask(commands, "probing packet sizes", kTimeout);
     std::vector<PathResult> results;
-    for (PathResult& result : asked) {
-      const auto a = answers.find(node(result.pair.a).ranks.front());
-      const auto b = answers.find(node(result.pair.b).ranks.front());
+    for (const Pair& pair : asked) {
+      const auto a = answers.find(node(pair.a).ranks.front());
+      const auto b = answers.find(node(pair.b).ranks.front());
       if (a == answers.end() || b == answers.end()) continue;
-      result.arrived_at_a = a->second.value("arrived", 0);
-      result.arrived_at_b = b->second.value("arrived", 0);
-      results.push_back(result);
+      const PathResult result{pair, a->second.value("mtu", 0), b->second.value("mtu", 0),
+                              a->second.value("arrived", 0), b->second.value("arrived", 0)};
+      if (result.mtu_a > 0 && result.mtu_b > 0) results.push_back(result);
     }
     return results;
   }
 
  private:
-  static nlohmann::json order_for(const Hello& own, const Hello& peer, std::uint64_t token) {
-    return {{"do", "probe_path"},      {"host", address_for(own, peer)},
-            {"port", peer.probe_port}, {"mtu_out", *own.mtu},
-            {"mtu_in", *peer.mtu},     {"token", token}};
+  nlohmann::json order_for(const Hello& own, const Hello& peer, std::uint64_t token) const {
+    return {{"do", "probe_path"},
+            {"host", address_for(own, peer)},
+            {"port", peer.probe_port},
+            {"over_loopback", over_loopback_},
+            {"token", token}};
   }
   const NodeEntry& node(int number) const { return nodes_[static_cast<std::size_t>(number)]; }
   const Hello& speaker(int number) const {
@@ -58,13 +60,14 @@ class PathStage {
 
   Leader& leader_;
   const std::vector<NodeEntry>& nodes_;
+  bool over_loopback_;
 };
 
 }  // namespace
 
 std::vector<PathResult> probe_paths(Leader& leader, const std::vector<NodeEntry>& nodes,
-                                    std::uint64_t seed) {
-  PathStage stage(leader, nodes);
+                                    std::uint64_t seed, bool over_loopback) {
+  PathStage stage(leader, nodes, over_loopback);
   std::map<Pair, PathResult> best;
   for (Round round : plan_rounds(static_cast<int>(nodes.size()), seed)) {
     for (int attempt = 0; attempt < 2 && !round.empty(); ++attempt) {

@@ -8,6 +8,7 @@
 
 #include "ddp_runtime/check/net/evaluate/evaluate_drift.h"
 #include "ddp_runtime/check/net/measure/path_probe.h"
+#include "ddp_runtime/check/net/measure/way_out.h"
 #include "tests/unit/check/complaints.h"
 
 namespace ddp::check {
@@ -85,14 +86,26 @@ TEST(PathProbe, ReturnsTheLargestPacketThatArrives) {
   const PathProbe one;
   const PathProbe other;
   const auto soon = [] { return Clock::now() + std::chrono::milliseconds(200); };
-  one.send("127.0.0.1", other.port(), 9000, 77);
-  EXPECT_EQ(other.receive(9000, 77, Clock::now() + std::chrono::seconds(120)), 9000);
-  EXPECT_EQ(other.receive(9000, 78, soon()), 0);  // ignores datagrams from the other probe
-  one.send("127.0.0.1", other.port(), 1400, 79);
-  EXPECT_EQ(other.receive(1500, 79, soon()), 1400);
-  EXPECT_EQ(other.receive(1500, 80, soon()), 0);
-  one.send("127.0.0.1", other.port(), 65'536, 81);  // the MTU of loopback
-  EXPECT_EQ(other.receive(65'536, 81, Clock::now() + std::chrono::seconds(120)), 65'536);
+  const auto late = [] { return Clock::now() + std::chrono::seconds(120); };
+  one.send("127.0.0.1", other.port(), 9000, 9000, 77);
+  EXPECT_EQ(other.receive(77, late()), 9000);
+  EXPECT_EQ(other.receive(78, soon()), 0);  // ignores datagrams from the other probe
+  one.send("127.0.0.1", other.port(), 1500, 1400, 79);
+  EXPECT_EQ(other.receive(79, soon()), 1400);
+  EXPECT_EQ(other.receive(80, soon()), 0);
+  one.send("127.0.0.1", other.port(), 65'536, 65'536, 81);  // the MTU of loopback
+  EXPECT_EQ(other.receive(81, late()), 65'536);
+}
+
+TEST(WayOut, OfTheMachinesOwnAddressesIsLoopback) {
+  for (const char* own : {"127.0.0.1", "127.9.9.9"}) {
+    const auto way = way_out_to(own);
+    ASSERT_TRUE(way) << own;
+    EXPECT_TRUE(way->loopback);
+    EXPECT_GT(way->mtu, 0);
+  }
+  EXPECT_FALSE(way_out_to("no address"));
+  EXPECT_FALSE(way_out_to(""));
 }
 
 }  // namespace

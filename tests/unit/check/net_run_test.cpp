@@ -126,6 +126,18 @@ TEST(NetRun, MissingTaskIsNamedWhenTheDeadlineExpires) {
   EXPECT_EQ(run.verdict.measurements.at("tcp").size(), 1U);  // the remaining pair is still measured
 }
 
+// Loopback is no path between nodes, unless the nodes are only names.
+TEST(NetRun, PacketSizesOnOneMachineAreNotJudged) {
+  for (const bool pretended : {true, false}) {
+    const NetResult run =
+        run_all(2, [pretended](NetOptions& options) { options.step.pretended = pretended; });
+    const auto& all = run.verdict.findings.all();
+    EXPECT_EQ(std::count_if(all.begin(), all.end(),
+                            [](const Finding& one) { return one.check == "net.path_mtu"; }),
+              pretended ? 1 : 0);
+  }
+}
+
 TEST(NetRun, OneNodeIsUnknown) {
   const NetResult run = run_as_usual(1);
   EXPECT_EQ(run.exit_codes, std::vector<int>{3});

@@ -26,11 +26,11 @@ struct ClockOffsets {
 std::vector<Finding> evaluate_clocks(const ClockOffsets& offsets,
                                      const std::map<int, Hello>& present);
 
-// The largest packets that arrived. The largest packet that each end sends has the MTU of its own
-// interface.
+// The largest packets that arrived. The largest packet that each end sends has the MTU of its
+// interface to the other.
 struct PathResult {
   Pair pair;
-  int mtu_a = 0;  // MTU of a's interface, in bytes
+  int mtu_a = 0;  // MTU of a's interface to b, in bytes
   int mtu_b = 0;
   int arrived_at_a = 0;  // largest size in bytes; 0 if none arrived
   int arrived_at_b = 0;

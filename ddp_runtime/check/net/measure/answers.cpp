@@ -30,6 +30,10 @@ bool counts(const json& numbers) {
          });
 }
 
+bool is_packet_size(const json& number) {
+  return number.is_number_integer() && within(number.get<double>(), kMaxPacket);
+}
+
 bool is_exchange(const json& answer) {
   const ExchangeResult result = exchange_result_from(answer);
   return within(result.received_per_second, kMaxBytesPerSecond) &&
@@ -51,8 +55,7 @@ bool has_what_is_asked(const json& command, const json& answer) {
   if (what == "exchange") return is_exchange(answer);
   if (what == "collective") return is_collective(command, answer);
   if (what == "probe_path") {
-    const auto& arrived = answer.at("arrived");
-    return arrived.is_number_integer() && within(arrived.get<double>(), kMaxPacket);
+    return is_packet_size(answer.at("arrived")) && is_packet_size(answer.at("mtu"));
   }
   if (what == "transport") {
     return counts(answer.at("traffic")) && answer.at("modules").is_string();

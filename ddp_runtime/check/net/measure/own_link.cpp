@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/socket.h"
+#include "ddp_runtime/check/net/measure/way_out.h"
 #include "spank_plugin/fabric/network_interface.h"
 
 namespace ddp::check {
@@ -60,7 +61,10 @@ std::string interface_with(const std::string& address) {
 }
 
 void describe_link(Hello& hello) {
-  hello.interface = interface_with(hello.address);
+  const auto way = way_out_to(hello.leader_address);
+  // The address may be one of `lo`, as on hosts behind routers. The leader's own task reaches the
+  // leader without a network.
+  hello.interface = way && !way->loopback ? way->interface : interface_with(hello.address);
   const auto addresses = own_addresses();
   for (const auto& interface : fabric::read_network_interfaces("/sys")) {
     const std::string address = address_on(interface.name, addresses);
@@ -70,7 +74,7 @@ void describe_link(Hello& hello) {
       hello.rails[interface.name] = {address, wire_rate(interface), wire};
     }
     if (interface.name != hello.interface) continue;
-    hello.mtu = interface.mtu;
+    if (interface.kind != fabric::InterfaceKind::loopback) hello.mtu = interface.mtu;
     hello.link_bytes_per_second = wire_rate(interface);
   }
 }

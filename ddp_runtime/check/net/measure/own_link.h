@@ -8,8 +8,9 @@
 
 namespace ddp::check {
 
-// Stores the name, rate and MTU of the interface with the address hello.address, and all interfaces
-// that could be rails. The rate stays unknown for virtual interfaces.
+// Stores the name, rate and MTU of the interface to hello.leader_address, and all interfaces that
+// could be rails. On the leader's machine it is the interface with hello.address. The rate stays
+// unknown for virtual interfaces, and the MTU for loopback.
 void describe_link(Hello& hello);
 
 // The interface with this numeric address; empty if there is none.

@@ -25,8 +25,16 @@ constexpr int kCopies = 3;
 // Common MTUs: the IPv6 minimum, tunnels, Ethernet, InfiniBand, jumbo frames.
 constexpr std::array kSizes{1280, 1400, 1500, 2044, 4092, 9000};
 
+// The beginning of each datagram.
+struct ProbeHeader {
+  std::uint64_t token = 0;
+  std::int32_t bytes = 0;  // size of the packet
+  std::int32_t mtu = 0;    // of the sender's interface
+};
+
 std::size_t payload_of(int mtu, int headers) {
-  return static_cast<std::size_t>(std::clamp(mtu - headers, 16, kMaxDatagram));
+  return static_cast<std::size_t>(
+      std::clamp(mtu - headers, int{sizeof(ProbeHeader)}, kMaxDatagram));
 }
 
 std::set<int> sizes_up_to(int mtu) {
@@ -76,7 +84,7 @@ PathProbe::PathProbe() : socket_(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0
   port_ = bind_any(socket_.get(), family);
 }
 
-void PathProbe::send(const std::string& host, std::uint16_t port, int mtu,
+void PathProbe::send(const std::string& host, std::uint16_t port, int mtu, int largest,
                      std::uint64_t token) const {
   int family = 0;
   socklen_t size = sizeof family;
@@ -90,29 +98,27 @@ void PathProbe::send(const std::string& host, std::uint16_t port, int mtu,
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
   const int headers = is_ipv6(*found) ? kHeaders6 : kHeaders;
   for (int copy = 0; copy < kCopies; ++copy) {
-    for (const int bytes : sizes_up_to(mtu)) {
+    for (const int bytes : sizes_up_to(largest)) {
+      const ProbeHeader header{token, bytes, mtu};
       std::vector<std::byte> packet(payload_of(bytes, headers));
-      std::memcpy(packet.data(), &token, sizeof token);
-      std::memcpy(packet.data() + sizeof token, &bytes, sizeof bytes);
+      std::memcpy(packet.data(), &header, sizeof header);
       sendto(socket_.get(), packet.data(), packet.size(), MSG_NOSIGNAL, found->ai_addr,
              found->ai_addrlen);
     }
   }
 }
 
-int PathProbe::receive(int mtu, std::uint64_t token, Deadline deadline) const {
+int PathProbe::receive(std::uint64_t token, Deadline deadline) const {
   std::vector<std::byte> packet(kMaxDatagram);
   int largest = 0;
-  while (largest < mtu && wait_for(socket_.get(), POLLIN, deadline)) {
+  while (wait_for(socket_.get(), POLLIN, deadline)) {
     const ssize_t n = recv(socket_.get(), packet.data(), packet.size(), MSG_DONTWAIT);
-    std::uint64_t its_token = 0;
-    int bytes = 0;
-    if (n < static_cast<ssize_t>(sizeof its_token + sizeof bytes)) continue;
-    std::memcpy(&its_token, packet.data(), sizeof its_token);
-    std::memcpy(&bytes, packet.data() + sizeof its_token, sizeof bytes);
-    if (its_token == token && bytes <= mtu) {
-      largest = std::max(largest, bytes);
-    }
+    ProbeHeader header;
+    if (n < static_cast<ssize_t>(sizeof header)) continue;
+    std::memcpy(&header, packet.data(), sizeof header);
+    if (header.token != token || header.bytes > header.mtu) continue;
+    largest = std::max(largest, int{header.bytes});
+    if (header.bytes == header.mtu) break;
   }
   return largest;
 }

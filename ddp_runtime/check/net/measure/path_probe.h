@@ -18,13 +18,15 @@ class PathProbe {
   PathProbe();
   std::uint16_t port() const noexcept { return port_; }
 
-  // Sends packets of the relevant sizes up to `mtu` bytes, each three times; `token` distinguishes
-  // this probe from others. Sizes that this machine refuses to send are skipped.
-  void send(const std::string& host, std::uint16_t port, int mtu, std::uint64_t token) const;
+  // Sends packets of the relevant sizes up to `largest` bytes, each three times; `token`
+  // distinguishes this probe from others. Sizes that this machine refuses to send are skipped.
+  // `mtu` tells the receiver which size is the last.
+  void send(const std::string& host, std::uint16_t port, int mtu, int largest,
+            std::uint64_t token) const;
 
   // The size in bytes of the largest packet received with this token; 0 if none arrived. Waits
-  // until the deadline, or until a packet of `mtu` bytes arrives.
-  int receive(int mtu, std::uint64_t token, Deadline deadline) const;
+  // until the deadline, or until a packet of the sender's MTU arrives.
+  int receive(std::uint64_t token, Deadline deadline) const;
 
  private:
   FileDescriptor socket_;

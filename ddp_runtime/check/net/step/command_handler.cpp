@@ -12,6 +12,7 @@
 #include "ddp_runtime/check/net/measure/pair_links.h"
 #include "ddp_runtime/check/net/measure/run_collective.h"
 #include "ddp_runtime/check/net/measure/traffic.h"
+#include "ddp_runtime/check/net/measure/way_out.h"
 #include "ddp_runtime/check/resolve.h"
 #include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/mpi/process_manager.h"
@@ -83,15 +84,20 @@ json CommandHandler::resolve_names(const json& command) const {
   return {{"addresses", addresses}};
 }
 
+// The MTU is that of the interface to this peer. It is 0 if there is no network between the two, as
+// on one machine.
 json CommandHandler::probe_path(const json& command) const {
   const auto token = command.at("token").get<std::uint64_t>();
   const auto limited = [this](int bytes) {
     return faults_.mtu > 0 ? std::min(bytes, faults_.mtu) : bytes;
   };
-  probe_.send(command.at("host"), command.at("port"), limited(command.at("mtu_out")), token);
-  const int arrived = probe_.receive(command.at("mtu_in"), token,
-                                     Clock::now() + std::chrono::milliseconds(kProbeTimeout));
-  return {{"arrived", limited(arrived)}};
+  const std::string host = command.at("host");
+  const auto way = way_out_to(host);
+  const bool is_judged = way && (!way->loopback || command.at("over_loopback"));
+  if (!is_judged) return {{"arrived", 0}, {"mtu", 0}};
+  probe_.send(host, command.at("port"), way->mtu, limited(way->mtu), token);
+  const int arrived = probe_.receive(token, Clock::now() + kProbeTimeout);
+  return {{"arrived", limited(arrived)}, {"mtu", way->mtu}};
 }
 
 // This is separate from join_world, so that no task sends before MPI has started on all tasks. Open
