@@ -8,9 +8,6 @@
 
 namespace ddp::check {
 
-Verdict run_leader(Leader& leader, const NetOptions& options);
-
-// The verdict if the leader could not open its port.
-Verdict verdict_without_port(const NetOptions& options, const std::string& why);
+Verdict check_net(Leader& leader, const NetOptions& options);
 
 }  // namespace ddp::check

@@ -7,6 +7,7 @@
 
 #include "base/socket.h"
 #include "ddp_runtime/check/counted.h"
+#include "ddp_runtime/check/net/locate/pair_session.h"
 #include "ddp_runtime/check/resolve.h"
 #include "ddp_runtime/comm/random_token.h"
 
@@ -20,12 +21,27 @@ std::string title_of(const PairStageOptions& options) {
   return options.rail.empty() ? name : fmt::format("{} over {}", name, options.rail);
 }
 
-}  // namespace
+class PairStage {
+ public:
+  PairStage(Leader& leader, const std::vector<NodeEntry>& nodes, const PairStageOptions& options);
+  PairStageResult run(const Leader::Progress& progress);
 
-std::string address_for(const Hello& caller, const Hello& called) {
-  if (!is_loopback(called.address) || is_loopback(caller.address)) return called.address;
-  return caller.leader_address;
-}
+ private:
+  std::vector<PairResult> run_round(const Round& round, const std::string& during);
+  std::vector<PairResult> run_once(const Round& round, const std::string& during);
+  int rank_of(int node) const { return nodes_[static_cast<std::size_t>(node)].ranks.front(); }
+  ExchangeCommand order_for(int node, int partner, bool first, std::uint64_t exchange,
+                            const std::string& token) const;
+  std::optional<PairResult> result_of(const Pair& pair, const ByRank& answers) const;
+  std::string failure_of(const Pair& pair, const ByRank& answers) const;
+
+  Leader& leader_;
+  const std::vector<NodeEntry>& nodes_;
+  const PairStageOptions& options_;
+  std::uint64_t next_exchange_;
+  PairSession session_;
+  std::string broken_;
+};
 
 PairStage::PairStage(Leader& leader, const std::vector<NodeEntry>& nodes,
                      const PairStageOptions& options)
@@ -39,8 +55,8 @@ PairStage::PairStage(Leader& leader, const std::vector<NodeEntry>& nodes,
                 .seed = options.seed,
                 .rule = options.rule}) {}
 
-void PairStage::run(const Leader::Progress& progress) {
-  const auto can = [this](int node) { return can_take_part(node); };
+PairStageResult PairStage::run(const Leader::Progress& progress) {
+  const auto can = [this](int node) { return leader_.reachable(rank_of(node)); };
   while (const auto step = session_.next(can)) {
     const bool round = step->kind == SessionStep::Kind::round;
     const std::string during = fmt::format("{} {} {} of {}", title_of(options_),
@@ -51,19 +67,16 @@ void PairStage::run(const Leader::Progress& progress) {
       progress(fmt::format("{}: {}", during, counted(step->suspects, "suspect")));
     }
     session_.take(run_round(step->pairs, during));
-    if (!broken_.empty()) return;
+    if (!broken_.empty()) break;
   }
-}
-
-bool PairStage::can_take_part(int node) const {
-  return leader_.reachable(nodes_[static_cast<std::size_t>(node)].ranks.front());
+  return {session_.results(), session_.retests(), broken_};
 }
 
 ExchangeCommand PairStage::order_for(int node, int partner, bool first, std::uint64_t exchange,
                                      const std::string& token) const {
   const auto& tasks = leader_.present();
-  const Hello& own = tasks.at(nodes_[static_cast<std::size_t>(node)].ranks.front());
-  const Hello& other = tasks.at(nodes_[static_cast<std::size_t>(partner)].ranks.front());
+  const Hello& own = tasks.at(rank_of(node));
+  const Hello& other = tasks.at(rank_of(partner));
   ExchangeCommand command;
   command.stage = options_.stage;
   command.exchange = exchange;
@@ -104,12 +117,9 @@ std::vector<PairResult> PairStage::run_once(const Round& round, const std::strin
   ByRank commands;
   std::vector<Pair> playing;
   for (const Pair& pair : round) {
-    if (!can_take_part(pair.a) || !can_take_part(pair.b)) continue;
+    if (!leader_.reachable(rank_of(pair.a)) || !leader_.reachable(rank_of(pair.b))) continue;
     const std::uint64_t exchange = next_exchange_++;
     const std::string token = comm::random_token();
-    const auto rank_of = [this](int node) {
-      return nodes_[static_cast<std::size_t>(node)].ranks.front();
-    };
     commands[rank_of(pair.a)] = to_message(order_for(pair.a, pair.b, true, exchange, token));
     commands[rank_of(pair.b)] = to_message(order_for(pair.b, pair.a, false, exchange, token));
     playing.push_back(pair);
@@ -131,8 +141,7 @@ std::vector<PairResult> PairStage::run_once(const Round& round, const std::strin
 std::string PairStage::failure_of(const Pair& pair, const ByRank& answers) const {
   std::string failure;
   for (const int node : {pair.a, pair.b}) {
-    const NodeEntry& entry = nodes_[static_cast<std::size_t>(node)];
-    const auto answer = answers.find(entry.ranks.front());
+    const auto answer = answers.find(rank_of(node));
     std::string said;
     if (answer == answers.end()) {
       said = fmt::format("no result within {:g} s",
@@ -141,16 +150,17 @@ std::string PairStage::failure_of(const Pair& pair, const ByRank& answers) const
       said = answer->second.at("error").get<std::string>();
     }
     if (!said.empty())
-      failure += fmt::format("{}{}: {}", failure.empty() ? "" : "; ", entry.name, said);
+      failure += fmt::format("{}{}: {}", failure.empty() ? "" : "; ",
+                             nodes_[static_cast<std::size_t>(node)].name, said);
   }
   return failure;
 }
 
 // Returns nullopt if the exchange provides no information about the two nodes: one end was lost,
 // which has its own finding, or MPI failed elsewhere.
-std::optional<PairResult> PairStage::result_of(const Pair& pair, const ByRank& answers) {
-  const int a = nodes_[static_cast<std::size_t>(pair.a)].ranks.front();
-  const int b = nodes_[static_cast<std::size_t>(pair.b)].ranks.front();
+std::optional<PairResult> PairStage::result_of(const Pair& pair, const ByRank& answers) const {
+  const int a = rank_of(pair.a);
+  const int b = rank_of(pair.b);
   if (!leader_.reachable(a) || !leader_.reachable(b)) return std::nullopt;
   for (const int rank : {a, b}) {
     const auto answer = answers.find(rank);
@@ -175,6 +185,18 @@ std::optional<PairResult> PairStage::result_of(const Pair& pair, const ByRank& a
     result.failure = "an answer was invalid";
   }
   return result;
+}
+
+}  // namespace
+
+std::string address_for(const Hello& caller, const Hello& called) {
+  if (!is_loopback(called.address) || is_loopback(caller.address)) return called.address;
+  return caller.leader_address;
+}
+
+PairStageResult run_pair_stage(Leader& leader, const std::vector<NodeEntry>& nodes,
+                               const PairStageOptions& options, const Leader::Progress& progress) {
+  return PairStage(leader, nodes, options).run(progress);
 }
 
 }  // namespace ddp::check

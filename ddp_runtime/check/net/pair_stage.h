@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ddp_runtime/check/net/locate/locate.h"
-#include "ddp_runtime/check/net/locate/pair_session.h"
+#include "ddp_runtime/check/net/locate/retest.h"
 #include "ddp_runtime/check/net/step/leader.h"
 #include "ddp_runtime/check/net/step/node_table.h"
 
@@ -35,35 +35,16 @@ struct PairStageOptions {
 // loopback address; tasks on other nodes then use the address at which they reached the leader.
 std::string address_for(const Hello& caller, const Hello& called);
 
-class PairStage {
- public:
-  // All nodes have reported and have what the stage measures.
-  PairStage(Leader& leader, const std::vector<NodeEntry>& nodes, const PairStageOptions& options);
-
-  // Runs all planned rounds, then the retests of suspects. Later rounds omit nodes that were lost.
-  void run(const Leader::Progress& progress);
-
-  // The results of the rounds.
-  const std::vector<PairResult>& results() const noexcept { return session_.results(); }
-  const std::vector<Retest>& retests() const noexcept { return session_.retests(); }
-  // Why the stage stopped early; empty if it did not. MPI cannot continue after an error.
-  const std::string& broken() const noexcept { return broken_; }
-
- private:
-  std::vector<PairResult> run_round(const Round& round, const std::string& during);
-  std::vector<PairResult> run_once(const Round& round, const std::string& during);
-  bool can_take_part(int node) const;
-  ExchangeCommand order_for(int node, int partner, bool first, std::uint64_t exchange,
-                            const std::string& token) const;
-  std::optional<PairResult> result_of(const Pair& pair, const ByRank& answers);
-  std::string failure_of(const Pair& pair, const ByRank& answers) const;
-
-  Leader& leader_;
-  const std::vector<NodeEntry>& nodes_;
-  PairStageOptions options_;
-  std::uint64_t next_exchange_;
-  PairSession session_;
-  std::string broken_;
+struct PairStageResult {
+  std::vector<PairResult> results;  // of the rounds
+  std::vector<Retest> retests;
+  std::string broken;  // why the stage stopped early; empty if it did not. MPI cannot continue
+                       // after an error.
 };
+
+// Runs all planned rounds between the nodes, then the retests of suspects. Later rounds omit nodes
+// that were lost. All nodes have reported and have what the stage measures.
+PairStageResult run_pair_stage(Leader& leader, const std::vector<NodeEntry>& nodes,
+                               const PairStageOptions& options, const Leader::Progress& progress);
 
 }  // namespace ddp::check

@@ -23,7 +23,6 @@ class PathStage {
     ByRank commands;
     Round asked;
     for (const Pair& pair : round) {
-      if (node(pair.a).ranks.empty() || node(pair.b).ranks.empty()) continue;
       const Hello& a = speaker(pair.a);
       const Hello& b = speaker(pair.b);
       const std::uint64_t token =

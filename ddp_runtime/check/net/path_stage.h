@@ -11,10 +11,10 @@
 
 namespace ddp::check {
 
-// The first task of each node sends and receives datagrams that must not be fragmented; a pair that
-// loses one is probed a second time. The results omit pairs with a missing answer or an unknown
-// MTU, and pairs on one machine, except `over_loopback`, for nodes that are only names. `seed`
-// selects the rounds.
+// The first task of each node, all of which have reported, sends and receives datagrams that must
+// not be fragmented; a pair that loses one is probed a second time. The results omit pairs with a
+// missing answer or an unknown MTU, and pairs on one machine, except `over_loopback`, for nodes
+// that are only names. `seed` selects the rounds.
 std::vector<PathResult> probe_paths(Leader& leader, const std::vector<NodeEntry>& nodes,
                                     std::uint64_t seed, bool over_loopback);
 

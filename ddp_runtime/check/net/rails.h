@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Additional paths between the nodes of a step: interfaces that are measured separately, RDMA, and
-// GPUs.
+// Interfaces that are measured separately.
 #pragma once
 
 #include <map>
@@ -19,18 +18,5 @@ std::vector<std::string> alike_rails(const std::map<int, Hello>& present);
 // Names the nodes without an address on the rail; OK if all have one. If no more than half of the
 // nodes have it, it was not meant for this step: UNKNOWN without a node.
 std::vector<Finding> evaluate_rail(const std::string& rail, const std::map<int, Hello>& present);
-
-struct DevicePlan {
-  std::size_t nodes = 0;  // nodes that can be measured
-  std::vector<Finding> findings;
-  std::vector<std::string> notes;  // "RDMA was not tested on n[1-3]: REASON"
-};
-// Names the nodes without an RDMA port if most nodes have one: CRITICAL, but WARNING for another
-// kind of node (another_kind.h). If only some nodes have one, a WARNING names these without blaming
-// any. Names the nodes without perftest, too, whose findings have the severity `missing_tool`: if
-// it is OK, a note names them. No findings if no node has RDMA.
-DevicePlan plan_rdma(const std::map<int, Hello>& present, Severity missing_tool);
-// Does the same for GPUs and for NCCL on them. A node whose GPUs do not answer is always UNKNOWN.
-DevicePlan plan_nccl(const std::map<int, Hello>& present, Severity missing_tool);
 
 }  // namespace ddp::check

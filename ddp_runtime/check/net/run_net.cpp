@@ -13,6 +13,7 @@
 #include "ddp_runtime/check/net/net_check.h"
 #include "ddp_runtime/check/net/step/agent.h"
 #include "ddp_runtime/check/net/step/leader.h"
+#include "ddp_runtime/check/net/step/node_table.h"
 #include "ddp_runtime/check/operations.h"
 
 namespace ddp::check {
@@ -73,7 +74,7 @@ void stay_away(const NetOptions& options) {
 NetOutcome conclude(Leader& leader, const NetOptions& options) {
   NetOutcome outcome;
   try {
-    Verdict verdict = run_leader(leader, options);
+    Verdict verdict = check_net(leader, options);
     verdict.findings.add(evaluate_choice(choose_nodes(verdict, options.wanted)));
     outcome.exit_code = exit_code_of(verdict.severity());
     options.publish(verdict);
@@ -83,6 +84,24 @@ NetOutcome conclude(Leader& leader, const NetOptions& options) {
   }
   leader.shut_down({{"do", "verdict"}, {"exit_code", outcome.exit_code}});
   return outcome;
+}
+
+// The verdict if the leader could not open its port.
+Verdict verdict_without_port(const NetOptions& options, const std::string& why) {
+  Verdict verdict;
+  verdict.command = "net";
+  verdict.nodes = names_of(node_table(options.step, {}));
+  verdict.findings.add(
+      Finding{.check = "net.leader_port",
+              .severity = Severity::critical,
+              .device = fmt::format("port {}", options.step.leader_port),
+              .value = "in use",
+              .expected = "a free port on rank 0's node",
+              .rule = "the leader listens on the port that rank 0 of the training will use",
+              .evidence = fmt::format("{}: {}", options.step.node, why),
+              .action = "stop the process that listens on it, or choose another port with --port "
+                        "or MASTER_PORT"});
+  return verdict;
 }
 
 NetOutcome run_leader(NetOptions options) {

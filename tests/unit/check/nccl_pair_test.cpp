@@ -15,9 +15,9 @@
 #include <string>
 #include <thread>
 
+#include "ddp_runtime/check/net/device_plan.h"
 #include "ddp_runtime/check/net/measure/gpu_transfer.h"
 #include "ddp_runtime/check/net/measure/nccl_end.h"
-#include "ddp_runtime/check/net/rails.h"
 #include "tests/unit/error_of.h"
 
 namespace ddp::check {

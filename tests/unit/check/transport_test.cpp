@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/check/net/device_plan.h"
 #include "ddp_runtime/check/net/evaluate/evaluate_leaves.h"
 #include "ddp_runtime/check/net/evaluate/evaluate_transport.h"
 #include "ddp_runtime/check/net/measure/traffic.h"
