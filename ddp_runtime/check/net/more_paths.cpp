@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <utility>
+
+#include "base/text.h"
 #include "ddp_runtime/check/net/device_plan.h"
 #include "ddp_runtime/check/net/path_measurements.h"
 #include "ddp_runtime/check/net/rails.h"
@@ -26,8 +29,10 @@ bool accept(NetState& state, const DevicePlan& plan) {
 // "auto" selects physical ports that all nodes have under the same name and at the same speed,
 // because a slower port is assumed to be for management.
 std::vector<std::string> rails_to_measure(const NetState& state) {
-  const auto& rails = state.options.rails;
-  return rails == std::vector<std::string>{"auto"} ? alike_rails(state.leader.present()) : rails;
+  auto rails = state.options.rails;
+  if (rails == std::vector<std::string>{"auto"}) return alike_rails(state.leader.present());
+  for (auto& rail : rails) rail = sanitize(rail);  // as the names in the tasks' messages
+  return rails;
 }
 
 // The results of all rails of RDMA.
@@ -39,13 +44,13 @@ struct RdmaMeasured {
 };
 
 void measure_rdma_rail(NetState& state, const RdmaRail& rail, bool few_rounds, RdmaMeasured& all) {
-  const NetPath path{TransportKind::verbs, "verbs", "RDMA", rail.name, rail.ports, few_rounds};
-  const auto nodes = nodes_with(path, answering_nodes(state), state.leader.present());
-  if (nodes.size() < 2) {
-    all.skipped[skipped_text("", nodes)].push_back(rail.name);
+  PathMeasured measured = measure_path(
+      state, {TransportKind::verbs, "verbs", "RDMA", rail.name, rail.ports, few_rounds});
+  if (!measured.skipped.empty()) {
+    all.skipped[measured.skipped].push_back(rail.name);
     return;
   }
-  all.rails.push_back(measure_path(state, path, nodes).pairs);
+  all.rails.push_back(std::move(measured.pairs));
   const auto& results = all.rails.back().results;
   all.speeds.push_back({rail.name, rate_of(rail), summarize(results)});
   all.exchanges.insert(all.exchanges.end(), results.begin(), results.end());
@@ -68,7 +73,7 @@ void measure_rdma(NetState& state) {
   RdmaMeasured all;
   for (const auto& rail : found.rails) measure_rdma_rail(state, rail, found.rails.size() > 1, all);
   for (const auto& [reason, rails] : all.skipped) {
-    state.verdict.notes.push_back(fmt::format("RDMA over {}{}", fmt::join(rails, " "), reason));
+    add_skipped(state, fmt::format("RDMA over {}", fmt::join(rails, " ")), reason);
   }
   add_figures(state, "verbs", summarize(all.exchanges));
   state.summary += rail_speeds_text(all.speeds);

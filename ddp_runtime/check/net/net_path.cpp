@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/check/net/net_path.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <iterator>
 
@@ -39,9 +37,9 @@ std::vector<NodeEntry> nodes_with(const NetPath& path, const std::vector<NodeEnt
   return those;
 }
 
-std::string skipped_text(const std::string& title, const std::vector<NodeEntry>& nodes) {
-  return fmt::format("{} was not tested: it can be measured {}", title,
-                     nodes.empty() ? "on no node" : "only on " + nodes.front().name);
+std::string reason_for_no_pair(const std::vector<NodeEntry>& nodes) {
+  return nodes.empty() ? "it can be measured on no node"
+                       : "it can be measured only on " + nodes.front().name;
 }
 
 Classes classes_on(const NetPath& path, const std::vector<NodeEntry>& nodes,

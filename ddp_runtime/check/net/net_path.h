@@ -28,9 +28,8 @@ struct NetPath {
 std::vector<NodeEntry> nodes_with(const NetPath& path, const std::vector<NodeEntry>& nodes,
                                   const std::map<int, Hello>& present);
 
-// Why no pair was measured. "TCP over eth1 was not tested: it can be measured only on n1". `nodes`:
-// the nodes with the path, one or none.
-std::string skipped_text(const std::string& title, const std::vector<NodeEntry>& nodes);
+// "it can be measured only on n1". `nodes`: the nodes with a path, one or none.
+std::string reason_for_no_pair(const std::vector<NodeEntry>& nodes);
 
 // Classes of the nodes by the rates of their links: only nodes with the same rate are compared.
 Classes classes_on(const NetPath& path, const std::vector<NodeEntry>& nodes,

@@ -85,10 +85,11 @@ PairBasis basis_of(const PairsMeasured& measured, const NetState& state) {
 
 }  // namespace
 
-PathMeasured measure_path(NetState& state, const NetPath& path,
-                          const std::vector<NodeEntry>& nodes) {
+PathMeasured measure_path(NetState& state, const NetPath& path) {
+  const auto before = ask_traffic(state);  // finds nodes that died since the last stage
+  const auto nodes = nodes_with(path, answering_nodes(state), state.leader.present());
+  if (nodes.size() < 2) return {.skipped = reason_for_no_pair(nodes)};
   const PairStageOptions options = stage_options(state, path, nodes);
-  const auto before = ask_traffic(state);
   auto stage = run_pair_stage(state.leader, nodes, options, state.options.progress);
   PathMeasured result;
   result.broken = stage.broken;
@@ -103,12 +104,11 @@ PathMeasured measure_path(NetState& state, const NetPath& path,
 }
 
 std::string measure_pairs(NetState& state, const NetPath& path) {
-  const auto nodes = nodes_with(path, answering_nodes(state), state.leader.present());
-  if (nodes.size() < 2) {
-    state.verdict.notes.push_back(skipped_text(path.title, nodes));
+  const PathMeasured result = measure_path(state, path);
+  if (!result.skipped.empty()) {
+    add_skipped(state, path.title, result.skipped);
     return {};
   }
-  const PathMeasured result = measure_path(state, path, nodes);
   const PairSummary summary = summarize(result.pairs.results);
   add_figures(state, path.kind, summary);
   if (summary.exchanges > 0) {
@@ -119,6 +119,10 @@ std::string measure_pairs(NetState& state, const NetPath& path) {
   add_limit(state, path.kind, {result.pairs});
   if (path.rail.empty()) state.pairs[path.stage] = basis_of(result.pairs, state);
   return result.broken;
+}
+
+void add_skipped(NetState& state, const std::string& title, const std::string& skipped) {
+  state.verdict.notes.push_back(fmt::format("{} was not tested: {}", title, skipped));
 }
 
 void add_figures(NetState& state, const std::string& kind, const PairSummary& summary) {

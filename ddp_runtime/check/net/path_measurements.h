@@ -13,20 +13,21 @@
 namespace ddp::check {
 
 struct PathMeasured {
-  PairsMeasured pairs;
-  std::string carriers;  // " through eth0"
-  std::string broken;    // reason for an early stop; empty if the stage completed
+  PairsMeasured pairs = {};
+  std::string carriers = {};  // " through eth0"
+  std::string skipped = {};   // why there was no pair; empty if there was
+  std::string broken = {};    // reason for an early stop; empty if the stage completed
 };
 
-// Measures the path between these nodes, all of which have it. Adds findings and measurements.
-PathMeasured measure_path(NetState& state, const NetPath& path,
-                          const std::vector<NodeEntry>& nodes);
+// Measures the path between all nodes that have it. Adds findings and measurements.
+PathMeasured measure_path(NetState& state, const NetPath& path);
 
-// Measures the path between all nodes that have it, and adds its figures and its words in the
-// verdict line as well; if fewer than two nodes have it, only a note. Returns the reason for an
-// early stop; empty if the stage completed.
+// Measures the path, and adds its figures and its words in the verdict line as well; if there is no
+// pair, only a note. Returns the reason for an early stop; empty if the stage completed.
 std::string measure_pairs(NetState& state, const NetPath& path);
 
+// Adds a note about a path that was skipped.
+void add_skipped(NetState& state, const std::string& title, const std::string& skipped);
 // Adds the figures of a path.
 void add_figures(NetState& state, const std::string& kind, const PairSummary& summary);
 // Adds the smallest slowdown that the check would have found on this path, on any of its rails.

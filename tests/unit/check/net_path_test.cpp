@@ -45,9 +45,8 @@ TEST_F(PathOfThree, HasTheNodesWithAPortAndTheToolForIt) {
   path.ports = {{"a", {"m0:1", "", 1e9}}, {"b", {"m0:1", "", 1e9}}};
   EXPECT_EQ(members(path), "b");
   EXPECT_EQ(link_rate_on(path, present_[1]), std::nullopt);  // only that of TCP is compared
-  EXPECT_EQ(skipped_text("RDMA over m0:1", nodes_with(path, nodes_, present_)),
-            "RDMA over m0:1 was not tested: it can be measured only on b");
-  EXPECT_EQ(skipped_text("NCCL", {}), "NCCL was not tested: it can be measured on no node");
+  EXPECT_EQ(reason_for_no_pair(nodes_with(path, nodes_, present_)), "it can be measured only on b");
+  EXPECT_EQ(reason_for_no_pair({}), "it can be measured on no node");
 }
 
 TEST_F(PathOfThree, HasTheNodesOnWhichNcclCanUseGpus) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <future>
 #include <mutex>
 #include <set>
 #include <string>
@@ -136,6 +137,39 @@ TEST(NetRun, PacketSizesOnOneMachineAreNotJudged) {
                             [](const Finding& one) { return one.check == "net.path_mtu"; }),
               pretended ? 1 : 0);
   }
+}
+
+// Answers the leader until it asks for the traffic, before the first exchange, and dies.
+void live_until_the_first_exchange(std::uint16_t port) {
+  Puppet task(port, 1, "test", "ddp-check test", "n2");
+  while (true) {
+    const auto command = task.receive();
+    const std::string what = command.value("do", "");
+    if (what == "transport") return;
+    if (what == "probe_path") task.answer({{"id", command.at("id")}, {"arrived", 0}, {"mtu", 0}});
+  }
+}
+
+TEST(NetRun, NodeIsNotUnknownBecauseItsPartnerDiedBetweenStages) {
+  NetOptions options = options_for(0, 2);
+  options.step.leader_port = free_port();
+  options.verbs = options.nccl = false;
+  std::promise<void> listening;
+  std::once_flag once;
+  options.progress = [&](const std::string&) {
+    std::call_once(once, [&] { listening.set_value(); });
+  };
+  Verdict verdict;
+  options.publish = [&verdict](const Verdict& v) { verdict = v; };
+  std::thread leader([&options] { run_net(options); });
+  listening.get_future().wait();
+  live_until_the_first_exchange(options.step.leader_port);
+  leader.join();
+  EXPECT_THAT(
+      complaints(verdict.findings.all()),
+      testing::AllOf(HasSubstr("net.answer n2=CRITICAL"), testing::Not(HasSubstr("UNKNOWN"))));
+  EXPECT_EQ(verdict.notes,
+            std::vector<std::string>{"TCP was not tested: it can be measured only on n1"});
 }
 
 TEST(NetRun, OneNodeIsUnknown) {
