@@ -7,6 +7,7 @@
 #include <array>
 #include <utility>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/attribute.h"
 #include "spank_plugin/fabric/text.h"
 #include "spank_plugin/fabric/text_file.h"
@@ -96,6 +97,31 @@ std::vector<std::string> find_topology_files(const Node& node, const fs::path& r
   return found;
 }
 
+// Interface names appear in variables, lists and messages, but the kernel allows control
+// characters, commas and bytes beyond ASCII in them.
+void set_aside_unlisted(Node& node) {
+  for (auto& found : node.interfaces) {
+    const bool is_network = found.running && found.kind != InterfaceKind::loopback;
+    if (is_network && !is_interface_name(found.name)) node.unlisted.push_back(found);
+  }
+  std::erase_if(node.interfaces, [](const auto& found) { return !is_interface_name(found.name); });
+}
+
+void add_unlisted_problem(Node& node) {
+  constexpr std::size_t kMaxNamed = 4;
+  std::vector<std::string> names;
+  for (const auto& interface : node.unlisted) {
+    const bool has_address =
+        std::any_of(node.addresses.begin(), node.addresses.end(),
+                    [&](const auto& entry) { return entry.interface == interface.name; });
+    if (has_address && names.size() < kMaxNamed) names.push_back(quote_for_display(interface.name));
+  }
+  if (names.empty()) return;
+  node.problems.push_back("no variable can name the interface " + join(names, " or ") +
+                          ", because lists such as NCCL_SOCKET_IFNAME need printable ASCII without "
+                          "commas; rename it");
+}
+
 }  // namespace
 
 const NetworkInterface* Node::interface(std::string_view name) const noexcept {
@@ -108,9 +134,7 @@ Node read_node(const Roots& roots, std::vector<InterfaceAddress> addresses,
                std::optional<Site> site) {
   Node node;
   node.interfaces = read_network_interfaces(roots.root / "sys");
-  // Interface names appear in variables, lists and messages. The kernel allows control characters
-  // and commas in names, but real devices do not have them.
-  std::erase_if(node.interfaces, [](const auto& found) { return !is_interface_name(found.name); });
+  set_aside_unlisted(node);
   node.addresses = std::move(addresses);
   node.routes = read_routes(roots.root / "proc");
   node.ports = read_infiniband_ports(roots.root / "sys");
@@ -129,6 +153,7 @@ Node read_node(const Roots& roots, std::vector<InterfaceAddress> addresses,
   if (!site) site = read_site(roots.root, SiteOwner::any);
   node.site = std::move(site->file);
   node.problems = std::move(site->problems);
+  add_unlisted_problem(node);
   node.topology_files = find_topology_files(node, roots.root);
   return node;
 }

@@ -28,6 +28,8 @@ struct Roots {
 
 struct Node {
   std::vector<NetworkInterface> interfaces;
+  // Running interfaces with a name that lists of interfaces cannot contain, such as "a,b".
+  std::vector<NetworkInterface> unlisted;
   std::vector<InterfaceAddress> addresses;  // in the order of getifaddrs(3), which NCCL uses
   std::vector<Route> routes;
   std::vector<InfinibandPort> ports;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/text.h"
 #include "ddp_runtime/check/node/data_interfaces.h"
 #include "ddp_runtime/check/node/interface_links.h"
 
@@ -25,6 +26,9 @@ Finding a_way_out(const Node& node) {
     if (!interface.running || interface.kind == InterfaceKind::loopback) continue;
     running += (running.empty() ? "" : " ") + interface.name;
   }
+  for (const auto& interface : node.unlisted) {
+    running += (running.empty() ? "" : " ") + quote_for_display(interface.name);
+  }
   finding.value = running.empty() ? "none" : running;
   if (running.empty()) {
     finding.severity = Severity::critical;
@@ -33,6 +37,22 @@ Finding a_way_out(const Node& node) {
     finding.action = "check `ip link` and the cable";
   }
   return finding;
+}
+
+std::vector<Finding> name_findings(const Node& node) {
+  std::vector<Finding> findings;
+  for (const auto& interface : node.unlisted) {
+    findings.push_back({.check = "interface.name",
+                        .severity = Severity::warning,
+                        .device = quote_for_display(interface.name),
+                        .value = "unusable",
+                        .expected = "printable ASCII without commas",
+                        .rule = "lists of interfaces can contain the name",
+                        .evidence = "no variable such as NCCL_SOCKET_IFNAME can name it, so no job "
+                                    "is told to use it",
+                        .action = "rename it in a .link file of systemd-udevd"});
+  }
+  return findings;
 }
 
 // The ports of a bond that spreads its traffic should have the same speed, so the fastest port
@@ -130,6 +150,7 @@ void append(std::vector<Finding>& findings, std::vector<Finding> more) {
 std::vector<Finding> evaluate_interfaces(const Node& node, const fabric::ComputePorts& compute,
                                          const InterfaceExpectations& expected) {
   std::vector<Finding> findings{a_way_out(node)};
+  append(findings, name_findings(node));
   append(findings, evaluate_links(node, compute, expected.names));
   const auto data = find_data_interfaces(node, compute, expected.names);
   for (const auto& interface : node.interfaces) {

@@ -53,6 +53,13 @@ std::string interface_complaints(const std::vector<NetworkInterface>& interfaces
   return interface_complaints(node_with(interfaces), expected);
 }
 
+TEST(InterfacesCheck, InterfaceThatNoListCanContainIsNamedAndIsAWayOut) {
+  Node node;
+  node.unlisted = {port("a,b"), port("b\xc3\xa4r")};
+  EXPECT_EQ(interface_complaints(node),
+            "interface.name 'a,b'=WARNING, interface.name 'b??r'=WARNING");
+}
+
 TEST(InterfacesCheck, HealthyNodesHaveNoComplaints) {
   EXPECT_EQ(interface_complaints({of_kind("lo", InterfaceKind::loopback), port("eth0")}), "");
   // Ports outside a bond may differ.

@@ -76,6 +76,24 @@ TEST(Node, LeavesOutNamesThatLookLikeLists) {
   EXPECT_EQ(node.port_paths.size(), 1U);
 }
 
+// The only network of such a node must not be missing without a word.
+TEST(Node, NamesRunningInterfacesThatNoListCanContain) {
+  const test::Machine machine(
+      "sys/class/net/a,b/type = 1\nsys/class/net/a,b/flags = 0x1003\n"
+      "sys/class/net/a,b/operstate = up\n"
+      "sys/class/net/b\xc3\xa4r/type = 1\nsys/class/net/b\xc3\xa4r/flags = 0x1003\n"
+      "sys/class/net/b\xc3\xa4r/operstate = up\n");
+  const Node node =
+      read_node({machine.root(), {}, {}}, {{"a,b", *parse_ip_address("10.0.0.1"), 24}});
+  EXPECT_TRUE(node.interfaces.empty());
+  EXPECT_EQ(node.unlisted.size(), 2U);
+  EXPECT_EQ(
+      make_plan(node, {}, {}).warnings,
+      std::vector<std::string>{"no variable can name the interface 'a,b', because lists such as "
+                               "NCCL_SOCKET_IFNAME need printable ASCII without commas; "
+                               "rename it"});
+}
+
 TEST(TextFile, IsReadUpToItsBoundAndOnlyIfItIsAFile) {
   const test::FakeSysfs fake("file = 0123456789\ndirectory/");
   EXPECT_EQ(read_text(fake.root() / "file", 4), "0123");
