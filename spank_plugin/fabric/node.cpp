@@ -7,7 +7,6 @@
 #include <array>
 #include <utility>
 
-#include "base/text.h"
 #include "spank_plugin/fabric/attribute.h"
 #include "spank_plugin/fabric/text.h"
 #include "spank_plugin/fabric/text_file.h"
@@ -107,21 +106,6 @@ void set_aside_unlisted(Node& node) {
   std::erase_if(node.interfaces, [](const auto& found) { return !is_interface_name(found.name); });
 }
 
-void add_unlisted_problem(Node& node) {
-  constexpr std::size_t kMaxNamed = 4;
-  std::vector<std::string> names;
-  for (const auto& interface : node.unlisted) {
-    const bool has_address =
-        std::any_of(node.addresses.begin(), node.addresses.end(),
-                    [&](const auto& entry) { return entry.interface == interface.name; });
-    if (has_address && names.size() < kMaxNamed) names.push_back(quote_for_display(interface.name));
-  }
-  if (names.empty()) return;
-  node.problems.push_back("no variable can name the interface " + join(names, " or ") +
-                          ", because lists such as NCCL_SOCKET_IFNAME need printable ASCII without "
-                          "commas; rename it");
-}
-
 }  // namespace
 
 const NetworkInterface* Node::interface(std::string_view name) const noexcept {
@@ -153,7 +137,6 @@ Node read_node(const Roots& roots, std::vector<InterfaceAddress> addresses,
   if (!site) site = read_site(roots.root, SiteOwner::any);
   node.site = std::move(site->file);
   node.problems = std::move(site->problems);
-  add_unlisted_problem(node);
   node.topology_files = find_topology_files(node, roots.root);
   return node;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "spank_plugin/fabric/nvlink_domain.h"
 #include "spank_plugin/fabric/preset_settings.h"
 #include "spank_plugin/fabric/rdma_settings.h"
@@ -12,6 +13,24 @@
 #include "spank_plugin/fabric/user_overrides.h"
 
 namespace ddp::fabric {
+namespace {
+
+void warn_of_unlisted(const Node& node, PlanBuilder& builder) {
+  constexpr std::size_t kMaxNamed = 4;
+  std::vector<std::string> names;
+  for (const auto& interface : node.unlisted) {
+    const bool has_address =
+        std::any_of(node.addresses.begin(), node.addresses.end(),
+                    [&](const auto& entry) { return entry.interface == interface.name; });
+    if (has_address && names.size() < kMaxNamed) names.push_back(quote_for_display(interface.name));
+  }
+  if (names.empty()) return;
+  builder.warn_of_node("no variable can name the interface " + join(names, " or ") +
+                       ", because lists such as NCCL_SOCKET_IFNAME need printable ASCII without "
+                       "commas; rename it");
+}
+
+}  // namespace
 
 const Setting* Plan::find(std::string_view name) const noexcept {
   const auto found = std::find_if(settings.begin(), settings.end(),
@@ -29,6 +48,7 @@ Plan make_plan(const Node& node, const Request& request, const UserVariables& us
   if (is_one_node) {
     builder.note("one node: no interface or port needs to be chosen");
   } else {
+    warn_of_unlisted(node, builder);
     set_hcas(node, compute, builder);
     set_sockets(node, request, plan, builder);
     set_gids(node, plan.interface, builder);

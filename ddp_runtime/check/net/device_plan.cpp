@@ -44,7 +44,7 @@ class DevicePlanner {
     if (equipped > 0 && !most_are_equipped) add_minority(nodes, 2 * equipped == nodes.size());
     for (const auto& [node, device] : nodes) {
       if (device.measurable) {
-        ++plan_.nodes;
+        if (++plan_.nodes == 1) first_ = node;
         if (!device.problem.empty()) untested_[device.problem].push_back(node);
       } else if (!device.name.empty()) {
         add_unmeasurable(node, device);
@@ -58,6 +58,7 @@ class DevicePlanner {
         untested_[device.problem].push_back(node);
       }
     }
+    if (plan_.nodes == 1) untested_["no other node can be measured with it"].push_back(first_);
     add_notes();
     return std::move(plan_);
   }
@@ -133,6 +134,7 @@ class DevicePlanner {
 
   const DeviceTexts& texts_;
   Severity missing_tool_;
+  std::string first_;  // the first node that can be measured
   DevicePlan plan_;
   std::map<std::string, std::vector<std::string>> untested_;  // nodes by reason
 };

@@ -274,7 +274,8 @@ TEST(NcclPlan, MissingLibraryIsOnlyNotedButGpusThatDoNotAnswerAreUnknown) {
       "1, nccl.library n2 4 GPUs=OK no NCCL, nccl.library n3 0 GPUs=UNKNOWN the driver hangs");
   EXPECT_EQ(plan.notes, (std::vector<std::string>{
                             "NCCL was not tested on n2: no NCCL; load the module that provides "
-                            "NCCL, set its path with --nccl, or skip it with --no-nccl"}));
+                            "NCCL, set its path with --nccl, or skip it with --no-nccl",
+                            "NCCL was not tested on n1: no other node can be measured with it"}));
 }
 
 }  // namespace

@@ -207,7 +207,8 @@ TEST(Rdma, MissingToolIsOnlyNotedUnlessItIsRequired) {
   EXPECT_EQ(plan.findings.size(), 2U);
   EXPECT_EQ(plan.notes, (std::vector<std::string>{
                             "RDMA was not tested on n[2-3]: ib_write_bw is not installed; install "
-                            "perftest, or skip RDMA with --no-verbs"}));
+                            "perftest, or skip RDMA with --no-verbs",
+                            "RDMA was not tested on n1: no other node can be measured with it"}));
 }
 
 TEST(Rdma, PortsThatCannotBeTestedAreNotedInAFewLines) {
@@ -221,7 +222,9 @@ TEST(Rdma, PortsThatCannotBeTestedAreNotedInAFewLines) {
   present[1] = task_with_rdma("n2", {"m0:1"}, true, "m1:1: iWARP");
   EXPECT_EQ(plan_rdma(present, Severity::unknown).notes,
             (std::vector<std::string>{"RDMA was not tested on n[1,3-4]: EFA only",
-                                      "RDMA was not tested on n2: m1:1: iWARP"}));
+                                      "RDMA was not tested on n2: m1:1: iWARP",
+                                      "RDMA was not tested on n2: no other node can be measured "
+                                      "with it"}));
   for (int i = 0; i < 9; ++i) {
     present[i] = task_with_rdma("n" + std::to_string(i + 1), {}, false, "R" + std::to_string(i));
   }
