@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "ddp_runtime/check/net/device_plan.h"
 #include "ddp_runtime/check/net/path_measurements.h"
+#include "ddp_runtime/check/net/rail_speeds.h"
 #include "ddp_runtime/check/net/rails.h"
 #include "ddp_runtime/check/net/rdma_rails.h"
 

@@ -8,18 +8,14 @@
 #include <tuple>
 #include <utility>
 
-#include "ddp_runtime/check/byte_units.h"
 #include "ddp_runtime/check/counted.h"
 #include "ddp_runtime/check/net/evaluate/another_kind.h"
-#include "ddp_runtime/check/net/locate/threshold.h"
 
 namespace ddp::check {
 namespace {
 
 constexpr std::size_t kMaxNotes = 4;
 constexpr std::size_t kMaxOtherNames = 4;
-constexpr std::size_t kMinRails = 3;
-constexpr double kSlowRail = 0.8;
 
 using Ports = std::vector<RdmaPort>;
 using Nodes = std::map<std::string, const Hello*>;  // nodes with compute ports, by name
@@ -35,6 +31,52 @@ std::vector<std::string> names_of(const Ports& ports) {
   std::vector<std::string> names;
   for (const auto& port : ports) names.push_back(port.name);
   return names;
+}
+
+bool is_at(const RdmaPort& port, const std::string& address) {
+  return !address.empty() && port.bus_address == address;
+}
+
+bool has_port_at(const Ports& ports, const std::string& address) {
+  return std::any_of(ports.begin(), ports.end(),
+                     [&](const RdmaPort& port) { return is_at(port, address); });
+}
+
+// Whether one has the address or, in another slot, the name.
+bool has_port_like(const Ports& ports, const RdmaPort& port) {
+  return has_port_at(ports, port.bus_address) ||
+         std::any_of(ports.begin(), ports.end(),
+                     [&port](const RdmaPort& other) { return other.name == port.name; });
+}
+
+// Adds the ports that at least half of the nodes of this make have, so that nodes that lost
+// different ports do not count as nodes with fewer. Nodes of one make share PCI addresses.
+void add_ports_of_others(const Nodes& nodes, Usual& usual) {
+  std::map<std::string, std::pair<std::size_t, RdmaPort>> others;  // with their nodes, by address
+  std::size_t alike = 0;
+  for (const auto& [node, hello] : nodes) {
+    const Ports& own = hello->rdma_ports;
+    if (std::none_of(usual.ports.begin(), usual.ports.end(),
+                     [&](const RdmaPort& port) { return has_port_at(own, port.bus_address); })) {
+      continue;
+    }
+    ++alike;
+    for (const auto& port : own) {
+      if (port.bus_address.empty() || has_port_like(usual.ports, port)) continue;
+      auto& [count, first] = others[port.bus_address];
+      if (++count == 1) first = port;
+    }
+  }
+  for (const auto& [address, other] : others) {
+    if (2 * other.first < alike) continue;
+    const auto place = std::find_if(usual.ports.begin(), usual.ports.end(),
+                                    [&](const auto& port) { return port.bus_address > address; });
+    usual.ports.insert(place, other.second);
+  }
+  const auto whole = std::count_if(nodes.begin(), nodes.end(), [&usual](const auto& entry) {
+    return entry.second->rdma_ports.size() == usual.ports.size();
+  });
+  usual.nodes = static_cast<std::size_t>(whole);
 }
 
 // The number of ports that most nodes have and, among those nodes, the most common list. Of equally
@@ -59,27 +101,32 @@ Usual usual_ports(const Nodes& nodes) {
     usual.processors = hello->processors;
     break;
   }
+  add_ports_of_others(nodes, usual);
   return usual;
 }
 
 // For each usual port, the port of this node on the same rail; nullptr if there is none.
 std::vector<const RdmaPort*> ports_by_rail(const Ports& own, const Ports& usual) {
   std::vector<const RdmaPort*> found(usual.size(), nullptr);
-  const auto match = [&](std::string RdmaPort::*member) {
-    bool any = false;
+  const auto match = [&](const auto& is_same) {
     for (std::size_t rail = 0; rail < usual.size(); ++rail) {
       const auto port = std::find_if(own.begin(), own.end(), [&](const RdmaPort& one) {
-        return !(one.*member).empty() && one.*member == usual[rail].*member;
+        return is_same(one, usual[rail]) &&
+               std::find(found.begin(), found.end(), &one) == found.end();
       });
-      if (port == own.end()) continue;
-      found[rail] = &*port;
-      any = true;
+      if (found[rail] == nullptr && port != own.end()) found[rail] = &*port;
     }
-    return any;
+    return std::any_of(found.begin(), found.end(), [](const auto* one) { return one != nullptr; });
   };
-  const bool by_address = match(&RdmaPort::bus_address);
+  const auto same_name = [](const RdmaPort& a, const RdmaPort& b) { return a.name == b.name; };
+  const auto same_address = [](const RdmaPort& a, const RdmaPort& b) {
+    return is_at(a, b.bus_address);
+  };
+  // Two ports of one device have one address.
+  match([&](const auto& a, const auto& b) { return same_address(a, b) && same_name(a, b); });
+  const bool by_address = match(same_address);
   if (own.size() != usual.size()) {
-    if (!by_address) match(&RdmaPort::name);
+    if (!by_address) match(same_name);
     return found;
   }
   // As many ports: those left over belong to the rails left over, in order.
@@ -119,8 +166,10 @@ Finding fewer_ports(const std::string& node, const Hello& hello, const Nodes& no
           .node = node,
           .value = static_cast<double>(hello.rdma_ports.size()),
           .unit = fmt::format("of {} compute ports", usual.ports.size()),
-          .expected =
-              fmt::format("{}, as on {}", usual.ports.size(), most ? "most nodes" : "other nodes"),
+          .expected = usual.nodes == 0
+                          ? fmt::format("{}, because other nodes have these", usual.ports.size())
+                          : fmt::format("{}, as on {}", usual.ports.size(),
+                                        most ? "most nodes" : "other nodes"),
           .rule = "the nodes are alike",
           .evidence = fmt::format("{}", fmt::join(evidence, "; ")),
           .action = "see `ddp-check node`, ibstat and lspci on this node"};
@@ -204,54 +253,6 @@ std::optional<double> rate_of(const RdmaRail& rail) {
     return entry.second.bytes_per_second == rate;
   });
   return same ? rate : std::nullopt;
-}
-
-std::string rail_speeds_text(const std::vector<RailSpeed>& speeds) {
-  std::vector<double> medians;
-  std::vector<std::string> names;
-  const RailSpeed* slowest = nullptr;
-  for (const auto& one : speeds) {
-    if (one.measured.exchanges == 0) continue;
-    medians.push_back(one.measured.median_per_second);
-    names.push_back(one.rail);
-    if (slowest == nullptr ||
-        one.measured.lowest_per_second < slowest->measured.lowest_per_second) {
-      slowest = &one;
-    }
-  }
-  if (slowest == nullptr) return {};
-  const bool several = names.size() > 1;
-  return fmt::format("; RDMA {:.3g} GB/s over {}{} (lowest {:.3g}{})", median(medians) / kGB,
-                     several ? "each of " : "", fmt::join(names, " "),
-                     slowest->measured.lowest_per_second / kGB,
-                     several ? " over " + slowest->rail : "");
-}
-
-std::vector<Finding> evaluate_rail_speeds(const std::vector<RailSpeed>& speeds) {
-  std::map<std::optional<double>, std::vector<double>> by_rate;
-  for (const auto& one : speeds) {
-    if (one.measured.exchanges > 0) by_rate[one.rate].push_back(one.measured.median_per_second);
-  }
-  std::vector<Finding> findings;
-  for (const auto& one : speeds) {
-    const auto& alike = by_rate[one.rate];
-    if (one.measured.exchanges == 0 || alike.size() < kMinRails) continue;
-    const double usual = median(alike);
-    const double speed = one.measured.median_per_second;
-    if (speed >= kSlowRail * usual) continue;
-    findings.push_back(
-        {.check = "verbs.rail",
-         .severity = Severity::warning,
-         .device = one.rail,
-         .value = speed / kGB,
-         .unit = "GB/s",
-         .expected = fmt::format("at least {:.3g} GB/s", kSlowRail * usual / kGB),
-         .rule = "the ports of a node that have the same rate are equally fast",
-         .evidence = fmt::format("the median of all nodes; that of {} is {:.3g} GB/s",
-                                 counted(alike.size(), "port"), usual / kGB),
-         .action = "check the switches of this rail, and the PCIe slots of its ports"});
-  }
-  return findings;
 }
 
 }  // namespace ddp::check

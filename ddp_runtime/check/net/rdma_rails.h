@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "ddp_runtime/check/finding.h"
-#include "ddp_runtime/check/net/evaluate/evaluate_pairs.h"
 #include "ddp_runtime/check/net/measure/protocol.h"
 
 namespace ddp::check {
@@ -24,27 +23,14 @@ struct RdmaRails {
   std::vector<std::string> notes;  // nodes whose ports have other names, or are more than usual
 };
 
-// A rail consists of the ports at one position of the PCI order. A node with another number of
-// ports than most has those at the same PCI addresses or, if no address matches, with the same
-// names. Fewer ports than on most nodes are CRITICAL, but WARNING for a node with another number of
-// CPUs, and if more than one node in four has as few: those may be another kind of node.
+// A rail consists of the ports at one position of the PCI order, among the ports that most nodes
+// have or that half of the nodes of one make have. A node with another number of ports has those at
+// the same PCI addresses or, if no address matches, with the same names. Fewer ports than on most
+// nodes are CRITICAL, but WARNING for a node with another number of CPUs, and if more than one node
+// in four has as few: those may be another kind of node.
 RdmaRails find_rdma_rails(const std::map<int, Hello>& present);
 
 // The rate of the rail's ports in bytes per second, if all nodes report the same.
 std::optional<double> rate_of(const RdmaRail& rail);
-
-struct RailSpeed {
-  std::string rail;
-  std::optional<double> rate;  // see rate_of()
-  PairSummary measured;
-};
-
-// "; RDMA 24.4 GB/s over each of mlx5_1:1 mlx5_2:1 (lowest 23.9 over mlx5_2:1)": the median of the
-// rails' medians. Empty if nothing was measured.
-std::string rail_speeds_text(const std::vector<RailSpeed>& speeds);
-
-// A rail that is slow on all nodes, which no comparison of nodes finds: WARNING below 80 % of the
-// median of three or more rails with the same rate.
-std::vector<Finding> evaluate_rail_speeds(const std::vector<RailSpeed>& speeds);
 
 }  // namespace ddp::check

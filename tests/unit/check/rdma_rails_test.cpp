@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/check/net/rail_speeds.h"
 #include "ddp_runtime/check/verdict.h"
 #include "tests/unit/check/complaints.h"
 
@@ -100,6 +101,33 @@ TEST(RdmaRails, ManyMissingPortsAreCounted) {
   const auto findings =
       find_rdma_rails(step_of({node("n1", all), node("n2", ports({8})), node("n3", all)})).findings;
   EXPECT_EQ(findings.front().evidence, "without m0:1 m1:1 m2:1 m3:1 and 4 more");
+}
+
+TEST(RdmaRails, NodesThatLostDifferentPortsAreAllNamed) {
+  const auto first = node("n1", ports({0, 1, 3}));
+  const auto second = node("n2", ports({0, 2, 3}));
+  const auto two = find_rdma_rails(step_of({first, second}));
+  EXPECT_EQ(text_of(two),
+            "m0:1[n1=m0:1 n2=m0:1] m1:1[n1=m1:1] m2:1[n2=m2:1] m3:1[n1=m3:1 n2=m3:1]");
+  EXPECT_EQ(complaints(two.findings), "verbs.ports n1=WARNING, verbs.ports n2=WARNING");
+  EXPECT_EQ(two.findings.front().expected, "4, because other nodes have these");
+  const auto three = find_rdma_rails(step_of({first, second, node("n3", ports({0, 1, 2, 3}))}));
+  EXPECT_EQ(complaints(three.findings), "verbs.ports n1=WARNING, verbs.ports n2=WARNING");
+  EXPECT_TRUE(three.notes.empty());
+}
+
+TEST(RdmaRails, PortInAnotherSlotIsOnTheSameRail) {
+  const auto found = find_rdma_rails(
+      step_of({node("n1", ports({0, 1})), node("n2", {{"m0:1", "0", {}}, {"m1:1", "9", {}}})}));
+  EXPECT_EQ(text_of(found), "m0:1[n1=m0:1 n2=m0:1] m1:1[n1=m1:1 n2=m1:1]");
+  EXPECT_EQ(complaints(found.findings), "");
+}
+
+TEST(RdmaRails, TwoPortsOfOneDeviceAreTwoRails) {
+  const std::vector<RdmaPort> both{{"m0:1", "0", {}}, {"m0:2", "0", {}}};
+  const auto found = find_rdma_rails(
+      step_of({node("n1", both), node("n2", both), node("n3", {{"m0:2", "0", {}}})}));
+  EXPECT_EQ(text_of(found), "m0:1[n1=m0:1 n2=m0:1] m0:2[n1=m0:2 n2=m0:2 n3=m0:2]");
 }
 
 TEST(RdmaRails, PortsWithoutAddressesArePairedByName) {
