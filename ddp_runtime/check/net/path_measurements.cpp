@@ -88,7 +88,10 @@ PairBasis basis_of(const PairsMeasured& measured, const NetState& state) {
 PathMeasured measure_path(NetState& state, const NetPath& path) {
   const auto before = ask_traffic(state);  // finds nodes that died since the last stage
   const auto nodes = nodes_with(path, answering_nodes(state), state.leader.present());
-  if (nodes.size() < 2) return {.skipped = reason_for_no_pair(nodes)};
+  if (nodes.size() < 2) {
+    add_measurements(state, path.kind, path, nlohmann::json::array());
+    return {.skipped = reason_for_no_pair(nodes)};
+  }
   const PairStageOptions options = stage_options(state, path, nodes);
   auto stage = run_pair_stage(state.leader, nodes, options, state.options.progress);
   PathMeasured result;
