@@ -77,7 +77,8 @@ struct TaskFacts {
 enum class NameLookup {
   not_done,
   usable,
-  only_loopback,
+  only_local,    // loopback addresses, or link-local ones of IPv6 without their interface
+  elsewhere,     // addresses of another host, although the step's only node is here
   unknown_name,  // the name service reports that the name does not exist
   no_answer,     // the name service is unreachable or fails
   timed_out
@@ -102,9 +103,10 @@ struct NodeFacts {
   std::vector<GpuList> gpus = {};
   std::string gpu_numbers = {};                        // SLURM_STEP_GPUS
   std::optional<std::uint16_t> free_second_port = {};  // like free_port
-  // SLURM's address of rank 0's host. Set only if the name leads nowhere on this node,
-  // or the name service does not answer.
+  // SLURM's address of rank 0's host, and the reason, a sentence about a name. Set only if SLURM's
+  // addresses must replace the nodes' names on this node.
   std::optional<std::string> slurms_address = {};
+  std::string why_slurms_address = {};
   // Names with the site's addr_suffix do not resolve on this node: names are used unchanged.
   bool lacks_suffix = false;
 };

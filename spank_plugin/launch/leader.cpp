@@ -8,6 +8,8 @@
 #include "base/hostlist.h"
 #include "base/text.h"
 #include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/name_check.h"
+#include "spank_plugin/launch/node_address.h"
 #include "spank_plugin/launch/rank_order.h"
 
 namespace ddp::launch {
@@ -76,18 +78,6 @@ void check_against_own_tasks(const Leader& leader, const TaskFacts& task) {
                     leader.source + " says that " + leader.host + " does; " + kRemedy);
 }
 
-const char* describe(NameLookup lookup) {
-  switch (lookup) {
-    case NameLookup::only_loopback:
-      return "resolves to a loopback address only";
-    case NameLookup::no_answer:
-    case NameLookup::timed_out:
-      return "got no answer from the name service";
-    default:
-      return "is unknown to the name service";
-  }
-}
-
 }  // namespace
 
 Leader find_leader(const StepFacts& step, Order order) {
@@ -121,6 +111,12 @@ std::string suffix_in_use(const NodeFacts& node, const Settings& settings) {
   return node.lacks_suffix ? "" : settings.addr_suffix.value;
 }
 
+std::string address_of_node(const std::string& name, const Facts& facts, const Settings& settings) {
+  const auto slurms =
+      facts.node.slurms_address ? slurms_address_of(name, facts.step.node_addresses) : std::nullopt;
+  return slurms ? *slurms : with_suffix(name, suffix_in_use(facts.node, settings));
+}
+
 Leader find_leader_address(const Facts& facts, const Settings& settings) {
   const Order order = settings.order.value;
   const auto& step = facts.step;
@@ -134,23 +130,24 @@ Leader find_leader_address(const Facts& facts, const Settings& settings) {
     leader.host = with_suffix(leader.host, suffix);
     leader.rule += ", with addr_suffix=" + suffix;
   }
-  const auto lookup = node.leader_lookup;
-  if (lookup == NameLookup::not_done || lookup == NameLookup::usable) return leader;
-  // The host itself may resolve its own name to 127.0.1.1; the other nodes' answers count.
-  const bool is_own_loopback = lookup == NameLookup::only_loopback && is_own_node;
-  if (node.slurms_address && suffix.empty() && step.node_count != 1 && !is_own_loopback) {
+  if (node.slurms_address) {
     return {*node.slurms_address, "SLURM's address of " + leader.host + ", " + leader.rule,
             kSlurmsAddress};
   }
+  const auto lookup = node.leader_lookup;
+  if (lookup == NameLookup::not_done || lookup == NameLookup::usable) return leader;
+  // The host itself may resolve its own name to 127.0.1.1; the other nodes' answers count.
+  const bool is_own_loopback = lookup == NameLookup::only_local && is_own_node;
   if (step.node_count != 1 && is_unanswered(lookup)) return leader;
   if (step.node_count == 1) {
-    leader.rule = "one node, whose name " + quote_for_display(leader.host) + " " + describe(lookup);
+    leader.rule =
+        "one node, whose name " + quote_for_display(leader.host) + " " + describe_lookup(lookup);
     leader.host = "127.0.0.1";
     return leader;
   }
   if (is_own_loopback) return leader;
   throw LaunchError("the name of rank 0's host, " + quote_for_display(leader.host) + ", " +
-                    describe(lookup) + " on " +
+                    describe_lookup(lookup) + " on " +
                     (task.node_name.empty() ? "this node" : task.node_name) +
                     "; add it to /etc/hosts or DNS, or give an address with "
                     "--ddp=master_addr=ADDRESS (NodeAddr of `scontrol show node`)" +

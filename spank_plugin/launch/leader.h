@@ -30,11 +30,15 @@ std::string with_suffix(std::string_view host, std::string_view suffix);
 // Returns the suffix that this node uses; empty if none.
 std::string suffix_in_use(const NodeFacts& node, const Settings& settings);
 
+// Returns the address of a node of the step that this node passes to others, by the same choice as
+// MASTER_ADDR's: its name, with the suffix if there is one, or SLURM's address.
+std::string address_of_node(const std::string& name, const Facts& facts, const Settings& settings);
+
 // Returns the result of find_leader with an address that is usable on this node: the host's name,
-// with addr_suffix if there is one, or SLURM's address if the step has it, or 127.0.0.1 for a step
-// of one node whose name does not resolve. If the name service did not answer, the name is used
-// unchanged. Throws UsageError if the name cannot be used on this node, or if a fact about this
-// node contradicts the location of rank 0.
+// with addr_suffix if there is one, or SLURM's address if it must replace the name, or 127.0.0.1
+// for a step of one node whose name does not resolve. If the name service did not answer, the name
+// is used unchanged. Throws UsageError if the name cannot be used on this node, or if a fact about
+// this node contradicts the location of rank 0.
 Leader find_leader_address(const Facts& facts, const Settings& settings);
 
 }  // namespace ddp::launch

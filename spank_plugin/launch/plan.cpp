@@ -18,16 +18,20 @@
 namespace ddp::launch {
 namespace {
 
+std::string this_node(const TaskFacts& task) {
+  return task.node_name.empty() ? "this node" : task.node_name;
+}
+
 void add_leader(PlanBuilder& plan, const Facts& facts, const Settings& settings) {
   if (plan.set_as_requested("MASTER_ADDR", settings.master_addr)) return;
   const Leader leader = find_leader_address(facts, settings);
   plan.suggest("MASTER_ADDR", leader.host, leader.rule, leader.source);
   const bool is_slurms = leader.source == kSlurmsAddress;
   if (is_slurms) {
-    plan.note("the name of rank 0's host has no usable address here, so MASTER_ADDR is " +
-              leader.host +
-              ", by which SLURM reaches it; add the nodes' names to DNS or /etc/hosts for programs "
-              "that use them");
+    plan.note_of_node(this_node(facts.task) + ": " + facts.node.why_slurms_address +
+                      ", so MASTER_ADDR is " + leader.host +
+                      ", by which SLURM reaches rank 0's host; correct the nodes' names in DNS or "
+                      "/etc/hosts for programs that use them");
   }
   if (facts.node.lacks_suffix) {
     plan.note_of_node("addr_suffix=" + settings.addr_suffix.value +
@@ -36,16 +40,15 @@ void add_leader(PlanBuilder& plan, const Facts& facts, const Settings& settings)
                                   settings.addr_suffix.value) +
                       " does not resolve");
   }
-  if (!is_slurms && facts.node.leader_lookup == NameLookup::only_loopback &&
+  if (!is_slurms && facts.node.leader_lookup == NameLookup::only_local &&
       facts.step.node_count > 1) {
     plan.note("on its own host " + leader.host +
               " resolves to a loopback address only: a program that "
               "binds to that address cannot be reached by the other nodes");
   }
   if (!is_slurms && is_unanswered(facts.node.leader_lookup) && facts.step.node_count > 1) {
-    plan.note_of_node("the name service of " +
-                      (facts.task.node_name.empty() ? "this node" : facts.task.node_name) +
-                      " did not answer for " + leader.host + ", rank 0's host" +
+    plan.note_of_node("the name service of " + this_node(facts.task) + " did not answer for " +
+                      leader.host + ", rank 0's host" +
                       (facts.node.leader_lookup == NameLookup::timed_out ? ", in time" : "") +
                       "; the step continues with the name; if ranks do not find each other, give "
                       "an address with --ddp=master_addr=ADDRESS");

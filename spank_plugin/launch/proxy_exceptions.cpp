@@ -58,8 +58,8 @@ void add_proxy_exceptions(PlanBuilder& plan, const Facts& facts, const Settings&
   if (proxy.empty() || plan.keep_if_users(kName)) return;
   std::vector<std::string> hosts = {host_of(plan.value_of("JAX_COORDINATOR_ADDRESS"))};
   if (!plan.value_of("TF_CONFIG").empty()) {
-    const std::string suffix = suffix_in_use(facts.node, settings);
-    for (const auto& node : facts.step.nodes) hosts.push_back(with_suffix(node, suffix));
+    for (const auto& node : facts.step.nodes)
+      hosts.push_back(address_of_node(node, facts, settings));
   }
   const std::string given = inherited.from_user("no_proxy").value_or("");
   std::string list = given;

@@ -56,11 +56,12 @@ void add_tasks_per_node(PlanBuilder& plan, const StepFacts& step) {
                "SLURM_STEP_TASKS_PER_NODE");
 }
 
-std::string all_workers(const StepFacts& step, Order order, const std::string& suffix,
+std::string all_workers(const Facts& facts, const Settings& settings,
                         const std::vector<std::uint16_t>& ports) {
+  const auto& step = facts.step;
   constexpr std::size_t kMaxList = 126'000;  // SLURM accepts variables of less than 128 KiB
   std::string list;
-  for (const auto node : node_order(step, order)) {
+  for (const auto node : node_order(step, settings.order.value)) {
     const std::uint32_t tasks =
         step.tasks_per_node ? step.tasks_per_node->at(node) : step.task_count;
     if (tasks > ports.size()) {
@@ -68,9 +69,10 @@ std::string all_workers(const StepFacts& step, Order order, const std::string& s
                         " tasks of a node, but there are " + std::to_string(ports.size()) +
                         "; reserve more with srun --resv-ports=" + std::to_string(tasks + 1));
     }
+    const std::string host = address_of_node(step.nodes[node], facts, settings);
     for (std::uint32_t local = 0; local < tasks; ++local) {
       list += list.empty() ? "\"" : ",\"";
-      list += endpoint(with_suffix(step.nodes[node], suffix), std::to_string(ports[local]));
+      list += endpoint(host, std::to_string(ports[local]));
       list += '"';
     }
     if (list.size() > kMaxList) {
@@ -136,16 +138,14 @@ void add_jax(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
 void add_tf_config(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
                    const Settings& settings) {
   const auto& step = facts.step;
-  const Order order = settings.order.value;
-  if (step.nodes.empty() || !counts_node_by_node(step, order)) {
+  if (step.nodes.empty() || !counts_node_by_node(step, settings.order.value)) {
     throw LaunchError(
         "TF_CONFIG lists all ranks, but their nodes are known only if the ranks are numbered node "
         "by node; add order=packed, or use --distribution=block");
   }
   const auto ports = service_ports(step, settings, 65'536);
   plan.suggest("TF_CONFIG",
-               R"({"cluster":{"worker":[)" +
-                   all_workers(step, order, suffix_in_use(facts.node, settings), ports) +
+               R"({"cluster":{"worker":[)" + all_workers(facts, settings, ports) +
                    R"(]},"task":{"type":"worker","index":)" + std::to_string(numbers.rank) + "}}",
                "all workers in the order of their ranks, with a port each", "SLURM_STEP_NODELIST");
 }

@@ -59,9 +59,9 @@ void add_c10d(PlanBuilder& plan, const Facts& facts, const RankNumbers& numbers,
                settings.store ? "no agent hosts the store" : "the agent of rank 0 hosts the store",
                settings.store ? "store" : numbers.source);
   if (!facts.task.node_name.empty()) {
-    plan.suggest("PET_LOCAL_ADDR",
-                 with_suffix(facts.task.node_name, suffix_in_use(facts.node, settings)),
-                 "this node's name", "SLURMD_NODENAME");
+    plan.suggest("PET_LOCAL_ADDR", address_of_node(facts.task.node_name, facts, settings),
+                 "this node, by the name or address that MASTER_ADDR would have",
+                 "SLURMD_NODENAME");
   }
 }
 

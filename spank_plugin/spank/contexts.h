@@ -16,7 +16,7 @@ void srun_before_options();
 void srun_after_options(PluginState& state);
 
 // In srun, once per component, after the step's nodes are known and before its tasks start: passes
-// the nodes' addresses to the nodes if the name service of this host does not know their names.
+// SLURM's addresses of the nodes to the nodes.
 void srun_before_launch(const PluginState& state, spank_t spank);
 
 // In salloc and sbatch, after the options: validates SLURM_DDP, which srun will read later, and

@@ -119,9 +119,10 @@ void srun_after_options(PluginState& state) {
   }
 }
 
-// Asks for the nodes' addresses, once for the whole step, if their names are unknown here. Whatever
-// goes wrong, the nodes continue with the names, and report those that they cannot use. SLURM tells
-// srun the nodes of the step, or of the job if that is older than the step.
+// Asks for the nodes' addresses, once for the whole step, because a name may lead elsewhere on a
+// node although it leads to its node here. Whatever goes wrong, the nodes continue with the names,
+// and report those that they cannot use. SLURM tells srun the nodes of the step, or of the job if
+// that is older than the step.
 void srun_before_launch(const PluginState& state, spank_t spank) {
   const launch::EnvLookup environment = [](const std::string& name) -> std::optional<std::string> {
     const char* value = std::getenv(name.c_str());

@@ -157,19 +157,37 @@ JOB
   [ ! -s err ] # such as "can't honor --ntasks-per-node set to 2"
 }
 
+# with_hosts COMMAND: runs it while the nodes have the files hosts.node1 and hosts.node2 as /etc/hosts.
+with_hosts() {
+  local node rc=0
+  for node in node1 node2; do "$cluster" exec $node -- mount --bind "$work/hosts.$node" /etc/hosts; done
+  "$@" || rc=$?
+  for node in node1 node2; do "$cluster" exec $node -- umount /etc/hosts; done
+  return $rc
+}
+
 @test "nodes that resolve their own names to 127.0.1.1 are still distinguished" {
   [ "$cluster_mode" = netns ] || skip "needs a hosts file per node"
   local node
   for node in node1 node2; do
     { sed "/ $node\$/d" "$state/hosts"; echo "127.0.1.1 $node"; } >"hosts.$node"
-    "$cluster" exec $node -- mount --bind "$work/hosts.$node" /etc/hosts
   done
-  local rc=0
-  srun --ddp -N2 -n4 -w 'node[1-2]' bash -c 'record-task; exec rendezvous' >out 2>err || rc=$?
-  for node in node1 node2; do "$cluster" exec $node -- umount /etc/hosts; done
-  [ "$rc" -eq 0 ]
+  with_hosts srun --ddp -N2 -n4 -w 'node[1-2]' bash -c 'record-task; exec rendezvous' >out 2>err
   [ "$(grep -c 'of 4: sum 6' out)" -eq 4 ]
   [ "$(all_recorded NODE_RANK)" = "0 0 1 1" ] || [ "$(all_recorded NODE_RANK)" = "0 0 0 1" ]
   [ "$(all_recorded MASTER_ADDR)" = "node1 node1 node1 node1" ]
   grep -q 'note: on its own host node1 resolves to a loopback address only' err
+}
+
+@test "a node where the leader's name leads to the node itself reaches rank 0 by SLURM's address" {
+  [ "$cluster_mode" = netns ] || skip "needs a hosts file per node"
+  cp "$state/hosts" hosts.node1
+  local own address
+  own=$(awk '$2 == "node2" { print $1 }' "$state/hosts")
+  address=$(awk '$2 == "node1" { print $1 }' "$state/hosts")
+  sed "s/.* node1\$/$own node1/" "$state/hosts" >hosts.node2
+  with_hosts srun --ddp -N2 -n2 -w 'node[1-2]' bash -c 'record-task; exec rendezvous' >out 2>err
+  [ "$(grep -c 'of 2: sum 1' out)" -eq 2 ]
+  [ "$(all_recorded MASTER_ADDR)" = "$address node1" ]
+  grep -q "note: node2: node1 resolves to $own, which is an address of this node" err
 }

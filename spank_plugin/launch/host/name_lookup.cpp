@@ -21,15 +21,18 @@
 namespace ddp::launch {
 namespace {
 
-bool is_loopback(const addrinfo& address) {
+// True for addresses by which no other node reaches this one: loopback, unspecified (which leads to
+// the host itself), and link-local of IPv6 without its interface.
+bool is_local(const addrinfo& address) {
   if (address.ai_family == AF_INET) {
     sockaddr_in v4{};
     std::memcpy(&v4, address.ai_addr, sizeof v4);
-    return (ntohl(v4.sin_addr.s_addr) >> 24) == 127;
+    return (ntohl(v4.sin_addr.s_addr) >> 24) == 127 || v4.sin_addr.s_addr == INADDR_ANY;
   }
   sockaddr_in6 v6{};
   std::memcpy(&v6, address.ai_addr, sizeof v6);
-  return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
+  return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) || IN6_IS_ADDR_UNSPECIFIED(&v6.sin6_addr) ||
+         (IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr) && v6.sin6_scope_id == 0);
 }
 
 // The first byte of the answer is the result. The addresses follow, one per line.
@@ -63,9 +66,9 @@ NameAnswer resolve(const std::string& name) {
     return {is_answer ? NameLookup::unknown_name : NameLookup::no_answer, {}};
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
-  NameAnswer answer{NameLookup::only_loopback, {}};
+  NameAnswer answer{NameLookup::only_local, {}};
   for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
-    if (is_loopback(*address)) continue;
+    if (is_local(*address)) continue;
     answer.lookup = NameLookup::usable;
     std::string text = numeric_address(address->ai_addr);
     if (answer.addresses.size() < kMaxAddresses && !text.empty())

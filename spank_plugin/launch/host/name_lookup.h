@@ -13,15 +13,14 @@ namespace ddp::launch {
 
 struct NameAnswer {
   NameLookup lookup = NameLookup::not_done;
-  std::vector<std::string> addresses;  // numeric, without loopback ones, at most eight
+  std::vector<std::string> addresses;  // numeric, those that other nodes can use, at most eight
 };
 
 // Resolves a name; runs in a child process. Only tests replace the default.
 using Resolver = std::function<NameAnswer(const std::string& name)>;
 
-// Calls getaddrinfo. Returns usable if any address is outside 127.0.0.0/8 and ::1, unknown_name
-// only if the name service reports that the name does not exist, and no_answer for all other
-// errors.
+// Calls getaddrinfo. Returns usable if other nodes can use any address, unknown_name only if the
+// name service reports that the name does not exist, and no_answer for all other errors.
 NameAnswer resolve(const std::string& name);
 
 // Resolves the name in a child process that is killed at the limit: name services can hang for a

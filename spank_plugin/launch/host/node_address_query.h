@@ -8,11 +8,9 @@
 namespace ddp::launch {
 
 // Runs `scontrol show node` for a compressed list of nodes, for at most 10 s, and returns the text
-// of node_address.h; for a long list, only of its first node. Empty if the name service of this
-// host knows the names: looks up one that is not this host's own, since a host may know its own
-// name from another source. Also empty if slurmctld does not answer. To be called once for a step,
-// never on each node: a large step would ask slurmctld thousands of times at once. Throws
-// UsageError if the list cannot be expanded.
+// of node_address.h; for a long list, only of its first node. Empty if slurmctld does not answer.
+// To be called once for a step, never on each node: a large step would ask slurmctld thousands of
+// times at once. Throws UsageError if the list cannot be expanded.
 std::string query_node_addresses(std::string_view node_list);
 
 }  // namespace ddp::launch

@@ -4,12 +4,14 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "spank_plugin/fabric/host/local_addresses.h"
 #include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/giver.h"
 #include "spank_plugin/launch/host/name_lookup.h"
 #include "spank_plugin/launch/host/port_probe.h"
 #include "spank_plugin/launch/leader.h"
 #include "spank_plugin/launch/master_port.h"
+#include "spank_plugin/launch/name_check.h"
 #include "spank_plugin/launch/node_address.h"
 #include "spank_plugin/launch/rank_order.h"
 #include "spank_plugin/launch/text.h"
@@ -42,7 +44,7 @@ std::optional<std::string> given_address(const Settings& settings, const Inherit
 }
 
 bool leads_nowhere(const NameAnswer& answer) {
-  return answer.lookup == NameLookup::unknown_name || answer.lookup == NameLookup::only_loopback;
+  return answer.lookup == NameLookup::unknown_name || answer.lookup == NameLookup::only_local;
 }
 
 // Looks up the name with addr_suffix. If the name with the site's suffix does not resolve, as on
@@ -58,20 +60,50 @@ NameAnswer look_up_host(NodeFacts& facts, const std::string& host, const Setting
   return look_up_name(host, kLookupLimit);
 }
 
-// Looks up rank 0's host, and SLURM's address of it if the name leads nowhere or gets no answer.
+// A node of the step other than `host`. The step has several nodes.
+const std::string& another_node(const StepFacts& step, const std::string& host) {
+  return step.nodes[step.nodes[0] == host ? 1 : 0];
+}
+
+// The numeric addresses of SLURM's address of a node; empty if the step does not have any.
+std::vector<std::string> slurms_addresses(const StepFacts& step, const std::string& node) {
+  const auto slurms = slurms_address_of(node, step.node_addresses);
+  return slurms ? look_up_name(*slurms, kLookupLimit).addresses : std::vector<std::string>();
+}
+
+// Replaces the name of rank 0's host by SLURM's address if names do not lead to the nodes here. The
+// host itself may know only its own name, so there another one decides, too.
+void check_names(NodeFacts& facts, const StepFacts& step, const std::string& host) {
+  const NameView leader{host, facts.leader_lookup, facts.leader_addresses,
+                        slurms_addresses(step, host)};
+  if (leader.slurms.empty()) return;
+  const std::string& other = another_node(step, host);
+  const HostQueries queries{is_own_address, fabric::source_address_to,
+                            [&other] { return look_up_name(other, kLookupLimit).addresses; }};
+  facts.why_slurms_address = why_not_name(leader, queries);
+  if (facts.why_slurms_address.empty() && is_here(leader, queries)) {
+    const NameAnswer answer = look_up_name(other, kLookupLimit);
+    facts.why_slurms_address = why_not_name(
+        {other, answer.lookup, answer.addresses, slurms_addresses(step, other)}, queries);
+  }
+  if (facts.why_slurms_address.empty()) return;
+  facts.slurms_address = slurms_address_of(host, step.node_addresses);
+  facts.leader_addresses = leader.slurms;
+}
+
 void look_up_leaders_host(NodeFacts& facts, const StepFacts& step, const std::string& host,
                           const Settings& settings) {
   NameAnswer answer = look_up_host(facts, host, settings);
   facts.leader_lookup = answer.lookup;
-  const auto slurms = slurms_address_of(host, step.node_addresses);
-  if (slurms && (leads_nowhere(answer) || is_unanswered(answer.lookup))) {
-    NameAnswer other = look_up_name(*slurms, kLookupLimit);
-    if (other.lookup == NameLookup::usable) {
-      facts.slurms_address = slurms;
-      answer = std::move(other);
-    }
-  }
   facts.leader_addresses = std::move(answer.addresses);
+  if (step.node_count == 1 && facts.leader_lookup == NameLookup::usable &&
+      std::none_of(facts.leader_addresses.begin(), facts.leader_addresses.end(), is_own_address)) {
+    facts.leader_lookup = NameLookup::elsewhere;
+  }
+  // A suffix names another network than SLURM's address.
+  if (step.nodes.size() > 1 && suffix_in_use(facts, settings).empty()) {
+    check_names(facts, step, host);
+  }
 }
 
 // A given address is used unchanged; resolving it only helps to choose interfaces.
@@ -92,12 +124,12 @@ void look_up_leader(NodeFacts& facts, const StepFacts& step, const Settings& set
     look_up_leaders_host(facts, step, host, settings);
     lookup = facts.leader_lookup;
   }
-  if (!wants_addresses || lookup != NameLookup::only_loopback || step.nodes.size() < 2) {
+  if (!wants_addresses || lookup != NameLookup::only_local || !facts.leader_addresses.empty() ||
+      step.nodes.size() < 2) {
     return;
   }
-  const std::string& other = step.nodes[step.nodes[0] == host ? 1 : 0];
-  facts.peer_addresses =
-      look_up_name(with_suffix(other, suffix_in_use(facts, settings)), kLookupLimit).addresses;
+  const std::string other = with_suffix(another_node(step, host), suffix_in_use(facts, settings));
+  facts.peer_addresses = look_up_name(other, kLookupLimit).addresses;
 }
 
 // Returns nullopt if the port is free, or if the text is not a port, which a note of the plan

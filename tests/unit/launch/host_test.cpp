@@ -32,8 +32,11 @@ namespace {
 using namespace std::chrono_literals;
 
 TEST(NameLookupTest, ClassifiesAddresses) {
-  EXPECT_EQ(look_up_name("127.0.1.1", 60s).lookup, NameLookup::only_loopback);
-  EXPECT_EQ(look_up_name("::1", 60s).lookup, NameLookup::only_loopback);
+  EXPECT_EQ(look_up_name("127.0.1.1", 60s).lookup, NameLookup::only_local);
+  for (const auto* const local : {"::1", "0.0.0.0", "::", "fe80::1"}) {
+    EXPECT_EQ(look_up_name(local, 60s).lookup, NameLookup::only_local) << local;
+  }
+  EXPECT_EQ(look_up_name("fe80::1%lo", 60s).lookup, NameLookup::usable) << "with its interface";
   EXPECT_EQ(look_up_name("192.0.2.7", 60s).lookup, NameLookup::usable);
   EXPECT_EQ(look_up_name("2001:db8::7", 60s).lookup, NameLookup::usable);
   EXPECT_EQ(look_up_name("256.256.256.256.", 60s).lookup, NameLookup::unknown_name);
@@ -185,7 +188,7 @@ TEST(NodeFactsTest, GivenAddressIsResolvedForTheFabricOnly) {
 
 TEST(NodeFactsTest, LoopbackLeaderUsesTheAddressOfAnotherNode) {
   const NodeFacts facts = node_facts(asked("auto"));
-  EXPECT_EQ(facts.leader_lookup, NameLookup::only_loopback);
+  EXPECT_EQ(facts.leader_lookup, NameLookup::only_local);
   EXPECT_EQ(facts.peer_addresses, std::vector<std::string>{"192.0.2.8"});
 }
 
@@ -202,7 +205,7 @@ TEST(NodeFactsTest, UnresolvableSiteSuffixIsLeftOut) {
   apply(settings, parse_spec("addr_suffix=.0.0.1", "--ddp"), Origin::command_line);
   const NodeFacts requested = gather_node_facts(step, settings, nothing(), false);
   EXPECT_FALSE(requested.lacks_suffix);
-  EXPECT_EQ(requested.leader_lookup, NameLookup::only_loopback);
+  EXPECT_EQ(requested.leader_lookup, NameLookup::only_local);
   EXPECT_EQ(requested.peer_addresses, std::vector<std::string>{"192.0.0.1"});
 }
 
@@ -223,13 +226,34 @@ TEST(NodeFactsTest, SlurmsAddressReplacesANameThatLeadsNowhere) {
   NodeFacts facts = gather_node_facts(step, {}, nothing(), false);
   EXPECT_EQ(facts.slurms_address, "192.0.2.7");
   EXPECT_EQ(facts.leader_addresses, std::vector<std::string>{"192.0.2.7"});
+  EXPECT_EQ(facts.why_slurms_address, "256.256.256.256. is unknown to the name service");
   step.node_addresses = "256.256.256.256.=127.0.0.1";
   EXPECT_EQ(gather_node_facts(step, {}, nothing(), false).slurms_address, std::nullopt);
-  step.nodes[0] = "192.0.2.9";
-  step.node_addresses = "192.0.2.9=192.0.2.7";
-  facts = gather_node_facts(step, {}, nothing(), false);
-  EXPECT_EQ(facts.slurms_address, std::nullopt) << "the name is known";
-  EXPECT_EQ(facts.leader_addresses, std::vector<std::string>{"192.0.2.9"});
+  step.node_addresses = "256.256.256.256.=192.0.2.7";
+  step.nodes.pop_back();
+  step.node_count = 1;
+  EXPECT_EQ(gather_node_facts(step, {}, nothing(), false).slurms_address, std::nullopt)
+      << "127.0.0.1 is enough";
+}
+
+TEST(NodeFactsTest, SlurmsAddressDoesNotReplaceARightNameOrOneWithASuffix) {
+  StepFacts step = two_nodes();
+  step.nodes[0] = "192.0.2.7";
+  step.node_addresses = "192.0.2.7=192.0.2.7";
+  EXPECT_EQ(gather_node_facts(step, {}, nothing(), false).slurms_address, std::nullopt);
+  step.nodes[0] = "256.256.256";
+  step.node_addresses = "256.256.256=192.0.2.7";
+  const NodeFacts facts = gather_node_facts(step, asked("addr_suffix=.256."), nothing(), false);
+  EXPECT_EQ(facts.leader_lookup, NameLookup::unknown_name);
+  EXPECT_EQ(facts.slurms_address, std::nullopt) << "the suffix is of another network";
+}
+
+// 192.0.2.7 is reserved for documentation, so no host has it.
+TEST(NodeFactsTest, OnlyNodeIsNotWhereAWrongNameLeads) {
+  StepFacts step = two_nodes();
+  step.node_count = 1;
+  step.nodes = {"192.0.2.7"};
+  EXPECT_EQ(gather_node_facts(step, {}, nothing(), false).leader_lookup, NameLookup::elsewhere);
 }
 
 StepFacts one_node(std::uint16_t master, std::uint16_t second) {

@@ -112,14 +112,16 @@ TEST_P(NameOfLeader, LookupDecidesTheAddress) {
 
 INSTANTIATE_TEST_SUITE_P(
     Outcomes, NameOfLeader,
-    testing::Values(
-        Lookup{NameLookup::not_done, "leader p1", "leader p1", "leader p1"},
-        Lookup{NameLookup::usable, "leader p1", "leader p1", "leader p1"},
-        Lookup{NameLookup::only_loopback, "leader 127.0.0.1", "loopback address only", "leader p1"},
-        Lookup{NameLookup::unknown_name, "leader 127.0.0.1", "is unknown to the name service on p2",
-               "is unknown to the name service on p1"},
-        Lookup{NameLookup::no_answer, "leader 127.0.0.1", "leader p1", "leader p1"},
-        Lookup{NameLookup::timed_out, "leader 127.0.0.1", "leader p1", "leader p1"}));
+    testing::Values(Lookup{NameLookup::not_done, "leader p1", "leader p1", "leader p1"},
+                    Lookup{NameLookup::usable, "leader p1", "leader p1", "leader p1"},
+                    Lookup{NameLookup::only_local, "leader 127.0.0.1",
+                           "loopback or link-local address only", "leader p1"},
+                    Lookup{NameLookup::elsewhere, "leader 127.0.0.1", "", ""},  // of one node only
+                    Lookup{NameLookup::unknown_name, "leader 127.0.0.1",
+                           "is unknown to the name service on p2",
+                           "is unknown to the name service on p1"},
+                    Lookup{NameLookup::no_answer, "leader 127.0.0.1", "leader p1", "leader p1"},
+                    Lookup{NameLookup::timed_out, "leader 127.0.0.1", "leader p1", "leader p1"}));
 
 TEST(Leader, FirstTaskOfTheNodeNotesAnUnresponsiveNameService) {
   for (const auto lookup : {NameLookup::no_answer, NameLookup::timed_out}) {
@@ -189,7 +191,7 @@ TEST(AddressSuffix, MayResolveToALoopbackOnItsOwnHost) {
                          {"SLURM_NODEID", "0"},
                          {"SLURM_GTIDS", "0,1"},
                          {"SLURMD_NODENAME", "p1"}};
-  const NodeFacts node{NameLookup::only_loopback, {}};
+  const NodeFacts node{NameLookup::only_local, {}};
   EXPECT_EQ(value_in(slurm_plan(merged(two_by_two(), own), suffixed(Origin::command_line), node),
                      "MASTER_ADDR"),
             "p1i");

@@ -5,15 +5,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/errors.h"
 #include "fake_environment.h"
 
 namespace ddp::launch {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST(NodeAddresses, AreReadFromScontrol) {
@@ -40,48 +40,43 @@ TEST(NodeAddresses, AreFoundByTheWholeName) {
   EXPECT_EQ(slurms_address_of("", "=10.0.0.1"), std::nullopt);
 }
 
-struct Node {
-  NameLookup lookup;
-  bool is_leaders;
-  const char* address;
-};
-
-Variables on_p1() {
-  return merged(two_by_two(), {{"SLURM_PROCID", "0"},
-                               {"SLURM_NODEID", "0"},
-                               {"SLURM_GTIDS", "0,1"},
-                               {"SLURMD_NODENAME", "p1"}});
-}
-
-TEST(NodeAddressOfLeader, IsMasterAddrWhereTheNameLeadsNowhere) {
-  for (const auto& [lookup, is_leaders, address] :
-       {Node{NameLookup::unknown_name, false, "10.0.0.1"},
-        Node{NameLookup::unknown_name, true, "10.0.0.1"},
-        Node{NameLookup::only_loopback, false, "10.0.0.1"},
-        Node{NameLookup::timed_out, false, "10.0.0.1"},
-        Node{NameLookup::only_loopback, true, "p1"}}) {  // the other nodes' answers count
-    NodeFacts node{lookup, {}};
-    node.slurms_address = "10.0.0.1";
-    const Plan plan = slurm_plan(is_leaders ? on_p1() : two_by_two(), {}, node);
-    EXPECT_EQ(value_in(plan, "MASTER_ADDR"), address);
-    EXPECT_THAT(value_in(plan, "JAX_COORDINATOR_ADDRESS"), StartsWith(address));
-    const bool is_slurms = plan.find("MASTER_ADDR")->rule.starts_with("SLURM's address of p1, ");
-    EXPECT_EQ(is_slurms, std::string(address) != "p1");
-    EXPECT_THAT(plan.node_notes, IsEmpty()) << "the name service is not needed";
-    EXPECT_THAT(plan.notes, ElementsAre(HasSubstr(is_slurms ? "by which SLURM reaches it"
-                                                            : "on its own host")));
-  }
-}
-
-TEST(NodeAddressOfLeader, DoesNotReplaceAnotherChoice) {
+NodeFacts by_slurms_address() {
   NodeFacts node{NameLookup::unknown_name, {}};
   node.slurms_address = "10.0.0.1";
-  Settings settings;
-  apply(settings, parse_spec("master_addr=mine", "--ddp"), Origin::command_line);
-  EXPECT_EQ(value_in(slurm_plan(two_by_two(), settings, node), "MASTER_ADDR"), "mine");
-  Settings suffixed;
-  apply(suffixed, parse_spec("addr_suffix=i", "--ddp"), Origin::command_line);
-  EXPECT_THROW(slurm_plan(two_by_two(), suffixed, node), UsageError) << "of another network";
+  node.why_slurms_address = "p1 is unknown to the name service";
+  return node;
+}
+
+TEST(NodeAddressOfLeader, IsMasterAddrAndTheNodeSaysWhy) {
+  const Plan plan = slurm_plan(two_by_two(), {}, by_slurms_address());
+  EXPECT_EQ(value_in(plan, "MASTER_ADDR"), "10.0.0.1");
+  EXPECT_THAT(value_in(plan, "JAX_COORDINATOR_ADDRESS"), StartsWith("10.0.0.1:"));
+  EXPECT_THAT(plan.find("MASTER_ADDR")->rule, StartsWith("SLURM's address of p1, "));
+  EXPECT_THAT(plan.own_notes(),
+              ElementsAre(StartsWith("p2: p1 is unknown to the name service, so")))
+      << "rank 0 may be on a node that knows the name";
+}
+
+TEST(NodeAddressOfLeader, MeansThatNoNameIsPassedToOtherNodes) {
+  const std::string addresses = "p1=10.0.0.1,p2=fd00::2";
+  const Variables step = {{"SLURM_DDP_NODE_ADDR", addresses}, {"http_proxy", "x"}};
+  const Plan workers =
+      slurm_plan(merged(two_by_two(), step), asked("tf_config"), by_slurms_address());
+  EXPECT_THAT(value_in(workers, "TF_CONFIG"),
+              AllOf(HasSubstr("\"10.0.0.1:"), HasSubstr("\"[fd00::2]:"), Not(HasSubstr("\"p"))));
+  EXPECT_EQ(value_in(workers, "no_grpc_proxy"), "10.0.0.1,fd00::2");
+  const auto local_address = [&step](const NodeFacts& node) {
+    return value_in(slurm_plan(merged(one_per_node(), step), asked("torchrun,rdzv=c10d"), node),
+                    "PET_LOCAL_ADDR");
+  };
+  EXPECT_EQ(local_address(by_slurms_address()), "fd00::2");
+  EXPECT_EQ(local_address({}), "p2") << "names lead to the nodes here";
+}
+
+TEST(NodeAddressOfLeader, DoesNotReplaceTheUsersChoice) {
+  EXPECT_EQ(value_in(slurm_plan(two_by_two(), asked("master_addr=mine"), by_slurms_address()),
+                     "MASTER_ADDR"),
+            "mine");
 }
 
 }  // namespace
