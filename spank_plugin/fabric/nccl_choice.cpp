@@ -2,6 +2,7 @@
 #include "spank_plugin/fabric/nccl_choice.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/text.h"
 
@@ -49,7 +50,8 @@ bool takes_port(const Pattern& pattern, const InfinibandPort& port) {
   const auto matches = [&](std::string_view entry) {
     const auto parts = split(entry, ':', 3);
     if (!names_match(port.device, parts[0], pattern.exact)) return false;
-    return parts.size() < 2 || parse_decimal(parts[1]) == static_cast<std::uint32_t>(port.port);
+    return parts.size() < 2 ||
+           parse_decimal(trimmed(parts[1])) == static_cast<std::uint32_t>(port.port);
   };
   const bool any = pattern.entries.empty() ||
                    std::any_of(pattern.entries.begin(), pattern.entries.end(), matches);
@@ -74,6 +76,16 @@ std::vector<std::string> find_interfaces(const Node& node, std::string_view valu
 
 }  // namespace
 
+std::optional<long long> nccl_number(const std::string& text) {
+  char* end = nullptr;
+  const long long number = std::strtoll(text.c_str(), &end, 0);
+  return end == text.c_str() ? std::nullopt : std::optional(number);
+}
+
+bool is_on_for_nccl(const std::string& text) {
+  return nccl_number(text).value_or(0) != 0;
+}
+
 bool speaks_verbs(const InfinibandPort& port) noexcept {
   return port.link_layer == "InfiniBand" || port.link_layer == "Ethernet";
 }
@@ -95,6 +107,13 @@ std::vector<const InfinibandPort*> nccl_ports(const Node& node, std::string_view
     if (ports.size() < kMaxNcclPorts) ports.push_back(&port);
   }
   return ports;
+}
+
+std::string_view entry_with_blank(std::string_view value) {
+  for (const auto entry : parse_pattern(value, kMaxNcclPorts).entries) {
+    if (entry.substr(0, entry.find(':')).find_first_of(" \t") != entry.npos) return entry;
+  }
+  return {};
 }
 
 std::vector<std::string_view> list_entries(std::string_view value) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,13 @@
 namespace ddp::fabric {
 
 inline constexpr std::size_t kMaxNcclPorts = 32;  // NCCL's MAX_IB_DEVS
+
+// Returns the number that NCCL reads from a variable such as NCCL_IB_DISABLE, like strtoll(3) with
+// base 0; nullopt if the text does not begin with one ("true"), which NCCL takes for 0.
+std::optional<long long> nccl_number(const std::string& text);
+
+// True if NCCL reads another number than 0 from this text, which may be empty.
+bool is_on_for_nccl(const std::string& text);
 
 // True for the link layers that NCCL uses.
 bool speaks_verbs(const InfinibandPort& port) noexcept;
@@ -28,6 +36,10 @@ std::vector<std::string> nccl_interfaces(const Node& node, std::string_view valu
 // Returns the active InfiniBand and RoCE ports that NCCL_IB_HCA=`value` selects, as pointers into
 // node.ports, in the order of their names; all of them if `value` is empty. At most kMaxNcclPorts.
 std::vector<const InfinibandPort*> nccl_ports(const Node& node, std::string_view value);
+
+// Returns the first entry of a list in NCCL's format whose name contains a blank, which NCCL takes
+// as part of the name; empty if there is none.
+std::string_view entry_with_blank(std::string_view value);
 
 // Returns the entries of a list in NCCL's format, without ^ and =: "^=a,b" has the entries a and b.
 std::vector<std::string_view> list_entries(std::string_view value);

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/text.h"
+#include "spank_plugin/fabric/nccl_choice.h"
 
 namespace ddp::fabric {
 namespace {
@@ -29,7 +30,8 @@ void check_nvlink_domain(const Node& node, PlanBuilder& builder) {
   if (gpu == nullptr) return;
   // The user turned it off; user_overrides.cpp warns of that.
   for (const auto* const name : {"NCCL_MNNVL_ENABLE", "NCCL_CUMEM_ENABLE"}) {
-    if (builder.value_of(name) == "0") return;
+    const std::string value = builder.value_of(name);
+    if (!value.empty() && !is_on_for_nccl(value)) return;
   }
   if (node.can_use_imex) {
     builder.note("NVLink to other nodes is left alone: the task may open an IMEX channel");

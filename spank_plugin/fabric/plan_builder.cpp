@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spank_plugin/fabric/plan_builder.h"
 
+#include "base/text.h"
+
 namespace ddp::fabric {
+
+std::string shown(const std::string& name, const UserOverride& given) {
+  return name + "=" + quote_for_display(given.value) + " (" + given.source + ")";
+}
 
 std::optional<UserOverride> PlanBuilder::given(const std::string& name) const {
   const auto value = user_ ? user_(name) : std::nullopt;

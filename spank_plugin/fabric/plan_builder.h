@@ -17,6 +17,9 @@ struct UserOverride {
   std::string source;
 };
 
+// Returns "NAME='value' (source)", for a message.
+std::string shown(const std::string& name, const UserOverride& given);
+
 class PlanBuilder {
  public:
   // All three must outlive the builder.

@@ -54,10 +54,11 @@ std::vector<std::string> interfaces_for_data(const Node& node, const std::string
 }
 
 // Without RDMA, all data may take the route to MASTER_ADDR, which may be the slower network.
-void warn_of_slow_leader(const Node& node, const std::string& chosen, PlanBuilder& builder) {
+// Returns true if it warns.
+bool warn_of_slow_leader(const Node& node, const std::string& chosen, PlanBuilder& builder) {
   constexpr int kMuchFaster = 10;
   const NetworkInterface* slow = node.interface(chosen);
-  if (slow == nullptr || !slow->speed_mbps || *slow->speed_mbps <= 0) return;
+  if (slow == nullptr || !slow->speed_mbps || *slow->speed_mbps <= 0) return false;
   const auto in_gbps = [](int mbps) {
     std::string text = std::to_string(mbps / 1000);
     if (mbps % 1000 != 0) text.append(".").append(std::to_string(mbps % 1000 / 100));
@@ -73,16 +74,16 @@ void warn_of_slow_leader(const Node& node, const std::string& chosen, PlanBuilde
         "), while " + fast.name + " has " + in_gbps(*fast.speed_mbps) +
         ": give an address on that network with --ddp=master_addr=ADDRESS, or interface = " +
         fast.name + " in /etc/slurm-ddp/fabric.conf");
-    return;
+    return true;
   }
+  return false;
 }
 
 void set_nccl_sockets(const Node& node, const LeaderInterface& leader, PlanBuilder& builder) {
   constexpr const char* kName = "NCCL_SOCKET_IFNAME";
   if (builder.is_decided(kName)) return;
-  const std::string disabled = builder.value_of("NCCL_IB_DISABLE");
   const bool wants_rdma = !nccl_ports(node, builder.value_of("NCCL_IB_HCA")).empty() &&
-                          (disabled.empty() || disabled == "0");
+                          !is_on_for_nccl(builder.value_of("NCCL_IB_DISABLE"));
   const bool rdma = wants_rdma && node.can_use_verbs;
   if (wants_rdma && !rdma) {
     builder.warn_of_node(
@@ -90,9 +91,10 @@ void set_nccl_sockets(const Node& node, const LeaderInterface& leader, PlanBuild
         "its data over TCP although the node has RDMA ports; is the directory missing in the "
         "container?");
   }
-  if (!rdma) warn_of_slow_leader(node, leader.name, builder);
+  // The remedy for a slow leader also brings NCCL and MASTER_ADDR to one interface.
+  const bool is_slow = !rdma && warn_of_slow_leader(node, leader.name, builder);
   const SocketChoice choice = choose_nccl_sockets(node, leader.name, rdma);
-  if (!choice.warning.empty()) builder.warn(choice.warning);
+  if (!choice.warning.empty() && !is_slow) builder.warn(choice.warning);
   if (choice.value.empty()) {
     builder.note(std::string(kName) + " is left alone: " + choice.reason);
   } else {

@@ -31,7 +31,7 @@ void check_locked_memory(const Node& node, const Request& request, PlanBuilder& 
   constexpr std::uint64_t kEnough = std::uint64_t{1} << 30U;
   if (!request.locked_memory || *request.locked_memory >= kEnough) return;
   const std::string disabled = builder.value_of("NCCL_IB_DISABLE");
-  const bool wants_rdma = node.can_use_verbs && (disabled.empty() || disabled == "0") &&
+  const bool wants_rdma = node.can_use_verbs && !is_on_for_nccl(disabled) &&
                           !nccl_ports(node, builder.value_of("NCCL_IB_HCA")).empty();
   if (!wants_rdma) return;
   builder.warn("the task may lock only " + std::to_string(*request.locked_memory / 1024) +

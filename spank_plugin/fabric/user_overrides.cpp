@@ -2,77 +2,30 @@
 #include "spank_plugin/fabric/user_overrides.h"
 
 #include <algorithm>
-#include <array>
+#include <vector>
 
 #include "base/text.h"
 #include "spank_plugin/fabric/candidate.h"
+#include "spank_plugin/fabric/left_over_values.h"
 #include "spank_plugin/fabric/nccl_choice.h"
 #include "spank_plugin/fabric/roce_gid.h"
 
 namespace ddp::fabric {
 namespace {
 
-enum class When : std::uint8_t { always, not_zero, one_of };
-
-// A variable from a debugging session or from another cluster's recipe.
-struct Suspect {
-  const char* name;
-  When when;
-  std::string_view values;  // for one_of: separated by |
-  const char* effect;
-};
-
-// NVIDIA's list of debugging variables, and variables that are often copied between public job
-// scripts.
-constexpr std::array<Suspect, 21> kSuspects{{
-    {"NCCL_DEBUG", When::one_of, "TRACE|trace",
-     "it writes a line per call and slows training down"},
-    {"NCCL_IB_DISABLE", When::not_zero, "", "all traffic between nodes goes over TCP"},
-    {"NCCL_P2P_DISABLE", When::not_zero, "",
-     "GPUs of a node communicate through the host's memory"},
-    {"NCCL_SHM_DISABLE", When::not_zero, "", "processes of a node communicate over the network"},
-    {"NCCL_NVLS_ENABLE", When::one_of, "0", "NVLink's reductions in the switch are off"},
-    {"NCCL_MNNVL_ENABLE", When::one_of, "0", "NVLink to GPUs of other nodes is off"},
-    {"NCCL_CUMEM_ENABLE", When::one_of, "0",
-     "NVLink to GPUs of other nodes (GB200) and NVLink's reductions in the switch are off"},
-    {"NCCL_ALGO", When::always, "", "NCCL no longer chooses by size; an unknown word is an error"},
-    {"NCCL_PROTO", When::always, "", "LL128 where the platform lacks it corrupts data"},
-    {"NCCL_NTHREADS", When::always, "", "NCCL's own choice is tuned for the GPU"},
-    {"NCCL_BUFFSIZE", When::always, "", "the best value differs between fabrics"},
-    {"NCCL_MIN_NCHANNELS", When::always, "", "channels take GPU cores from training"},
-    {"NCCL_MAX_NCHANNELS", When::always, "", "it limits the bandwidth"},
-    {"NCCL_NSOCKS_PERTHREAD", When::always, "", "the best value differs between networks"},
-    {"NCCL_SOCKET_NTHREADS", When::always, "", "its threads take cores from data loading"},
-    {"NCCL_NET_GDR_LEVEL", When::one_of, "SYS|sys|5",
-     "GPU memory is read across CPUs, which is slower than through the host on many machines"},
-    {"NCCL_IB_TIMEOUT", When::one_of, "21|22|23|24",
-     "a dead node is detected minutes later than by default"},
-    {"NCCL_CHECKS_DISABLE", When::not_zero, "", "NCCL no longer detects invalid arguments"},
-    {"NCCL_LAUNCH_MODE", When::always, "", "it is a debugging variable of old releases"},
-    {"CUDA_LAUNCH_BLOCKING", When::not_zero, "",
-     "communication no longer overlaps with computation"},
-    {"TORCH_DISTRIBUTED_DEBUG", When::one_of, "DETAIL|detail",
-     "each collective is checked on all ranks first"},
-}};
-
-bool is_suspicious(const Suspect& suspect, const std::string& value) {
-  if (suspect.when == When::always) return true;
-  if (suspect.when == When::not_zero) return value != "0";
-  const auto values = split(suspect.values, '|', 8);
-  return std::find(values.begin(), values.end(), value) != values.end();
+// Returns the beginning of a sentence about a list with a blank; empty if it has none.
+std::string blank_text(std::string_view value) {
+  const auto entry = entry_with_blank(value);
+  if (entry.empty()) return {};
+  return "write the list without blanks, which NCCL takes as part of a name (" +
+         quote_for_display(entry.substr(0, entry.find(':'))) + "): ";
 }
 
-std::string shown(const std::string& name, const UserOverride& given) {
-  return name + "=" + quote_for_display(given.value) + " (" + given.source + ")";
-}
-
-void warn_of_suspects(PlanBuilder& builder) {
-  for (const Suspect& suspect : kSuspects) {
-    const auto given = builder.given(suspect.name);
-    if (!given || !is_suspicious(suspect, given->value)) continue;
-    builder.warn(shown(suspect.name, *given) + ": " + suspect.effect +
-                 (given->source == "environment" ? "; left over in your shell?" : ""));
-  }
+// `used` is what NCCL makes of the list.
+void warn_of_blank(const std::string& given, std::string_view value, const std::string& used,
+                   PlanBuilder& builder) {
+  const std::string blank = blank_text(value);
+  if (!blank.empty()) builder.warn(given + ": " + blank + "it will use " + used);
 }
 
 // Returns true if a library that is told the interface's name binds to the loopback address: it
@@ -95,9 +48,11 @@ void check_nccl_sockets(const Node& node, bool is_one_node, PlanBuilder& builder
   const auto found = nccl_interfaces(node, given->value);
   if (found.empty()) {
     builder.warn_of_node(
-        shown(name, *given) +
-        ": no running interface of this node matches, and NCCL will fail rather than choose "
+        shown(name, *given) + ": " + blank_text(given->value) +
+        "no running interface of this node matches, and NCCL will fail rather than choose "
         "another");
+  } else {
+    warn_of_blank(shown(name, *given), given->value, join(found, ", "), builder);
   }
   if (found.empty() || is_one_node) return;
   const std::string family = builder.value_of("NCCL_SOCKET_FAMILY");
@@ -163,9 +118,13 @@ void check_hca_prefixes(const Node& node, const UserOverride& given, PlanBuilder
 void check_hcas(const Node& node, PlanBuilder& builder) {
   const auto given = builder.given("NCCL_IB_HCA");
   if (!given || nccl_ports(node, "").empty()) return;
-  if (nccl_ports(node, given->value).empty()) {
-    builder.warn_of_node(shown("NCCL_IB_HCA", *given) +
-                         ": no active port of this node matches, so NCCL will use TCP or fail");
+  std::vector<std::string> found;
+  for (const InfinibandPort* port : nccl_ports(node, given->value)) found.push_back(name_of(*port));
+  if (found.empty()) {
+    builder.warn_of_node(shown("NCCL_IB_HCA", *given) + ": " + blank_text(given->value) +
+                         "no active port of this node matches, so NCCL will use TCP or fail");
+  } else {
+    warn_of_blank(shown("NCCL_IB_HCA", *given), given->value, join(found, ", "), builder);
   }
   check_hca_prefixes(node, *given, builder);
 }
@@ -192,8 +151,8 @@ void check_gid_index(const Node& node, PlanBuilder& builder) {
 
 // NCCL reaches Slingshot only through a libfabric plugin. Without it, NCCL silently falls back to
 // TCP.
-void check_slingshot(const Node& node, PlanBuilder& builder) {
-  if (node.slingshot.empty() || !builder.value_of("NCCL_NET").empty() ||
+void check_slingshot(const Node& node, bool is_one_node, PlanBuilder& builder) {
+  if (is_one_node || node.slingshot.empty() || !builder.value_of("NCCL_NET").empty() ||
       !builder.value_of("NCCL_NET_PLUGIN").empty()) {
     return;
   }
@@ -220,13 +179,13 @@ void check_ucx(const Node& node, PlanBuilder& builder) {
 }  // namespace
 
 void warn_of_user_overrides(const Node& node, bool is_one_node, PlanBuilder& builder) {
-  warn_of_suspects(builder);
+  warn_of_left_over_values(node, builder);
   check_nccl_sockets(node, is_one_node, builder);
   check_exact_names(node, is_one_node, builder);
   check_hcas(node, builder);
   check_gid_index(node, builder);
   check_ucx(node, builder);
-  check_slingshot(node, builder);
+  check_slingshot(node, is_one_node, builder);
 }
 
 }  // namespace ddp::fabric

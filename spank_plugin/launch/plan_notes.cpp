@@ -40,6 +40,23 @@ void note_layout(PlanBuilder& plan, const StepFacts& step, const TaskFacts& task
   }
 }
 
+void note_port(PlanBuilder& plan, const PlanEntry& port) {
+  constexpr std::uint64_t kFirstOfUsers = 1024;
+  const auto number = parse_decimal(port.value, 65'535);
+  std::string problem;
+  if (!number) {
+    problem = "is not a number from 1 to 65535";
+  } else if (*number == 0) {
+    problem = "lets the kernel choose a port, which the other ranks do not know";
+  } else if (*number < kFirstOfUsers) {
+    problem = "is a port on which usually only root may listen";
+  } else {
+    return;
+  }
+  plan.note("MASTER_PORT=" + quote_for_display(port.value) + " (" + port.source + ") " + problem +
+            "; unset it, or choose one from 1024 on");
+}
+
 void note_rendezvous(PlanBuilder& plan, const Plan& result, const StepFacts& step) {
   const PlanEntry* address = result.find("MASTER_ADDR");
   const bool local = address->value == "localhost" || address->value.starts_with("127.") ||
@@ -54,11 +71,7 @@ void note_rendezvous(PlanBuilder& plan, const Plan& result, const StepFacts& ste
     plan.note("MASTER_ADDR=" + quote_for_display(address->value) + " (" + address->source +
               ") is not a host name or address");
   }
-  const PlanEntry* port = result.find("MASTER_PORT");
-  if (!parse_decimal(port->value, 65'535)) {
-    plan.note("MASTER_PORT=" + quote_for_display(port->value) + " (" + port->source +
-              ") is not a port");
-  }
+  note_port(plan, *result.find("MASTER_PORT"));
 }
 
 // The note is for all tasks, including those that keep their number.

@@ -85,7 +85,16 @@ INSTANTIATE_TEST_SUITE_P(
                     Pick{"mlx5_1", "mlx5_1:1 mlx5_10:1 mlx5_1:2 "},
                     Pick{"=mlx5_1", "mlx5_1:1 mlx5_1:2 "}, Pick{"=mlx5_1:2", "mlx5_1:2 "},
                     Pick{"^mlx5_1", "mlx5_0:1 "}, Pick{"^=mlx5_1:1,mlx5_0", "mlx5_10:1 mlx5_1:2 "},
-                    Pick{"=mlx5_2", ""}, Pick{"efa", ""}, Pick{"=mlx5_0:x", ""}));
+                    Pick{"=mlx5_2", ""}, Pick{"efa", ""}, Pick{"=mlx5_0:x", ""},
+                    Pick{"=mlx5_0:1 , mlx5_1", "mlx5_0:1 "}));
+
+TEST(NcclNumber, IsReadAsByStrtoll) {
+  EXPECT_EQ(nccl_number(" 0x10 "), 16);
+  EXPECT_EQ(nccl_number("-1"), -1);
+  EXPECT_EQ(nccl_number("1true"), 1);
+  EXPECT_EQ(nccl_number("true"), std::nullopt);
+  EXPECT_EQ(nccl_number(""), std::nullopt);
+}
 
 TEST(NcclPorts, ListEntriesExcludeThePrefix) {
   EXPECT_THAT(list_entries("^=a,b:1"), testing::ElementsAre("a", "b:1"));

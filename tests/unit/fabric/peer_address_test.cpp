@@ -175,9 +175,9 @@ TEST(UsersInterface, MustBeUsableOnThisNode) {
 
 TEST(NodeWarnings, AreOfFailuresThatOtherNodesNeedNotHave) {
   const Plan plan =
-      plan_of("cloud_vm", "10.0.0.4", {{"NCCL_SOCKET_IFNAME", "ib0"}, {"NCCL_IB_DISABLE", "1"}});
+      plan_of("cloud_vm", "10.0.0.4", {{"NCCL_SOCKET_IFNAME", "ib0"}, {"NCCL_P2P_DISABLE", "1"}});
   EXPECT_THAT(plan.node_warnings, ElementsAre(HasSubstr("no running interface")));
-  EXPECT_THAT(plan.warnings, Contains(HasSubstr("NCCL_IB_DISABLE")));
+  EXPECT_THAT(plan.warnings, Contains(HasSubstr("NCCL_P2P_DISABLE")));
 }
 
 }  // namespace

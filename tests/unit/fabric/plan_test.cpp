@@ -141,7 +141,8 @@ TEST(Plan, SlowLeaderInterfaceIsNotForcedOnData) {
   EXPECT_EQ(value_set(make_plan(node, two_nodes("10.50.0.7"), {}), "NCCL_SOCKET_IFNAME"),
             "^docker,lo,virbr,veth,br-,eno1");
   EXPECT_THAT(make_plan(node, two_nodes("10.1.0.7"), {}).warnings,
-              testing::Contains(HasSubstr("eno1 (1 Gb/s), while ens1 has 100 Gb/s")));
+              ElementsAre(HasSubstr("eno1 (1 Gb/s), while ens1 has 100 Gb/s")))
+      << "and not to name eno1 as well";
 }
 
 TEST(Plan, SlingshotIsDetectedWithAWarning) {
@@ -153,6 +154,7 @@ TEST(Plan, SlingshotIsDetectedWithAWarning) {
       make_plan(machine.read(), two_nodes("10.1.0.7"), variables({{"NCCL_NET", "AWS Libfabric"}}))
           .warnings,
       testing::Not(testing::Contains(HasSubstr("Slingshot"))));
+  EXPECT_THAT(make_plan(machine.read(), {}, {}).warnings, IsEmpty()) << "one node";
 }
 
 // --- steps of one node
@@ -406,7 +408,11 @@ INSTANTIATE_TEST_SUITE_P(
         Leftover{"single_ib", "10.1.0.20", "NCCL_DEBUG", "TRACE", "left over in your shell?"},
         Leftover{"single_ib", "10.1.0.20", "NCCL_DEBUG", "INFO", ""},
         Leftover{"single_ib", "10.2.0.20", "NCCL_IB_DISABLE", "1", "goes over TCP"},
-        Leftover{"single_ib", "10.1.0.20", "NCCL_IB_DISABLE", "0", ""},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_IB_DISABLE", "0x0", ""},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_IB_DISABLE", "true", "so nothing is disabled"},
+        Leftover{"cloud_vm", "10.0.0.4", "NCCL_IB_DISABLE", "1", ""},  // it has no RDMA
+        Leftover{"single_ib", "10.1.0.20", "NCCL_NVLS_ENABLE", "true", "so NVLink's reductions"},
+        Leftover{"single_ib", "10.1.0.20", "NCCL_NVLS_ENABLE", "1", ""},
         Leftover{"single_ib", "10.1.0.20", "NCCL_P2P_DISABLE", "1", "host's memory"},
         Leftover{"single_ib", "10.1.0.20", "NCCL_SHM_DISABLE", "1", "over the network"},
         Leftover{"single_ib", "10.1.0.20", "NCCL_ALGO", "Ring", "no longer chooses"},
@@ -435,6 +441,10 @@ INSTANTIATE_TEST_SUITE_P(
         Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "eth0", "no running interface"},
         Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "ens", ""},
         Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "^docker0", "exclude lo too"},
+        Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "ens3, ens6",
+                 "part of a name (' ens6'): it will use ens32"},
+        Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", " ens32",
+                 "part of a name (' ens32'): no running interface"},
         Leftover{"efa_p4d", "10.1.0.70", "NCCL_SOCKET_IFNAME", "x", ""},  // NCCL ignores it
         Leftover{"efa_p4d", "10.1.0.70", "GLOO_SOCKET_IFNAME", "^docker0", "not ^, ="},
         Leftover{"efa_p4d", "10.1.0.70", "GLOO_SOCKET_IFNAME", "=ens32", "not ^, ="},
@@ -449,6 +459,10 @@ INSTANTIATE_TEST_SUITE_P(
         Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "=mlx5_1", ""},
         Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "mlx5", ""},
         Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "bnxt", "no active port"},
+        Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", "=mlx5_0:1 , mlx5_4",
+                 "part of a name (' mlx5_4'): it will use mlx5_0:1"},
+        Leftover{"dgx_h100", "100.126.0.10", "NCCL_IB_HCA", " mlx5_0",
+                 "part of a name (' mlx5_0'): no active port"},
         Leftover{"cloud_vm", "10.0.0.4", "NCCL_IB_HCA", "mlx5", ""},
         Leftover{"single_ib", "10.1.0.20", "NCCL_IB_GID_INDEX", "3", "mlx5_0:1 is InfiniBand"},
         Leftover{"roce_ipv4", "10.0.8.40", "NCCL_IB_GID_INDEX", "3", ""},

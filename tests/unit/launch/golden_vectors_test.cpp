@@ -250,7 +250,10 @@ TEST(GoldenVectors, VariablesOfTheUser) {
         "SLURMD_NODENAME=p1",
         "", "", "not numbered node by node"},
        {"localhost", "MASTER_ADDR=localhost", "", "", "points every node to itself"},
-       {"not a port", "MASTER_PORT=auto", "", "", "is not a port"},
+       {"not a port", "MASTER_PORT=auto", "", "", "is not a number from 1 to 65535"},
+       {"each rank's own port", "MASTER_PORT=0", "", "", "lets the kernel choose"},
+       {"a port of root", "MASTER_PORT=1023", "", "", "only root may listen"},
+       {"a port of users", "MASTER_PORT=1024", "", "", ""},
        {"Lightning expects rank 0 elsewhere",
         "SLURM_NODELIST=n[8-9],p[1-2] SLURM_PROCID=0 SLURM_NODEID=0 SLURM_GTIDS=0,1 "
         "SLURMD_NODENAME=p1",

@@ -121,7 +121,8 @@ TEST(Plan, InvalidRendezvousIsNotedInOneShortLine) {
                                        {"MASTER_PORT", " 29500"}}));
   EXPECT_THAT(plan.notes, Contains(HasSubstr("'a?b?[2Jx")));
   EXPECT_THAT(plan.notes, Contains(HasSubstr("is not a host name or address")));
-  EXPECT_THAT(plan.notes, Contains(HasSubstr("MASTER_PORT=' 29500' (environment) is not a port")));
+  EXPECT_THAT(plan.notes,
+              Contains(HasSubstr("MASTER_PORT=' 29500' (environment) is not a number")));
   for (const auto& line : {render_summary(plan), render_task_line(plan)}) {
     EXPECT_LT(line.size(), 1'000U);
     EXPECT_EQ(line.find_first_of("\n\x1b"), std::string::npos);
