@@ -7,11 +7,17 @@
 // two busy nodes.
 #pragma once
 
+#include "spank_plugin/spank/task_environment.h"
+
 namespace ddp::spank {
 
 // In srun: requests the ring for every fence by SLURM_PMIX_FENCE, which SLURM's PMIx plugin reads.
 // Does nothing if the user chose an algorithm, or turned off the direct connections between nodes
 // that the ring needs.
 void ask_for_fence_that_waits() noexcept;
+
+// In slurmstepd: removes the request from a task, because SLURM's PMIx plugin has read it by then,
+// and the steps and jobs that the task starts would inherit it. The user's own choice stays.
+void keep_fence_from_task(const TaskEnvironment& environment);
 
 }  // namespace ddp::spank

@@ -18,6 +18,7 @@
 #include "spank_plugin/launch/step_command.h"
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/log.h"
+#include "spank_plugin/spank/pmix_fence.h"
 #include "spank_plugin/spank/step_key.h"
 #include "spank_plugin/spank/task_environment.h"
 
@@ -203,6 +204,7 @@ void slurmstepd_task_init(const PluginState& state, spank_t spank) {
   const TaskEnvironment environment(spank);
   if (!planned.error.empty()) return fail_on_node(planned, environment);
   try {
+    keep_fence_from_task(environment);
     name_step_of_key(environment, planned.step.id);
     start_planned(planned, environment);
   } catch (const std::exception& error) {

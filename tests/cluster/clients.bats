@@ -73,7 +73,9 @@ compile() { # PROGRAM [COMPILER]: prints its path
   gcc -Wall -o fence-client "$project_root/tests/cluster/programs/fence-client.c" "${flags[@]}"
   srun --ddp -N2 -n3 ./fence-client "$PWD/began" >out
   [ "$(grep -c 'the fence waited' out)" -eq 3 ]
-  # The user's choice is kept.
+  # The user's choice is kept, and the plugin's ends with the step.
+  run srun --ddp -N1 -n1 printenv SLURM_PMIX_FENCE
+  [ "$status" -ne 0 ]
   SLURM_PMIX_FENCE=mixed srun --ddp -N1 -n1 printenv SLURM_PMIX_FENCE >out
   [ "$(<out)" = mixed ]
 }

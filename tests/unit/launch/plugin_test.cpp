@@ -347,6 +347,25 @@ TEST(Plugin, OptionCallbacksAcceptAnyText) {
       << "srun has already reported it";
 }
 
+TEST(Plugin, FenceThatWaitsIsOfThisStepOnly) {
+  FakeSlurm srun;
+  srun.context = S_CTX_LOCAL;
+  srun.shown = {"SLURM_PMIX_FENCE", "SLURM_DDP_PMIX_FENCE"};
+  EXPECT_THAT(run_plugin(srun, "auto").text,
+              HasSubstr("has SLURM_PMIX_FENCE=ring\nhas SLURM_DDP_PMIX_FENCE=1\n"));
+  setenv("SLURM_PMIX_FENCE", "mixed", 1);
+  EXPECT_THAT(run_plugin(srun, "auto").text, AllOf(HasSubstr("has SLURM_PMIX_FENCE=mixed\n"),
+                                                   Not(HasSubstr("has SLURM_DDP_PMIX"))));
+  unsetenv("SLURM_PMIX_FENCE");
+  const Variables ours = {{"SLURM_PMIX_FENCE", "ring"}, {"SLURM_DDP_PMIX_FENCE", "1"}};
+  EXPECT_THAT(
+      run_plugin(planned_step(ours)).text,
+      AllOf(HasSubstr("unset SLURM_PMIX_FENCE\n"), HasSubstr("unset SLURM_DDP_PMIX_FENCE\n")));
+  EXPECT_THAT(run_plugin(planned_step({{"SLURM_PMIX_FENCE", "ring"}})).text,
+              Not(HasSubstr("unset SLURM_PMIX")))
+      << "the user's";
+}
+
 // A stand-in for scontrol, because there is no slurmctld here. The test does not depend on a name
 // service.
 TEST(Plugin, SrunAsksForTheAddressesOfTheNodesOnce) {
