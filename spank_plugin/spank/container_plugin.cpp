@@ -8,8 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "base/text.h"
-#include "spank_plugin/fabric/text_file.h"
+#include "spank_plugin/spank/command_line.h"
 
 namespace ddp::spank {
 namespace {
@@ -68,23 +67,11 @@ std::string find_earlier_copy() noexcept {
 }
 
 bool wants_container() noexcept {
-  constexpr std::size_t kMaxCommandLine = 1U << 20U;
-  try {
-    for (const auto* option : {"image", "name"}) {
-      const std::string name =
-          std::string("SLURM_SPANK__SLURM_SPANK_OPTION_pyxis_container_") + option;
-      if (std::getenv(name.c_str()) != nullptr) return true;
-    }
-    const auto words = fabric::read_text("/proc/self/cmdline", kMaxCommandLine);
-    if (!words) return false;
-    for (const auto word : split(*words, '\0')) {
-      if (word.starts_with("--container-image") || word.starts_with("--container-name"))
-        return true;
-      if (word == "--") return false;
-    }
-  } catch (...) {  // out of memory
+  for (const auto* option : {"SLURM_SPANK__SLURM_SPANK_OPTION_pyxis_container_image",
+                             "SLURM_SPANK__SLURM_SPANK_OPTION_pyxis_container_name"}) {
+    if (std::getenv(option) != nullptr) return true;
   }
-  return false;
+  return has_own_option({"--container-image", "--container-name"});
 }
 
 }  // namespace ddp::spank

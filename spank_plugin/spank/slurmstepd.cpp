@@ -16,6 +16,7 @@
 #include "spank_plugin/launch/plan.h"
 #include "spank_plugin/launch/render.h"
 #include "spank_plugin/launch/step_command.h"
+#include "spank_plugin/launch/torchrun_variables.h"
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/log.h"
 #include "spank_plugin/spank/pmix_fence.h"
@@ -53,6 +54,8 @@ void plan_step(PlannedStep& planned, std::string_view settings, const TaskEnviro
   planned.was_requested = planned.settings.is_requested();
   planned.step = launch::read_slurm_step(environment.lookup());
   planned.step.command = launch::read_step_command(command);
+  // An error is the same in all tasks, so it is reported for the node.
+  static_cast<void>(launch::choose_mode(planned.step, planned.settings));
   const launch::Inherited inherited(environment.lookup(), planned.step.id);
   // In a step of several components a node cannot know here whether it is the only one.
   planned.node =

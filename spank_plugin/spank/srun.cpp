@@ -12,6 +12,7 @@
 #include "spank_plugin/launch/host/switch_query.h"
 #include "spank_plugin/launch/hostfile.h"
 #include "spank_plugin/launch/marker.h"
+#include "spank_plugin/spank/command_line.h"
 #include "spank_plugin/spank/container_plugin.h"
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/enclosing_step.h"
@@ -83,6 +84,12 @@ bool is_told_tasks_per_node() {
                      [](const auto& marked) { return marked.name == variable::kTasksPerNode; });
 }
 
+// scontrol asks this cluster's slurmctld, which may have other nodes of the same names. It reads
+// SLURM_CLUSTERS itself, like srun.
+bool is_for_another_cluster() noexcept {
+  return has_own_option({"-M", "--cluster"});
+}
+
 }  // namespace
 
 void srun_before_options() {
@@ -133,7 +140,7 @@ void srun_before_launch(const PluginState& state, spank_t spank) {
   auto nodes = environment("SLURM_NODELIST");
   if (!nodes) nodes = environment("SLURM_JOB_NODELIST");
   std::uint32_t count = 0;
-  if (state.components != 1 || !settings || !nodes) return;
+  if (state.components != 1 || !settings || !nodes || is_for_another_cluster()) return;
   if (spank_get_item(spank, S_JOB_NNODES, &count) != ESPANK_SUCCESS || count < 2) return;
   try {
     const auto& given = launch::decode_settings(*settings).master_addr;

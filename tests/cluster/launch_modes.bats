@@ -124,6 +124,7 @@ JOB
   run srun --ddp=torchrun -N2 -n4 record-task
   [ "$status" -ne 0 ]
   [[ $output == *"it needs one task per node, but 4 tasks run on 2 nodes; use srun --ntasks-per-node=1"* ]]
+  [ "$(grep -c 'error: ddp:' <<<"$output")" -eq 2 ] # once on each node
   [ -z "$(ls "$RECORDS")" ]
 }
 

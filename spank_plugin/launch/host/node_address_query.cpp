@@ -12,7 +12,7 @@
 namespace ddp::launch {
 
 std::string query_node_addresses(std::string_view node_list) {
-  constexpr std::chrono::seconds kLimit{10};
+  constexpr std::chrono::seconds kLimit{5};
   constexpr std::size_t kMaxNodes = 1024;
   constexpr std::size_t kMaxOutput = 4U << 20U;
   const auto nodes = expand_hostlist(node_list);

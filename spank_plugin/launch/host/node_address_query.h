@@ -7,7 +7,7 @@
 
 namespace ddp::launch {
 
-// Runs `scontrol show node` for a compressed list of nodes, for at most 10 s, and returns the text
+// Runs `scontrol show node` for a compressed list of nodes, for at most 5 s, and returns the text
 // of node_address.h; for a long list, only of its first node. Empty if slurmctld does not answer.
 // To be called once for a step, never on each node: a large step would ask slurmctld thousands of
 // times at once. Throws UsageError if the list cannot be expanded.
