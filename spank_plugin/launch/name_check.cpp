@@ -30,6 +30,7 @@ std::string why_not_addresses(const NameView& view, const HostQueries& host) {
     const bool any = std::any_of(addresses.begin(), addresses.end(), host.is_own);
     return any ? "" : ", which is not an address of this node";
   }
+  if (!host.has_slurms_address()) return {};
   if (std::all_of(addresses.begin(), addresses.end(), host.is_own))
     return ", which is an address of this node";
   if (go_the_same_way(view, host)) return ", where SLURM does not reach that node";

@@ -27,6 +27,9 @@ struct HostQueries {
   std::function<bool(const std::string&)> is_own;
   // The source address of packets to an address; nullopt if there is no route.
   std::function<std::optional<std::string>(const std::string&)> source_towards;
+  // True if one of SLURM's addresses of the step's nodes is this host's. Otherwise they are
+  // translated (NAT), and show nothing about a name that has an address.
+  std::function<bool()> has_slurms_address;
   // The addresses of another node's name. Called only if nothing else decides.
   std::function<std::vector<std::string>()> addresses_of_another;
 };

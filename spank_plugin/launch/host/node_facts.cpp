@@ -71,6 +71,15 @@ std::vector<std::string> slurms_addresses(const StepFacts& step, const std::stri
   return slurms ? look_up_name(*slurms, kLookupLimit).addresses : std::vector<std::string>();
 }
 
+bool has_slurms_address(const StepFacts& step) {
+  const auto own = fabric::local_addresses();
+  const auto entries = split(step.node_addresses, ',');
+  return std::any_of(entries.begin(), entries.end(), [&own](std::string_view entry) {
+    const auto address = fabric::parse_ip_address(entry.substr(entry.find('=') + 1));
+    return address && !fabric::interface_with(own, *address).empty();
+  });
+}
+
 // Replaces the name of rank 0's host by SLURM's address if names do not lead to the nodes here. The
 // host itself may know only its own name, so there another one decides, too.
 void check_names(NodeFacts& facts, const StepFacts& step, const std::string& host) {
@@ -79,6 +88,7 @@ void check_names(NodeFacts& facts, const StepFacts& step, const std::string& hos
   if (leader.slurms.empty()) return;
   const std::string& other = another_node(step, host);
   const HostQueries queries{is_own_address, fabric::source_address_to,
+                            [&step] { return has_slurms_address(step); },
                             [&other] { return look_up_name(other, kLookupLimit).addresses; }};
   facts.why_slurms_address = why_not_name(leader, queries);
   if (facts.why_slurms_address.empty() && is_here(leader, queries)) {

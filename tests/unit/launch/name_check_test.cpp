@@ -19,6 +19,7 @@ struct Case {
   Addresses addresses;  // of the name node1
   Addresses another;    // of the name of another node
   std::string problem;
+  bool is_translated = false;  // this node does not have SLURM's address of it
 };
 
 // Routes: 10.9.0.0/16 by the second network if the node has it, the rest by the first address, but
@@ -31,8 +32,9 @@ std::string problem_of(const Case& c) {
   const auto is_own = [&c](const std::string& address) {
     return std::find(c.own.begin(), c.own.end(), address) != c.own.end();
   };
-  return why_not_name({"node1", c.lookup, c.addresses, {"10.0.0.1"}},
-                      {is_own, source, [&c] { return c.another; }});
+  return why_not_name(
+      {"node1", c.lookup, c.addresses, {"10.0.0.1"}},
+      {is_own, source, [&c] { return !c.is_translated; }, [&c] { return c.another; }});
 }
 
 constexpr auto kUsable = NameLookup::usable;
@@ -84,6 +86,14 @@ TEST(NameCheck, DecidesByTheAddressesOfTheNodeAndOfSlurm) {
        {"10.9.0.5"},
        {"10.9.0.5"},
        "resolves to 10.9.0.5, as another node does"},
+      {"private, where SLURM's is public", peer, kUsable, {"10.0.0.7"}, {"10.0.0.7"}, "", true},
+      {"unknown, where SLURM's is public",
+       peer,
+       NameLookup::unknown_name,
+       {},
+       {},
+       "is unknown to the name service",
+       true},
       {"not looked up", peer, NameLookup::not_done, {}, {}, ""}};
   for (const auto& c : cases) {
     EXPECT_EQ(problem_of(c), c.problem.empty() ? "" : "node1 " + c.problem) << c.title;
