@@ -57,15 +57,6 @@ without_the_bug() {
   four_ranks_reduced
 }
 
-# bats test_tags=full
-@test "torchrun under ddp-launch" {
-  need_torch
-  without_the_bug
-  # shellcheck disable=SC2046
-  PET_NPROC_PER_NODE=2 srun -N2 --ntasks-per-node=1 ddp-launch $(torchrun) >out
-  four_ranks_reduced
-}
-
 # agent_of NODE: prints the process of its torchrun.
 agent_of() {
   local pid

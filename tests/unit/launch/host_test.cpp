@@ -380,7 +380,7 @@ TEST(CpuMask, CountsCoresBySiblings) {
   EXPECT_GE(real->cpus, real->cores);
   EXPECT_GE(real->online, real->cpus);
   const Directory directory;  // all CPUs belong to one core
-  for (std::uint32_t cpu = 0; cpu < 1024; ++cpu) {
+  for (const std::uint32_t cpu : real->numbers) {
     directory.write("cpu" + std::to_string(cpu) + "/topology/thread_siblings_list", "0-1023\n");
   }
   EXPECT_EQ(read_cpu_mask(directory.path())->cores, 1U);
