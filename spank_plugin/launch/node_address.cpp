@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spank_plugin/launch/node_address.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace ddp::launch {
@@ -35,6 +37,14 @@ std::optional<std::string> slurms_address_of(std::string_view node, std::string_
   const auto address = value_of(addresses, ',', node);
   if (node.empty() || !is_host_or_address(address)) return std::nullopt;
   return std::string(address);
+}
+
+bool is_slurms_address(std::string_view address, std::string_view addresses) {
+  const auto entries = split(addresses, ',');
+  return std::any_of(entries.begin(), entries.end(), [address](std::string_view entry) {
+    const auto equals = entry.find('=');
+    return equals != entry.npos && entry.substr(equals + 1) == address;
+  });
 }
 
 }  // namespace ddp::launch

@@ -22,4 +22,7 @@ std::string make_node_addresses(std::string_view scontrol_output,
 // Returns the node's address, numeric or another name; nullopt if `addresses` has none.
 std::optional<std::string> slurms_address_of(std::string_view node, std::string_view addresses);
 
+// True if `address` is that of one of the nodes.
+bool is_slurms_address(std::string_view address, std::string_view addresses);
+
 }  // namespace ddp::launch

@@ -121,6 +121,11 @@ void look_up_leader(NodeFacts& facts, const StepFacts& step, const Settings& set
                     const Inherited& inherited) {
   const bool wants_addresses = settings.fabric.value != "off" && step.node_count != 1;
   const auto given = given_address(settings, inherited);
+  // ddp-launch inside srun --ddp continues with the choice of the plugin.
+  if (given && inherited.from_this_step("MASTER_ADDR") == given &&
+      is_slurms_address(*given, step.node_addresses)) {
+    facts.slurms_address = given;
+  }
   if (given && (!wants_addresses || !is_host_or_address(*given))) return;
   std::string no_order;  // reported by the plan
   const std::string host =

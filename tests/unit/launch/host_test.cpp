@@ -248,6 +248,19 @@ TEST(NodeFactsTest, SlurmsAddressDoesNotReplaceARightNameOrOneWithASuffix) {
   EXPECT_EQ(facts.slurms_address, std::nullopt) << "the suffix is of another network";
 }
 
+TEST(NodeFactsTest, PlanInsideThePlanContinuesWithSlurmsAddresses) {
+  StepFacts step = two_nodes();
+  step.node_addresses = "p1=192.0.2.7";
+  const auto slurms_address = [&step](const std::string& marked_for) {
+    const Variables variables = {{"SLURM_DDP_SET", marked_for + ":MASTER_ADDR:"},
+                                 {"MASTER_ADDR", "192.0.2.7"}};
+    const Inherited inherited(lookup_in(variables), "1.0");
+    return gather_node_facts(step, {}, inherited, false).slurms_address;
+  };
+  EXPECT_EQ(slurms_address("1.0"), "192.0.2.7");
+  EXPECT_EQ(slurms_address("1.1"), std::nullopt) << "left over from another step";
+}
+
 // 192.0.2.7 is reserved for documentation, so no host has it.
 TEST(NodeFactsTest, OnlyNodeIsNotWhereAWrongNameLeads) {
   StepFacts step = two_nodes();

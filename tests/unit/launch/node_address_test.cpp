@@ -38,6 +38,8 @@ TEST(NodeAddresses, AreFoundByTheWholeName) {
     EXPECT_EQ(slurms_address_of("p1", text), std::nullopt) << text;
   }
   EXPECT_EQ(slurms_address_of("", "=10.0.0.1"), std::nullopt);
+  EXPECT_TRUE(is_slurms_address("10.0.0.1", "p10=10.0.0.10,p1=10.0.0.1"));
+  EXPECT_FALSE(is_slurms_address("10.0.0.1", "p10=10.0.0.10,10.0.0.1"));
 }
 
 NodeFacts by_slurms_address() {
