@@ -86,6 +86,13 @@ bool is_on_for_nccl(const std::string& text) {
   return nccl_number(text).value_or(0) != 0;
 }
 
+bool sends_over_sockets(std::string net, bool has_rdma) {
+  for (char& c : net) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return net == "socket" || (!has_rdma && (net.empty() || net == "ib"));
+}
+
 bool speaks_verbs(const InfinibandPort& port) noexcept {
   return port.link_layer == "InfiniBand" || port.link_layer == "Ethernet";
 }

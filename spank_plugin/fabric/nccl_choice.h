@@ -24,6 +24,10 @@ std::optional<long long> nccl_number(const std::string& text);
 // True if NCCL reads another number than 0 from this text, which may be empty.
 bool is_on_for_nccl(const std::string& text);
 
+// True if NCCL's data goes over sockets, with NCCL_NET=`net`: "Socket", "IB", or a network that a
+// plugin brings, such as libfabric's; empty lets NCCL choose.
+bool sends_over_sockets(std::string net, bool has_rdma);
+
 // True for the link layers that NCCL uses.
 bool speaks_verbs(const InfinibandPort& port) noexcept;
 

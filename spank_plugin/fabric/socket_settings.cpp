@@ -91,9 +91,10 @@ void set_nccl_sockets(const Node& node, const LeaderInterface& leader, PlanBuild
         "its data over TCP although the node has RDMA ports; is the directory missing in the "
         "container?");
   }
+  const bool by_sockets = sends_over_sockets(builder.value_of("NCCL_NET"), rdma);
   // The remedy for a slow leader also brings NCCL and MASTER_ADDR to one interface.
-  const bool is_slow = !rdma && warn_of_slow_leader(node, leader.name, builder);
-  const SocketChoice choice = choose_nccl_sockets(node, leader.name, rdma);
+  const bool is_slow = by_sockets && warn_of_slow_leader(node, leader.name, builder);
+  const SocketChoice choice = choose_nccl_sockets(node, leader.name, !by_sockets);
   if (!choice.warning.empty() && !is_slow) builder.warn(choice.warning);
   if (choice.value.empty()) {
     builder.note(std::string(kName) + " is left alone: " + choice.reason);

@@ -142,6 +142,12 @@ TEST(Plan, SlowLeaderInterfaceIsNotForcedOnData) {
   EXPECT_THAT(make_plan(node, two_nodes("10.1.0.7"), {}).warnings,
               ElementsAre(HasSubstr("eno1 (1 Gb/s), while ens1 has 100 Gb/s")))
       << "and not to name eno1 as well";
+  EXPECT_THAT(
+      make_plan(node, two_nodes("10.1.0.7"), variables({{"NCCL_NET", "AWS Libfabric"}})).warnings,
+      IsEmpty())
+      << "the data takes another way";
+  EXPECT_THAT(make_plan(node, two_nodes("10.1.0.7"), variables({{"NCCL_NET", "socket"}})).warnings,
+              ElementsAre(HasSubstr("eno1 (1 Gb/s)")));
 }
 
 TEST(Plan, SlingshotIsDetectedWithAWarning) {
