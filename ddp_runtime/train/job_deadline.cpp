@@ -25,9 +25,11 @@ constexpr std::size_t kMaxOutput = 1 << 20;  // an array of SLURM's default size
 // All ranks wait for this call, so a SLURM controller that does not respond must not block it.
 constexpr auto kSqueueTimeout = std::chrono::seconds(30);
 
+constexpr const char* kEndVariable = "SLURM_JOB_END_TIME";
+
 // The end of the job as of its start, which SLURM passes to the job's processes.
 std::optional<Deadline> deadline_of_start() {
-  const char* const text = std::getenv("SLURM_JOB_END_TIME");
+  const char* const text = std::getenv(kEndVariable);
   const std::string_view digits(text == nullptr ? "" : text);
   std::int64_t unix_seconds = 0;
   const auto [end, error] =
@@ -91,10 +93,13 @@ JobEnd job_end() {
     return left ? JobEnd{Clock::now() + *left, {}} : JobEnd{};
   }
   if (const auto deadline = deadline_of_start()) return {deadline, {}};
-  return {std::nullopt,
-          "the time limit of job " + id +
-              " is unknown, because squeue does not answer and SLURM_JOB_END_TIME is not set: the "
-              "run saves early only if a signal announces the end (sbatch --signal=TERM@120)"};
+  const char* const problem =
+      std::getenv(kEndVariable) == nullptr ? "is not set" : "is not a time in seconds since 1970";
+  return {std::nullopt, "the time limit of job " + id +
+                            " is unknown, because squeue does not answer and " + kEndVariable +
+                            " " + problem +
+                            ": the run saves early only if a signal announces the end (sbatch "
+                            "--signal=TERM@120)"};
 }
 
 }  // namespace ddp::train

@@ -26,19 +26,29 @@ double percent_done(const ProgressPoint& p) {
   return p.steps > 0 ? 100.0 * static_cast<double>(p.step) / static_cast<double>(p.steps) : 100.0;
 }
 
-}  // namespace
-
-std::string share_done_text(const ProgressPoint& point, double seconds_left) {
-  const auto percent = fmt::format("{:.0f}%", percent_done(point));
-  if (point.step >= point.steps) return percent;
-  return fmt::format("{}  {} left", percent, duration_text(seconds_left));
+std::string left_text(std::optional<double> seconds) {
+  return seconds ? fmt::format("  {} left", duration_text(*seconds)) : std::string();
 }
 
-std::string progress_line(const ProgressPoint& p, double seconds_left) {
-  return fmt::format(
-      "epoch {}/{}  step {}/{}  {:.0f}%  loss {:.4f}  lr {:.4g}  {:.0f} samples/s  {} left",
-      p.epoch + 1, p.epochs, p.step, p.steps, percent_done(p), p.loss, p.learning_rate,
-      p.samples_per_second, duration_text(seconds_left));
+}  // namespace
+
+std::string share_done_text(const ProgressPoint& point, std::optional<double> seconds_left) {
+  const auto percent = fmt::format("{:.0f}%", percent_done(point));
+  return point.step >= point.steps ? percent : percent + left_text(seconds_left);
+}
+
+std::string rate_text(const ProgressPoint& point) {
+  const double rate = point.samples_per_second;
+  if (rate <= 0) return {};
+  constexpr double kWhole = 10;  // from here on, digits after the point tell nothing
+  return rate < kWhole ? fmt::format("  {:.2g} samples/s", rate)
+                       : fmt::format("  {:.0f} samples/s", rate);
+}
+
+std::string progress_line(const ProgressPoint& p, std::optional<double> seconds_left) {
+  return fmt::format("epoch {}/{}  step {}/{}  {:.0f}%  loss {:.4f}  lr {:.4g}{}{}", p.epoch + 1,
+                     p.epochs, p.step, p.steps, percent_done(p), p.loss, p.learning_rate,
+                     rate_text(p), left_text(seconds_left));
 }
 
 Progress::Progress(bool enabled, std::int64_t steps_before, LogFunction log)
@@ -48,9 +58,9 @@ Progress::Progress(bool enabled, std::int64_t steps_before, LogFunction log)
       steps_before_(steps_before),
       started_(std::chrono::steady_clock::now()) {}
 
-double Progress::seconds_left(const ProgressPoint& point) const {
+std::optional<double> Progress::seconds_left(const ProgressPoint& point) const {
   const auto done = static_cast<double>(point.step - steps_before_);
-  if (done <= 0) return 0;
+  if (done <= 0) return std::nullopt;
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started_;
   return elapsed.count() / done * static_cast<double>(point.steps - point.step);
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "ddp_runtime/train/run_log.h"
@@ -17,14 +18,18 @@ struct ProgressPoint {
   std::int64_t steps = 0;  // of the whole run
   double loss = 0;
   double learning_rate = 0;
-  double samples_per_second = 0;
+  double samples_per_second = 0;  // 0: unknown
 };
 
-// "epoch 3/20  step 120/500  24%  loss 0.1234  lr 0.1  4567 samples/s  0:12 left"
-std::string progress_line(const ProgressPoint& point, double seconds_left);
+// "epoch 3/20  step 120/500  24%  loss 0.1234  lr 0.1  4567 samples/s  0:12 left". Without what is
+// unknown before the first step of this process, as the next two.
+std::string progress_line(const ProgressPoint& point, std::optional<double> seconds_left);
 
 // "24%  0:12 left"; at the end of the run only "100%".
-std::string share_done_text(const ProgressPoint& point, double seconds_left);
+std::string share_done_text(const ProgressPoint& point, std::optional<double> seconds_left);
+
+// "  4567 samples/s", "  0.25 samples/s"
+std::string rate_text(const ProgressPoint& point);
 
 // "0:07", "12:34", "1:02:03".
 std::string duration_text(double seconds);
@@ -42,7 +47,7 @@ class Progress {
   void update(const ProgressPoint& point);
   // Prints a permanent line on stdout, or gives it to the program's own log.
   void log(const std::string& line);
-  double seconds_left(const ProgressPoint& point) const;
+  std::optional<double> seconds_left(const ProgressPoint& point) const;
 
  private:
   void clear();

@@ -20,10 +20,10 @@ std::string evaluation_text(const Evaluation& evaluation, const char* between) {
 
 std::string epoch_line(const ProgressPoint& point, double train_loss, const Evaluation* evaluation,
                        const std::string& share_done) {
-  return fmt::format("epoch {}/{}  step {}  train loss {:.4f}{}  {:.0f} samples/s  {}",
-                     point.epoch + 1, point.epochs, point.step, train_loss,
+  return fmt::format("epoch {}/{}  step {}  train loss {:.4f}{}{}  {}", point.epoch + 1,
+                     point.epochs, point.step, train_loss,
                      evaluation != nullptr ? "  " + evaluation_text(*evaluation, "  ") : "",
-                     point.samples_per_second, share_done);
+                     rate_text(point), share_done);
 }
 
 std::string stopped_by_callback_line(std::int64_t epoch) {

@@ -152,7 +152,8 @@ int run_convert(const fs::path& from, const fs::path& to, const Conversion& conv
   const std::size_t count =
       checkpoint ? export_checkpoint(Checkpoint::open(*checkpoint), to, kind, conversion, output)
                  : convert_file(from, to, kind, conversion);
-  fmt::print("{} arrays: '{}' to '{}'\n", count, from.string(), to.string());
+  fmt::print("{} {}: '{}' to '{}'\n", count, count == 1 ? "array" : "arrays", from.string(),
+             to.string());
   return 0;
 }
 

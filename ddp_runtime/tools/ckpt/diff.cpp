@@ -75,9 +75,9 @@ void print_for_people(const json& result) {
                      ? "not finite"
                      : fmt::format("{:.6g}", entry["max_abs"].get<double>()));
   }
-  fmt::print("{} arrays bitwise equal, {} different, {} only in A, {} only in B\n",
-             result["equal_arrays"].get<std::size_t>(), result["different"].size(),
-             result["only_in_a"].size(), result["only_in_b"].size());
+  fmt::print("{} array{} bitwise equal, {} different, {} only in A, {} only in B\n",
+             result["equal_arrays"].get<std::size_t>(), result["equal_arrays"] == 1 ? "" : "s",
+             result["different"].size(), result["only_in_a"].size(), result["only_in_b"].size());
 }
 
 }  // namespace

@@ -118,6 +118,7 @@ TEST_F(FakeSqueue, WithoutAnAnswerTheEndAsOfTheStartCounts) {
     const Environment wrong("SLURM_JOB_END_TIME", bad);
     EXPECT_FALSE(left_by("exit 1")) << bad;
     EXPECT_TRUE(problem_.find("the time limit of job 17 is unknown") == 0) << problem_;
+    EXPECT_NE(problem_.find("SLURM_JOB_END_TIME is not a time in seconds"), std::string::npos);
   }
 }
 
@@ -128,6 +129,7 @@ TEST_F(FakeSqueue, NoAnswerMeansNoLimit) {
   EXPECT_FALSE(left_by("exit 1"));
   EXPECT_FALSE(left_by("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"));
   EXPECT_FALSE(left_by("kill -9 $$"));
+  EXPECT_NE(problem_.find("SLURM_JOB_END_TIME is not set"), std::string::npos) << problem_;
 }
 
 TEST_F(FakeSqueue, IsNotRunOutsideAJobOrForAnInvalidJobId) {

@@ -19,6 +19,14 @@ TEST(Progress, LineShowsThePositionOfTheRun) {
             "epoch 3/20  step 120/500  24%  loss 0.1235  lr 0.1  4567 samples/s  0:12 left");
 }
 
+TEST(Progress, LinesLeaveOutWhatNoStepHasToldYet) {
+  EXPECT_EQ(progress_line({2, 20, 120, 500, 0.12345, 0.1, 0}, std::nullopt),
+            "epoch 3/20  step 120/500  24%  loss 0.1235  lr 0.1");
+  EXPECT_EQ(share_done_text({2, 20, 120, 500, 0, 0, 0}, std::nullopt), "24%");
+  EXPECT_EQ(rate_text({0, 1, 1, 2, 0, 0, 0.25}), "  0.25 samples/s");
+  EXPECT_EQ(rate_text({0, 1, 1, 2, 0, 0, 9.96}), "  10 samples/s");
+}
+
 TEST(Progress, LineOfAnEpochShowsTheShareOfTheRun) {
   EXPECT_EQ(share_done_text({2, 20, 120, 500, 0, 0, 0}, 12), "24%  0:12 left");
   EXPECT_EQ(share_done_text({19, 20, 500, 500, 0, 0, 0}, 0), "100%");
