@@ -213,6 +213,7 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   if (world.is_leader()) print_start(c, options, world, *model, data, frozen);
   if (staged) print_stages(*staged, options, world);
   const auto result = trainer.fit();
+  ddp::train::ignore_stop_signals();
   if (world.is_leader()) ddp::tools::print_result(result, c.train.dry_run);
   return result.exit_code();
 }

@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -16,6 +17,7 @@ constexpr std::array kSignals = {SIGTERM, SIGUSR1, SIGUSR2};
 
 // A signal handler can access only static data.
 std::atomic<int> noted = 0;
+std::atomic<bool> ignored = false;
 static_assert(std::atomic<int>::is_always_lock_free);
 
 extern "C" void note_signal(int number) noexcept {
@@ -55,7 +57,7 @@ StopSignals::StopSignals() {
 
 StopSignals::~StopSignals() {
   // A second signal must not kill a process that is about to exit with its own exit code.
-  if (received() != 0) return;
+  if (received() != 0 || ignored) return;
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     sigaction(kSignals[i], &before_[i]->action, nullptr);
   }
@@ -67,6 +69,11 @@ int StopSignals::received() noexcept {
 
 void StopSignals::forget() noexcept {
   noted = 0;
+}
+
+void ignore_stop_signals() noexcept {
+  ignored = true;
+  for (const int number : kSignals) std::signal(number, SIG_IGN);
 }
 
 double lead_seconds(double longest_step, double longest_save) noexcept {

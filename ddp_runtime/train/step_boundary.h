@@ -42,6 +42,10 @@ class StopSignals {
   std::array<std::unique_ptr<Before>, 3> before_;
 };
 
+// For a program whose work is done, so that its exit status says so: from now until it exits, the
+// signals of StopSignals do nothing.
+void ignore_stop_signals() noexcept;
+
 // Seconds before the end of the time limit at which a save must begin. The longest step may have
 // just begun, and a save may take 50 % longer than the longest one so far.
 double lead_seconds(double longest_step, double longest_save) noexcept;

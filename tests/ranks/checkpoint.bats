@@ -88,6 +88,17 @@ two_ranks_have_saved() { # CHECKPOINTS
   run -0 "$bin/ddp-ckpt" verify ck
 }
 
+@test "a signal after the last line changes nothing: the run is complete" {
+  # The last lines are written at the exit of the process. Counts the writes before that one.
+  traced=(strace -f -o trace -e trace=write -P "$PWD/said")
+  one=("$train" "${model[@]}" --epochs 1 --checkpoint-dir ck)
+  "${traced[@]}" "${one[@]}" > said 3>&-
+  rm -r ck
+  "${traced[@]}" -e inject=write:signal=SIGTERM:when="$(grep -c 'write(' trace)" "${one[@]}" > said 3>&-
+  grep 'SIGTERM' trace
+  grep '^done: ' said
+}
+
 @test "ranks share the writing, and any number of ranks reads it" {
   big=("${shared[@]}" --batch 16)
   run -0 ranks 2 "${big[@]}" --steps 4

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cstdlib>
+
 #include "tests/unit/test_device.h"
 
 namespace ddp::train {
@@ -14,6 +16,21 @@ TEST(LeadTime, CoversAStepThatHasJustBegunAndASlowSave) {
   EXPECT_GT(lead_seconds(3, 20), 3 + 20);
   EXPECT_GT(lead_seconds(3, 40) - lead_seconds(3, 20), 20);
   EXPECT_GT(lead_seconds(0, 0), 0);
+}
+
+// The handlers of a StopSignals go with it.
+TEST(StopSignals, DoNothingToAProgramWhoseWorkIsDone) {
+  const auto end = [] {
+    for (const int number : {SIGTERM, SIGUSR1, SIGUSR2}) signal(number, SIG_DFL);
+    StopSignals::forget();
+    {
+      const StopSignals signals;
+      ignore_stop_signals();
+    }
+    for (const int number : {SIGTERM, SIGUSR1, SIGUSR2}) raise(number);
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(end(), testing::ExitedWithCode(0), "");
 }
 
 TEST(StepBoundary, AllRanksSeeTheCopiesOfEveryRank) {
