@@ -61,7 +61,7 @@ void require_usable(comm::Group& group, const CheckpointOptions& options,
   std::string mine;
   if (group.rank() == 0) {
     mine = why_misplaced(options.directory);
-    if (mine.empty()) mine = why_not_writable(options.directory);
+    if (mine.empty()) mine = why_not_writable(options.directory, "checkpoint");
     // A run that starts over in this directory would collide or mix with the existing steps.
     if (mine.empty() && options.resume == "never" && !directory.candidates().empty()) {
       mine = fmt::format(

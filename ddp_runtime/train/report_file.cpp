@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -88,7 +89,25 @@ LineFile::LineFile(const std::filesystem::path& file, std::string_view head,
   size_ = ::lseek(fd_.get(), 0, SEEK_CUR);
 }
 
+// This process still has the contents of a file that somebody has deleted, with its directory or
+// alone.
+void LineFile::restore() {
+  AtomicFile draft(file_);
+  std::array<char, kBlock> block{};
+  for (std::int64_t at = 0; at < size_;) {
+    const auto wanted = std::min<std::int64_t>(size_ - at, kBlock);
+    const ssize_t n = ::pread(fd_.get(), block.data(), static_cast<std::size_t>(wanted), at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail_writing(file_);
+    draft.write({block.data(), static_cast<std::size_t>(n)});
+    at += n;
+  }
+  fd_ = draft.publish();
+}
+
 void LineFile::append(std::string_view lines) {
+  struct stat there {};
+  if (::lstat(file_.c_str(), &there) != 0 && errno == ENOENT) restore();
   if (write_all(fd_.get(), lines)) {
     size_ += static_cast<std::int64_t>(lines.size());
     return;

@@ -26,10 +26,13 @@ class LineFile {
   LineFile(const std::filesystem::path& file, std::string_view head,
            const std::function<bool(std::string_view line)>& keep);
 
-  // Appends complete lines, each with its line break: all or none. Throws RuntimeError.
+  // Appends complete lines, each with its line break: all or none. If the file was deleted, all of
+  // its lines are written again. Throws RuntimeError.
   void append(std::string_view lines);
 
  private:
+  void restore();
+
   std::filesystem::path file_;
   FileDescriptor fd_;
   std::int64_t size_ = 0;

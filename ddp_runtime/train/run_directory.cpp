@@ -57,13 +57,13 @@ std::string why_misplaced(const fs::path& directory) {
       directory.string(), parent.string(), parent.string());
 }
 
-std::string why_not_writable(const fs::path& directory) {
+std::string why_not_writable(const fs::path& directory, const char* what) {
   std::error_code error;
   if (!fs::is_directory(directory, error)) {
     try {
       ckpt::make_durable_directory(directory);
     } catch (const ckpt::IoError& e) {
-      return fmt::format("cannot create the checkpoint directory {}: {}", directory.string(),
+      return fmt::format("cannot create the {} directory {}: {}", what, directory.string(),
                          std::generic_category().message(e.code()));
     }
   }
@@ -71,7 +71,7 @@ std::string why_not_writable(const fs::path& directory) {
   unlink(probe.c_str());  // left by a process with the same id that died, e.g. in a container
   const int fd = open(probe.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
   if (fd < 0) {
-    return fmt::format("cannot write to the checkpoint directory {}: {}", directory.string(),
+    return fmt::format("cannot write to the {} directory {}: {}", what, directory.string(),
                        std::strerror(errno));
   }
   close(fd);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The owner of a run, and whether the run can write to its checkpoint directory.
+// The owner of a run, and whether the run can write to its directories.
 #pragma once
 
 #include <filesystem>
@@ -20,8 +20,9 @@ ckpt::OwnerTag this_owner();
 std::string why_misplaced(const std::filesystem::path& directory);
 
 // Creates the directory if it does not exist and tries to write to it: a failure at the first save
-// would waste the work until then. Returns why it cannot be written; empty if it can.
-std::string why_not_writable(const std::filesystem::path& directory);
+// would waste the work until then. Returns why it cannot be written; empty if it can. `what`:
+// "checkpoint" or "report".
+std::string why_not_writable(const std::filesystem::path& directory, const char* what);
 
 // Collective. Throws UsageError on all ranks, naming one that does not see the directory to which
 // all ranks will write. `hosts` has one for each rank.

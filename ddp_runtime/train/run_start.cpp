@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "base/errors.h"
@@ -16,6 +15,7 @@
 #include "ddp_runtime/train/rank_agreement.h"
 #include "ddp_runtime/train/run_description.h"
 #include "ddp_runtime/train/run_difference.h"
+#include "ddp_runtime/train/run_directory.h"
 #include "ddp_runtime/train/stage_rules.h"
 
 namespace ddp::train {
@@ -101,13 +101,8 @@ std::uint64_t generator_seed(std::uint64_t seed, int rank) {
 
 void require_report_directory(comm::Group& group, const std::filesystem::path& directory) {
   if (directory.empty()) return;
-  const auto problem = problem_on_leader(group, [&] {
-    std::error_code error;
-    std::filesystem::create_directories(directory, error);
-    if (!error) return;
-    throw UsageError(fmt::format("cannot create the report directory {}: {}", directory.string(),
-                                 error.message()));
-  });
+  const auto problem = group.broadcast_text(
+      group.rank() == 0 ? why_not_writable(directory, "report") : std::string(), 0);
   if (!problem.empty()) throw UsageError(problem);
 }
 

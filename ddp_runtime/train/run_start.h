@@ -33,8 +33,9 @@ LearningRate learning_rate_of(const TrainOptions& options, int ranks, double bas
 // Ranks must draw different dropout masks, but a repeated run must draw the same masks again.
 std::uint64_t generator_seed(std::uint64_t seed, int rank);
 
-// Collective. Creates the directory, unless it is empty. Checked at the start, because hours of
-// training would be lost later. Throws UsageError on all ranks.
+// Collective. Creates the directory, unless it is empty, and tries to write to it. A report that
+// cannot be written later fails no run, so a mistake in the path would go unnoticed for hours.
+// Throws UsageError on all ranks.
 void require_report_directory(comm::Group& group, const std::filesystem::path& directory);
 
 // Options that depend on evaluations need evaluation data. Throws UsageError.

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <mutex>
 // GCC 12 with a sanitizer warns about its own <regex>.
 #pragma GCC diagnostic push
 #ifndef __clang__
@@ -500,6 +501,23 @@ TEST_F(KeptReport, FinishedRunStartedAgainKeepsItsReport) {
          EXPECT_TRUE(reporter.file().empty());
        }});
   EXPECT_EQ(text("run.json") + text("steps.csv") + text("trace.json"), before);
+}
+
+TEST_F(KeptReport, IsWrittenAgainWhenItsDirectoryIsBack) {
+  std::once_flag once;
+  run({.steps = 7, .end = [&](RunReporter& reporter, const RunOutcome& outcome) {
+         reporter.keep_rows();
+         std::call_once(once, [this] {
+           while (!fs::exists(directory_ / "steps.csv")) std::this_thread::yield();
+           fs::remove_all(directory_);
+         });
+         const StepLoss row{8, 0, 0.5, 0.1, 0.08};
+         reporter.add_rows({&row, 1});
+         reporter.keep_rows();
+         finish(reporter, outcome);
+       }});
+  EXPECT_EQ(rows(), numbers(8));
+  EXPECT_EQ(report().at("outcome"), "finished");
 }
 
 TEST_F(KeptReport, RowsThatCannotBeWrittenStopNeitherTheRunNorItsReport) {

@@ -379,6 +379,9 @@ TEST_F(Training, UnwritableDirectoriesAreFoundBeforeTraining) {
   o.report_directory = "/proc/nowhere";
   EXPECT_THAT(error_of([&] { run(2, o); }),
               HasSubstr("cannot create the report directory /proc/nowhere"));
+  o.report_directory = "/proc";
+  EXPECT_THAT(error_of([&] { run(2, o); }),
+              HasSubstr("cannot write to the report directory /proc: "));
 }
 
 TEST_F(Training, BatchLargerThanTheDataIsRefused) {
