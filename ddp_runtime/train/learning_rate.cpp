@@ -30,7 +30,7 @@ const char* schedule_name(Schedule schedule) noexcept {
   return "";
 }
 
-double LearningRate::decay(std::int64_t step, std::int64_t epoch) const noexcept {
+double LearningRate::decay(double step, std::int64_t epoch) const noexcept {
   switch (schedule) {
     case Schedule::constant:
       break;
@@ -38,20 +38,19 @@ double LearningRate::decay(std::int64_t step, std::int64_t epoch) const noexcept
       return std::pow(decay_factor, static_cast<double>(epoch / decay_epochs));
     case Schedule::cosine: {
       const auto steps = static_cast<double>(std::max<std::int64_t>(total_steps - warmup_steps, 1));
-      const double done = std::clamp(static_cast<double>(step - warmup_steps) / steps, 0.0, 1.0);
+      const double done = std::clamp((step - static_cast<double>(warmup_steps)) / steps, 0.0, 1.0);
       return (1 + std::cos(std::numbers::pi * done)) / 2;
     }
   }
   return 1;
 }
 
-double LearningRate::at(std::int64_t step, std::int64_t epoch,
-                        std::int64_t as_steps) const noexcept {
+double LearningRate::at(double step, std::int64_t epoch) const noexcept {
   const double target = base * scale;
-  if (step >= warmup_steps) return target * decay(as_steps, epoch);
+  const auto warmup = static_cast<double>(warmup_steps);
+  if (step >= warmup) return target * decay(step, epoch);
   const double start = scale > 1 ? base : 0;
-  return start +
-         (target - start) * static_cast<double>(step + 1) / static_cast<double>(warmup_steps + 1);
+  return start + (target - start) * (step + 1) / (warmup + 1);
 }
 
 }  // namespace ddp::train

@@ -31,16 +31,12 @@ struct LearningRate {
   double decay_factor = 0.1;
   std::int64_t total_steps = 0;  // cosine schedule only: steps of the whole run
 
-  // `step` and `epoch` start at 0.
-  double at(std::int64_t step, std::int64_t epoch = 0) const noexcept {
-    return at(step, epoch, step);
-  }
-  // For a run that resumed with another global batch: `as_steps` is what it has seen, in steps of
-  // this batch, as total_steps is. The warm-up follows `step`.
-  double at(std::int64_t step, std::int64_t epoch, std::int64_t as_steps) const noexcept;
+  // `step` and `epoch` start at 0. After a resume with another global batch, `step` is in steps of
+  // the first one (scheduled_step()), and may be between two.
+  double at(double step, std::int64_t epoch = 0) const noexcept;
 
  private:
-  double decay(std::int64_t step, std::int64_t epoch) const noexcept;
+  double decay(double step, std::int64_t epoch) const noexcept;
 };
 
 // A schedule of the program's own.

@@ -49,8 +49,11 @@ std::optional<ckpt::Resumption> load_checkpoint(const ResumeSource& source, Trai
 // Returns the position to continue from. Throws UsageError if the runs differ too much.
 Position position_in(const ckpt::Manifest& manifest, const ResumeSource& source) {
   auto position = Position::from_json(manifest.state.at("position"));
-  const auto differences = run_differences(manifest.state.value("run", nlohmann::json::object()),
-                                           source.run, position.consumed > 0);
+  const auto saved_run = manifest.state.value("run", nlohmann::json::object());
+  if (position.first_batch == 0 && saved_run.is_object()) {
+    position.first_batch = saved_run.value("global_batch", std::int64_t{0});
+  }
+  const auto differences = run_differences(saved_run, source.run, position.consumed > 0);
   if (!differences.refusal.empty() && !source.options.resume_changed) {
     throw UsageError(differences.refusal);
   }

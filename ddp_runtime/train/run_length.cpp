@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/train/run_length.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -20,6 +22,13 @@ std::int64_t product_of(std::int64_t a, std::int64_t b) noexcept {
 // A run that resumes with less data may have consumed more samples than there are.
 std::int64_t left_in_epoch(const EpochSize& size, const Reached& reached) noexcept {
   return std::max<std::int64_t>(0, size.samples - reached.consumed) / size.global_batch;
+}
+
+// Whether a run of this batch from its beginning ends with requested.steps.
+bool steps_end_it(const RequestedLength& requested, const EpochSize& size) noexcept {
+  if (requested.steps == 0) return false;
+  return requested.epochs == 0 ||
+         requested.steps < product_of(requested.epochs, size.samples / size.global_batch);
 }
 
 }  // namespace
@@ -45,14 +54,29 @@ std::int64_t planned_steps(const RequestedLength& requested, const EpochSize& si
   return requested.steps > 0 ? std::min(requested.steps, planned) : planned;
 }
 
-ScheduledStep scheduled_step(const RequestedLength& requested, const EpochSize& size,
+ScheduledStep scheduled_step(const RequestedLength& requested, const EpochSize& first,
                              const Reached& reached) noexcept {
-  const std::int64_t planned = planned_steps({requested.epochs, 0}, size, reached);
-  if (requested.steps > 0 && requested.steps < planned) return {reached.step, requested.steps};
-  const std::int64_t in_an_epoch = size.samples / size.global_batch;
-  const std::int64_t in_this_epoch = std::min(reached.consumed / size.global_batch, in_an_epoch);
-  return {sum_of(product_of(reached.epoch, in_an_epoch), in_this_epoch),
-          product_of(requested.epochs, in_an_epoch)};
+  if (steps_end_it(requested, first)) return {static_cast<double>(reached.step), requested.steps};
+  const std::int64_t in_an_epoch = first.samples / first.global_batch;
+  const double in_this_epoch =
+      static_cast<double>(reached.consumed) / static_cast<double>(first.global_batch);
+  return {static_cast<double>(product_of(reached.epoch, in_an_epoch)) +
+              std::min(in_this_epoch, static_cast<double>(in_an_epoch)),
+          product_of(std::max<std::int64_t>(1, requested.epochs), in_an_epoch)};
+}
+
+std::string why_schedule_is_cut(const RequestedLength& requested, const EpochSize& first,
+                                const EpochSize& now, const Reached& reached) {
+  if (requested.epochs == 0 || requested.steps == 0) return {};
+  const bool planned_steps_end_it = steps_end_it(requested, first);
+  const std::int64_t last = planned_steps({requested.epochs, 0}, now, reached);
+  if (planned_steps_end_it == (requested.steps < last)) return {};
+  return fmt::format(
+      "schedule: with steps of {} samples, {} ends the run, at step {}; the learning rate was "
+      "planned to the end of {}, for steps of {}, and ends above 0",
+      now.global_batch, planned_steps_end_it ? "--epochs" : "--steps",
+      std::min(last, requested.steps), planned_steps_end_it ? "--steps" : "--epochs",
+      first.global_batch);
 }
 
 }  // namespace ddp::train

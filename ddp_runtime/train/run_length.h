@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace ddp::train {
 
@@ -34,16 +35,22 @@ std::int64_t epochs_of_run(const RequestedLength& requested, const EpochSize& si
 std::int64_t planned_steps(const RequestedLength& requested, const EpochSize& size,
                            const Reached& reached) noexcept;
 
-// Where a run is in its schedule.
+// Where a run is in its schedule, in steps of the global batch that it had when it began.
 struct ScheduledStep {
-  std::int64_t done = 0;
+  double done = 0;
   std::int64_t total = 0;
 };
 
 // A schedule follows the samples, not the steps, of which a run that resumes with another global
-// batch makes more or fewer: both numbers are those of a run that had this batch from its
-// beginning. If requested.steps ends the run, they are its steps.
-ScheduledStep scheduled_step(const RequestedLength& requested, const EpochSize& size,
+// batch makes more or fewer. If requested.steps ends the run with `first.global_batch`, the one it
+// began with, the schedule follows the steps, whatever ends the run now. `requested`: without the
+// epochs that follow from the steps. `first.global_batch` may be larger than the data is now.
+ScheduledStep scheduled_step(const RequestedLength& requested, const EpochSize& first,
                              const Reached& reached) noexcept;
+
+// One sentence if the other one of requested.epochs and requested.steps ends the run now than the
+// one to whose end its schedule was planned; otherwise empty.
+std::string why_schedule_is_cut(const RequestedLength& requested, const EpochSize& first,
+                                const EpochSize& now, const Reached& reached);
 
 }  // namespace ddp::train

@@ -120,6 +120,11 @@ EpochSize TrainingRun::epoch_size() const {
   return {task_.data.train->size(), sampler_.layout().global_batch()};
 }
 
+// That of the batch with which the run began, for its schedule.
+EpochSize TrainingRun::first_epoch_size() const {
+  return {task_.data.train->size(), position_.first_batch};
+}
+
 Reached TrainingRun::reached() const {
   return {position_.epoch, position_.consumed, position_.step};
 }
@@ -216,6 +221,7 @@ RunResult TrainingRun::fit() {
   if (checkpointing_enabled() && group_.rank() == 0) comm::tell_restoring();
   const bool resumed = !options_.dry_run && resume();
   resumed ? begin_at(position_.step) : initialize();
+  if (position_.first_batch == 0) position_.first_batch = epoch_size().global_batch;
   epochs_ = epochs_of_run({options_.epochs, options_.steps}, epoch_size(), reached());
   first_step_ = position_.step;
   learning_rate_.total_steps = planned_steps();
@@ -228,6 +234,11 @@ RunResult TrainingRun::fit() {
   if (options_.evaluate_only) return only_evaluate(resumed);
   if (!graph_.hindrance.empty()) {
     progress_->log(fmt::format("graph: steps run eagerly, because {}", graph_.hindrance));
+  }
+  if (options_.schedule == Schedule::cosine && !task_.schedule) {
+    const auto why = why_schedule_is_cut({options_.epochs, options_.steps}, first_epoch_size(),
+                                         epoch_size(), reached());
+    if (!why.empty()) progress_->log(why);
   }
   device_memory_ ? device_memory_->begin() : memory_.begin();
   callbacks_.begin_after_step(first_step_);
@@ -330,9 +341,10 @@ void TrainingRun::run_epoch() {
 double TrainingRun::next_learning_rate() const {
   if (!task_.schedule) {
     LearningRate rate = learning_rate_;
-    const auto scheduled = scheduled_step({epochs_, options_.steps}, epoch_size(), reached());
+    const auto scheduled =
+        scheduled_step({options_.epochs, options_.steps}, first_epoch_size(), reached());
     rate.total_steps = scheduled.total;
-    return rate.at(position_.step, position_.epoch, scheduled.done);
+    return rate.at(scheduled.done, position_.epoch);
   }
   const double factor =
       task_.schedule({position_.step, position_.epoch, learning_rate_.total_steps});

@@ -82,6 +82,7 @@ class TrainingRun {
     return evaluates() ? &evaluation_ : nullptr;
   }
   EpochSize epoch_size() const;
+  EpochSize first_epoch_size() const;
   Reached reached() const;
   bool epoch_done() const;
   bool checkpointing_enabled() const;

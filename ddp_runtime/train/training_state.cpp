@@ -125,6 +125,7 @@ nlohmann::json Position::to_json() const {
           {"step", step},
           {"loss_sum", loss_sum},
           {"loss_steps", loss_steps},
+          {"first_batch", first_batch},
           {"best_loss", value_or_null(best.loss.cost)},
           {"epochs_since_best", best.loss.epochs_since},
           {"best_accuracy_cost", value_or_null(best.accuracy.cost)},
@@ -133,7 +134,7 @@ nlohmann::json Position::to_json() const {
           {"updates_since_scale_change", loss_scale.updates_since_change}};
 }
 
-// Old checkpoints do not have the best evaluations and the loss scale.
+// Old checkpoints do not have the best evaluations, the loss scale and the first batch.
 Position Position::from_json(const nlohmann::json& json) {
   try {
     Position p;
@@ -142,6 +143,7 @@ Position Position::from_json(const nlohmann::json& json) {
     p.step = json.at("step").get<std::int64_t>();
     p.loss_sum = json.at("loss_sum").get<double>();
     p.loss_steps = json.at("loss_steps").get<std::int64_t>();
+    p.first_batch = std::max<std::int64_t>(0, json.value("first_batch", std::int64_t{0}));
     p.best.loss = {value_in(json, "best_loss"), json.value("epochs_since_best", std::int64_t{0})};
     p.best.accuracy = {value_in(json, "best_accuracy_cost"),
                        json.value("epochs_since_best_accuracy", std::int64_t{0})};

@@ -53,6 +53,8 @@ struct Position {
   std::int64_t step = 0;      // optimizer steps since the beginning of the run
   double loss_sum = 0;        // over this epoch's steps so far
   std::int64_t loss_steps = 0;
+  // Samples of a step when the run began, in which its schedule counts; 0: an old checkpoint.
+  std::int64_t first_batch = 0;
   BestEvaluation best = {};
   amp::GradScaler::State loss_scale = {};  // a scale of 0: the run did not use one
 

@@ -48,19 +48,45 @@ TEST(RunLength, FollowsTheTable) {
   }
 }
 
-TEST(ScheduledStep, CountsSamplesInStepsOfThisBatch) {
-  const auto scheduled = [](RequestedLength requested, std::int64_t global_batch, Reached reached) {
-    const auto [done, total] = scheduled_step(requested, {1618, global_batch}, reached);
+TEST(ScheduledStep, CountsSamplesInStepsOfTheFirstBatch) {
+  const auto scheduled = [](RequestedLength requested, std::int64_t first_batch, Reached reached) {
+    const auto [done, total] = scheduled_step(requested, {1618, first_batch}, reached);
     return std::pair(done, total);
   };
-  // 8 epochs of 50 steps with 32 samples, of 25 with 64, of 100 with 16.
-  EXPECT_EQ(scheduled({8, 0}, 32, {4, 0, 200}), std::pair(200L, 400L));
-  EXPECT_EQ(scheduled({8, 0}, 64, {4, 0, 200}), std::pair(100L, 200L));
-  EXPECT_EQ(scheduled({8, 0}, 16, {4, 320, 210}), std::pair(424L, 808L));
-  EXPECT_EQ(scheduled({8, 0}, 64, {1, 26 * 32, 76}), std::pair(38L, 200L));
-  EXPECT_EQ(scheduled({8, 0}, 64, {1, 5000, 76}), std::pair(50L, 200L)) << "less data than before";
-  EXPECT_EQ(scheduled({8, 300}, 32, {4, 0, 200}), std::pair(200L, 300L)) << "the steps end it";
-  EXPECT_EQ(scheduled({8, 9000}, 64, {4, 0, 200}), std::pair(100L, 200L));
+  // 8 epochs of 50 steps with 32 samples, of 25 with 64.
+  EXPECT_EQ(scheduled({8, 0}, 32, {4, 0, 200}), std::pair(200.0, 400L));
+  EXPECT_EQ(scheduled({8, 0}, 64, {4, 0, 200}), std::pair(100.0, 200L));
+  EXPECT_EQ(scheduled({8, 0}, 32, {4, 48, 230}), std::pair(201.5, 400L)) << "it had another batch";
+  EXPECT_EQ(scheduled({8, 0}, 64, {1, 5000, 76}), std::pair(50.0, 200L)) << "less data than before";
+  EXPECT_EQ(scheduled({8, 0}, 5000, {1, 64, 26}), std::pair(0.0, 0L)) << "far less data";
+  EXPECT_EQ(scheduled({0, 0}, 32, {0, 32, 1}), std::pair(1.0, 50L));
+}
+
+TEST(ScheduledStep, CountsStepsIfTheyEndTheRun) {
+  const auto scheduled = [](RequestedLength requested, std::int64_t first_batch) {
+    const auto [done, total] = scheduled_step(requested, {1618, first_batch}, {4, 0, 230});
+    return std::pair(done, total);
+  };
+  EXPECT_EQ(scheduled({8, 300}, 32), std::pair(230.0, 300L));
+  EXPECT_EQ(scheduled({8, 9000}, 32), std::pair(200.0, 400L));
+  EXPECT_EQ(scheduled({0, 9000}, 32), std::pair(230.0, 9000L));
+  EXPECT_EQ(scheduled({8, 300}, 64), std::pair(100.0, 200L));
+}
+
+TEST(ScheduledStep, TellsThatTheOtherLimitEndsTheRunNow) {
+  const auto told = [](RequestedLength requested, std::int64_t first_batch, std::int64_t batch) {
+    return why_schedule_is_cut(requested, {1618, first_batch}, {1618, batch}, {4, 0, 200});
+  };
+  EXPECT_EQ(told({8, 350}, 32, 64),
+            "schedule: with steps of 64 samples, --epochs ends the run, at step 300; the learning "
+            "rate was planned to the end of --steps, for steps of 32, and ends above 0");
+  EXPECT_EQ(told({8, 500}, 32, 16),
+            "schedule: with steps of 16 samples, --steps ends the run, at step 500; the learning "
+            "rate was planned to the end of --epochs, for steps of 32, and ends above 0");
+  for (const RequestedLength same : {RequestedLength{8, 0}, {0, 350}, {8, 250}, {8, 9000}}) {
+    EXPECT_EQ(told(same, 32, 64), "");
+  }
+  EXPECT_EQ(told({8, 350}, 32, 32), "");
 }
 
 }  // namespace

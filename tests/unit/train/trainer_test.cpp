@@ -2,6 +2,7 @@
 // Tests the whole training loop on the handwritten digits, with ranks as threads.
 #include "ddp_runtime/train/trainer.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -145,11 +146,13 @@ TEST_F(Training, AStopInTheLastStepLeavesTheEndOfTheEpochToTheNextProcess) {
 
 TEST_F(Training, TheScheduleOfAResumedRunDoesNotJumpWithTheNumberOfRanks) {
   std::vector<double> rates;
+  std::int64_t warmup = 0;
   const auto train = [&](int ranks, std::int64_t stop_after, const std::string& name) {
     TrainOptions o;
     o.epochs = 4;
     o.batch = 32;  // per rank: 50 steps an epoch alone, 25 with two ranks
     o.schedule = Schedule::cosine;
+    o.warmup_steps = warmup;
     o.checkpoint.directory = dir_ / name;
     run(ranks, o, "mlp", [&](auto& rank) {
       if (rank.group.rank() != 0) return;
@@ -160,58 +163,28 @@ TEST_F(Training, TheScheduleOfAResumedRunDoesNotJumpWithTheNumberOfRanks) {
     });
     StopSignals::forget();
   };
-  train(1, 0, "alone");
-  const auto alone = std::exchange(rates, {});
-  ASSERT_EQ(alone.size(), 200U);
-  train(1, 99, "ck");
-  const auto before = std::exchange(rates, {});
-  train(2, 0, "ck");
-  ASSERT_EQ(before.size() + 2 * rates.size(), 200U);
-  for (std::size_t i = 0; i < rates.size(); ++i) {
-    EXPECT_NEAR(rates[i], alone[before.size() + 2 * i], 1e-9) << i;
-  }
-}
-
-// Receives a stop signal in a batch of an evaluation.
-struct StoppedInEvaluation : torch::nn::Module {
-  StoppedInEvaluation() { register_module("layer", layer); }
-  torch::Tensor forward(const torch::Tensor& x) {
-    if (!is_training() && ++evaluated == stop_at) raise(SIGUSR2);
-    return layer(x.flatten(1));
-  }
-  torch::nn::Linear layer{64, 10};
-  int evaluated = 0;
-  int stop_at = 0;
-};
-
-TEST_F(Training, AStopInAnEvaluationSavesAfterOneMoreBatch) {
-  auto o = options(1);
-  o.batch = 16;
-  const auto one_rank = [&](int stop_at) {
-    std::shared_ptr<StoppedInEvaluation> model;
-    const auto make = [&] {
-      model = std::make_shared<StoppedInEvaluation>();
-      model->stop_at = stop_at;
-      return model;
-    };
-    const auto result = train_ranks(1, o, data_, make)[0].result;
-    StopSignals::forget();
-    return std::pair(result, model->evaluated);
-  };
-  const auto [whole, batches] = one_rank(0);  // of two evaluations
-  o.checkpoint.directory = dir_ / "ck";
-  for (const int stop_at : {2, batches / 2 + 2}) {  // in the first epoch, and in the last one
-    o.checkpoint.directory = dir_ / std::to_string(stop_at);
-    const auto [stopped, evaluated] = one_rank(stop_at);
-    EXPECT_EQ(stopped.interrupted, "SIGUSR2 was received");
-    EXPECT_EQ(evaluated, stop_at + 1);
-    EXPECT_TRUE(fs::exists(stopped.checkpoint / "manifest.json"));
-    EXPECT_EQ(one_rank(1).first.interrupted, "SIGUSR2 was received") << "in what it left";
-    const auto [ended, again] = one_rank(0);
-    EXPECT_EQ(ended.step, whole.step);
-    EXPECT_EQ(ended.parameters_crc32c, whole.parameters_crc32c);
-    EXPECT_DOUBLE_EQ(ended.evaluation.loss, whole.evaluation.loss);
-    EXPECT_EQ(again, stop_at == 2 ? batches : batches / 2);
+  // The last one is not over when the number of ranks changes.
+  for (const std::int64_t its_warmup : {0, 30, 120}) {
+    warmup = its_warmup;
+    train(1, 0, fmt::format("alone-{}", warmup));
+    const auto alone = std::exchange(rates, {});
+    ASSERT_EQ(alone.size(), 200U);
+    const auto name = fmt::format("ck-{}", warmup);
+    train(1, 99, name);
+    const auto before = std::exchange(rates, {});
+    train(2, 129, name);
+    ASSERT_EQ(rates.size(), 130 - before.size());
+    for (std::size_t i = 0; i < rates.size(); ++i) {
+      EXPECT_NEAR(rates[i], alone[before.size() + 2 * i], 1e-9) << warmup << " " << i;
+    }
+    const auto seen = before.size() + 2 * rates.size();
+    rates.clear();
+    train(1, 0, name);  // as at first
+    ASSERT_EQ(seen + rates.size(), 200U);
+    for (std::size_t i = 0; i < rates.size(); ++i) {
+      EXPECT_NEAR(rates[i], alone[seen + i], 1e-9) << warmup << " " << i;
+    }
+    rates.clear();
   }
 }
 
