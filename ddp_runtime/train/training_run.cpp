@@ -17,6 +17,7 @@
 #include "ddp_runtime/comm/run_memory.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/parallel/sharded/sharded_build.h"
+#include "ddp_runtime/train/batch_advice.h"
 #include "ddp_runtime/train/batch_transfer.h"
 #include "ddp_runtime/train/channels_last.h"
 #include "ddp_runtime/train/divided_parameters.h"
@@ -263,6 +264,7 @@ RunResult TrainingRun::run_epochs() {
     return result;
   } catch (const c10::Error& error) {
     throw_with_gpu_advice(error);
+    throw_with_batch_advice(error, options_.batch);
     throw;
   } catch (const PeerFailure& failure) {
     throw_with_work(failure, *step_);

@@ -169,6 +169,15 @@ TEST_F(Policies, NonFiniteGradientIsSkipped) {
   EXPECT_TRUE(states_[0].at("1.weight").isfinite().all().item<bool>());
 }
 
+TEST_F(Policies, BatchesTooSmallForTheirNormalizationAreNamed) {
+  TrainOptions o;
+  o.batch = 1;
+  EXPECT_EQ(error_of([&] { run(2, o); }),
+            "batch normalization needs more than one value per channel to train, and a micro-batch "
+            "has 1 sample on each rank; use a larger --batch, or a larger --global-batch or fewer "
+            "ranks");
+}
+
 TEST_F(Policies, RunThatNeverUpdatesStops) {
   TrainOptions o;
   o.batch = 2;
