@@ -190,19 +190,21 @@ std::optional<Evaluation> evaluate(comm::Group& group, torch::nn::Module& module
   return over_all_ranks(group, objective, sums);
 }
 
-Evaluation evaluate_stages(comm::Group& group, torch::nn::Module& module, torch::Device device,
-                           const Objective& objective, const data::Dataset& data,
-                           std::int64_t samples, std::int64_t batch, amp::Precision precision,
-                           const StagedForward& forward) {
+std::optional<Evaluation> evaluate_stages(comm::Group& group, torch::nn::Module& module,
+                                          torch::Device device, const Objective& objective,
+                                          const data::Dataset& data, std::int64_t samples,
+                                          std::int64_t batch, amp::Precision precision,
+                                          const StagedForward& forward,
+                                          const Interruption& interruption) {
   const torch::NoGradGuard no_grad;
   const EvaluationMode evaluation_mode(module);
   Sums sums(device, objective.metrics.size());
   const auto share = data::evaluation_share(samples, forward.share, forward.shares);
-  for (auto first = share.first; first < share.last;) {
+  const auto add = [&](std::int64_t begin, std::int64_t end) {
     std::vector<data::Batch> batches;
     std::vector<double> weights;
-    for (; first < share.last && batches.size() < forward.batches_at_once; first += batch) {
-      const auto last = std::min(first + batch, share.last);
+    for (auto first = begin; first < end; first += batch) {
+      const auto last = std::min(first + batch, end);
       weights.push_back(static_cast<double>(last - first));
       batches.push_back(forward.reads ? to_device(device, data.get(numbers_from(first, last)))
                                       : data::Batch());
@@ -212,6 +214,15 @@ Evaluation evaluate_stages(comm::Group& group, torch::nn::Module& module, torch:
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       add_outputs(objective, outputs[i], batches[i], weights[i], sums);
     }
+  };
+  // A pipeline that has fewer batches takes part in the agreements.
+  const std::int64_t most = (samples + forward.shares - 1) / forward.shares;
+  const std::int64_t at_once = batch * static_cast<std::int64_t>(forward.batches_at_once);
+  for (std::int64_t done = 0; done < most; done += at_once) {
+    interruption.ask();
+    const auto first = share.first + done;
+    if (first < share.last) add(first, std::min(first + at_once, share.last));
+    if (interruption.answer()) return std::nullopt;
   }
   return over_all_ranks(group, objective, sums);
 }

@@ -52,10 +52,13 @@ struct StagedForward {
 };
 
 // The same for a model that is cut into stages, whose buffers must be the same in all pipelines.
-// The objective has no batch_loss, weight or metrics.
-Evaluation evaluate_stages(comm::Group& group, torch::nn::Module& module, torch::Device device,
-                           const Objective& objective, const data::Dataset& data,
-                           std::int64_t samples, std::int64_t batch, amp::Precision precision,
-                           const StagedForward& forward);
+// The objective has no batch_loss, weight or metrics. It can be interrupted after the batches of
+// each call of forward.outputs.
+std::optional<Evaluation> evaluate_stages(comm::Group& group, torch::nn::Module& module,
+                                          torch::Device device, const Objective& objective,
+                                          const data::Dataset& data, std::int64_t samples,
+                                          std::int64_t batch, amp::Precision precision,
+                                          const StagedForward& forward,
+                                          const Interruption& interruption);
 
 }  // namespace ddp::train

@@ -270,7 +270,8 @@ void PipelinedStep::settle() {
   broadcast_from_leader(*alike_, buffers);
 }
 
-std::optional<Evaluation> PipelinedStep::evaluate(const data::Dataset& data, std::int64_t samples) {
+std::optional<Evaluation> PipelinedStep::evaluate(const data::Dataset& data, std::int64_t samples,
+                                                  const Interruption& interruption) {
   const auto& stages = options_.stages;
   const StagedForward forward{
       .share = stages.replica(group_.rank()),
@@ -285,7 +286,7 @@ std::optional<Evaluation> PipelinedStep::evaluate(const data::Dataset& data, std
         return pipe_->evaluate(micro_batches);
       }};
   return evaluate_stages(group_, *staged_.model(), device_, objective_, data, samples,
-                         options_.batch, options_.precision, forward);
+                         options_.batch, options_.precision, forward, interruption);
 }
 
 nlohmann::json PipelinedStep::pipeline_section() {

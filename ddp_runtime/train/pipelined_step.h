@@ -31,7 +31,9 @@ class PipelinedStep final : public TrainingStep {
   std::vector<SkippedUpdate> take_skipped() override;
   std::int64_t max_lead() const noexcept override { return 0; }
   void settle() override;
-  std::optional<Evaluation> evaluate(const data::Dataset& data, std::int64_t samples) override;
+  bool evaluates() const override { return true; }
+  std::optional<Evaluation> evaluate(const data::Dataset& data, std::int64_t samples,
+                                     const Interruption& interruption) override;
   nlohmann::json finish() override { return nullptr; }
   nlohmann::json pipeline_section() override;
   std::string describe_work_of(int world_rank) const override {

@@ -519,11 +519,10 @@ void TrainingRun::evaluate_now() {
   const auto& data = *task_.data.evaluation;
   const std::int64_t samples =
       options_.dry_run ? std::min(data.size(), group_.size() * options_.batch) : data.size();
-  auto evaluation = step_->evaluate(data, samples);
-  if (!evaluation) {
-    evaluation = evaluate(group_, task_.module, objective_, data, samples, options_.batch,
-                          options_.precision, interruption());
-  }
+  const auto evaluation = step_->evaluates()
+                              ? step_->evaluate(data, samples, interruption())
+                              : evaluate(group_, task_.module, objective_, data, samples,
+                                         options_.batch, options_.precision, interruption());
   if (averages) averages->end();
   if (evaluation) {
     evaluation_ = *evaluation;

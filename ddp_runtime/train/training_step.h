@@ -56,9 +56,12 @@ class TrainingStep {
   virtual StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) = 0;
   // Whether run() uses the batches that it takes. If not, they may be empty.
   virtual bool needs_batches() const { return true; }
-  // Collective, after settle(). Nullopt unless the ranks have to evaluate the model together.
+  // Whether the ranks have to evaluate the model together.
+  virtual bool evaluates() const { return false; }
+  // Collective, if they do, after settle(). Nullopt if it was interrupted.
   virtual std::optional<Evaluation> evaluate(const data::Dataset& /*data*/,
-                                             std::int64_t /*samples*/) {
+                                             std::int64_t /*samples*/,
+                                             const Interruption& /*interruption*/) {
     return std::nullopt;
   }
   // Collective, after the last step: the report's section about stages, or null.

@@ -2,13 +2,16 @@
 // Runs whose ranks have stages of the model: initial values, memory, the bits of a whole model, and
 // checkpoints, on CPUs and on a device.
 #include <gmock/gmock.h>
+#include <signal.h>
 
+#include <atomic>
 #include <mutex>
 #include <string>
 
 #include "ddp_runtime/comm/peer_failure.h"
 #include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/train/staged_model.h"
+#include "ddp_runtime/train/step_boundary.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/train/small_runs.h"
 
@@ -118,6 +121,38 @@ TEST_F(StagedTraining, HasTheBitsOfAWholeModel) {
     EXPECT_EQ(train_loss_, train_loss) << name;
     EXPECT_TRUE(saved(name) == saved("whole")) << name;
   }
+}
+
+// Receives a stop signal when the first batch is read.
+class StoppingData final : public data::Dataset {
+ public:
+  explicit StoppingData(std::shared_ptr<const data::Dataset> data) : data_(std::move(data)) {}
+  std::int64_t size() const override { return data_->size(); }
+  data::SampleShape shape() const override { return data_->shape(); }
+  data::Batch get(std::span<const std::int64_t> indices) const override {
+    if (stops && reads++ == 0) raise(SIGUSR2);
+    return data_->get(indices);
+  }
+  mutable std::atomic<int> reads = 0;
+  std::atomic<bool> stops = true;
+
+ private:
+  std::shared_ptr<const data::Dataset> data_;
+};
+
+// A pass has eight batches, and two ranks read each of the 32.
+TEST_F(StagedTraining, AStopInAnEvaluationIsAnsweredAfterOneMorePass) {
+  const auto stopping = std::make_shared<StoppingData>(data_.evaluation);
+  const Layout layout{2, stages(2)};
+  const auto expected = train_layout(layout, 8, "whole");
+  const double loss = loss_;
+  data_.evaluation = stopping;
+  train_layout(layout, 8, "stopped");
+  EXPECT_EQ(stopping->reads, 32);
+  StopSignals::forget();
+  stopping->stops = false;
+  EXPECT_EQ(train_layout(layout, 8, "stopped"), expected);
+  EXPECT_EQ(loss_, loss);
 }
 
 TEST_F(StagedTraining, PipelinesHaveTheBitsOfRanksWithWholeModels) {
