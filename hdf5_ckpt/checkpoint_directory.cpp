@@ -201,21 +201,21 @@ Saved CheckpointDirectory::write_and_publish(const SaveId& id, std::span<const F
   if (options_.read_back) written.verify();
   saved.manifest.crc32c = written.manifest().crc32c;
   if (options_.before_publishing) options_.before_publishing();
-  publish(id, saved);
+  publish(id, info.replaces_step ? IfExists::replace : options_.if_exists, saved);
   return saved;
 }
 
-void CheckpointDirectory::publish(const SaveId& id, Saved& saved) {
+void CheckpointDirectory::publish(const SaveId& id, IfExists if_exists, Saved& saved) {
   Publication publication(*ops_, draft_directory(root_, id), saved.path);
   fs::path replaced;
   if (!publication.try_fresh()) {
     const std::string damage = damage_in(saved.path);
-    if (damage.empty() && options_.if_exists == IfExists::fail)
+    if (damage.empty() && if_exists == IfExists::fail)
       throw Error(
           fmt::format("'{}' already exists and is whole, written by another save; resume from "
                       "it, or choose another checkpoint directory",
                       saved.path.string()));
-    const bool keep = !damage.empty() || options_.if_exists == IfExists::set_aside;
+    const bool keep = !damage.empty() || if_exists == IfExists::set_aside;
     replaced = free_name(!damage.empty() ? kDamaged
                          : keep          ? kSuperseded
                                          : kDeleting,

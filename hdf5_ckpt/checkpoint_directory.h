@@ -81,6 +81,9 @@ struct CheckpointInfo {
   nlohmann::json state = nlohmann::json::object();  // any small object; no NaN or infinity
   std::optional<Lineage> lineage = std::nullopt;    // see Note [One line of checkpoints]
   bool permanent = false;                           // retention never deletes it
+  // A whole checkpoint of the same step is an earlier state of this one, and is deleted: not in the
+  // manifest.
+  bool replaces_step = false;
 };
 
 // The manifest of these files, without a checksum. They may break its rules: see
@@ -210,7 +213,7 @@ class CheckpointDirectory {
  private:
   Saved write_and_publish(const SaveId& id, std::span<const FileRecord> records,
                           const CheckpointInfo& info);
-  void publish(const SaveId& id, Saved& saved);
+  void publish(const SaveId& id, IfExists if_exists, Saved& saved);
   void leave_hint(std::uint64_t step, const OwnerTag& owner);
   std::filesystem::path free_name(std::string_view kind, std::uint64_t step,
                                   const OwnerTag& owner) const;

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <string>
+
 #include "ddp_runtime/train/progress.h"
 
 namespace ddp::tools {
@@ -23,10 +25,14 @@ void print_dry_run(const train::RunResult& result) {
 }
 
 void print_end(const train::RunResult& result) {
+  // A process that only evaluates may not know it.
+  const auto train_loss = result.taken > 0 || result.train_loss != 0
+                              ? fmt::format("train loss {:.4f}, ", result.train_loss)
+                              : std::string();
   fmt::print(
-      "done: {} steps, train loss {:.4f}, eval loss {:.4f}, accuracy {:.4f}, memory {:.0f} MiB per "
-      "rank, parameters 0x{:08x}\n",
-      result.step, result.train_loss, result.evaluation.loss, result.evaluation.accuracy,
+      "done: {} steps, {}eval loss {:.4f}, accuracy {:.4f}, memory {:.0f} MiB per rank, parameters "
+      "0x{:08x}\n",
+      result.step, train_loss, result.evaluation.loss, result.evaluation.accuracy,
       peak_memory_mib(result), result.parameters_crc32c);
   if (!result.checkpoint.empty()) fmt::print("checkpoint: {}\n", result.checkpoint.string());
   if (!result.best_checkpoint.empty()) {
@@ -46,7 +52,7 @@ void print_interrupted(const train::RunResult& result) {
 
 void print_result(const train::RunResult& result, bool dry_run) {
   if (!result.interrupted.empty()) return print_interrupted(result);
-  if (result.taken == 0) return;
+  if (!result.finished) return;
   if (dry_run) return print_dry_run(result);
   print_end(result);
 }

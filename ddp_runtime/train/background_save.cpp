@@ -39,6 +39,7 @@ void BackgroundSave::begin(const ckpt::SaveId& id, ckpt::CheckpointInfo info) {
   job_->id = id;
   job_->info = std::move(info);
   job_->result.step = id.step;
+  job_->result.epoch = job_->info.epoch;
   shards_in_flight_ = true;
 }
 

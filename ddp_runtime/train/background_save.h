@@ -33,6 +33,7 @@ namespace ddp::train {
 
 struct SaveResult {
   std::uint64_t step = 0;
+  std::uint64_t epoch = 0;
   std::string problem;             // empty if the checkpoint is durable
   bool fenced = false;             // the problem: another process has taken the directory over
   std::filesystem::path path;      // of the checkpoint; empty if there is a problem

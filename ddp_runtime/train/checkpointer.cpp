@@ -4,10 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <exception>
 #include <set>
+#include <span>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -83,6 +86,15 @@ double mtbf_of(const CheckpointOptions& options, const std::vector<std::string>&
 
 }  // namespace
 
+// At the end of an epoch, the state before its evaluation and the one after it have the same step.
+struct SavePoint {
+  std::int64_t step = -1;
+  std::int64_t epoch = -1;
+
+  static SavePoint of(const Position& position) { return {position.step, position.epoch}; }
+  bool operator==(const SavePoint&) const = default;
+};
+
 struct Checkpointer::Parts {
   Parts(comm::Group& its_group, TrainingState& its_state, CheckpointOptions its_options,
         nlohmann::json its_run, LogFunction its_log)
@@ -94,6 +106,7 @@ struct Checkpointer::Parts {
 
   ckpt::CheckpointInfo info_of(const Position& position) const;
   bool is_permanent(const Position& position) const;
+  bool replaces(const Position& position) const;
   void begin_save(const Position& position);
   void record(const SaveResult& result, double seconds);
   void say_interval(double seconds);
@@ -111,6 +124,7 @@ struct Checkpointer::Parts {
   RunLog log;
   ckpt::OwnerTag owner = this_owner();
   ckpt::Lineage lineage{ckpt::new_run_name(), {}, {}};  // of the next checkpoint; rank 0
+  std::optional<std::uint64_t> newest_parent;           // of the newest checkpoint; rank 0
   DirectoryClaim claim{group, options.directory, owner, log};
   BestCheckpoint best{options.directory,
                       owner,
@@ -122,10 +136,10 @@ struct Checkpointer::Parts {
   std::optional<ckpt::CheckpointDirectory> directory;  // nullopt: nothing is saved
   std::optional<ckpt::Retention> retention;            // as `directory`
   std::filesystem::path newest;
-  std::int64_t attempted_step = -1;
-  std::int64_t durable_step = -1;  // rank 0
-  std::int64_t agreed_step = -1;   // the same on all ranks, as of the last drain()
-  SaveFailures failures{log};      // rank 0
+  SavePoint attempted;
+  SavePoint durable;           // rank 0
+  SavePoint agreed;            // the same on all ranks, as of the last drain()
+  SaveFailures failures{log};  // rank 0
   double longest_save = 0;
   double stall = 0;                     // seconds that the latest save stopped training
   std::optional<SaveTimer> timer;       // rank 0, as `directory`
@@ -210,6 +224,7 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
     if (auto resumed = resume_on_leader(source, p.state)) {
       p.newest = std::move(resumed->checkpoint);
       p.lineage = std::move(resumed->lineage);
+      p.newest_parent = resumed->parent;
       text = std::move(resumed->text);
     }
     end_loading(p.group, text);
@@ -227,8 +242,10 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
   const auto saved = nlohmann::json::parse(text);
   p.state.user().restore(saved.at("user"));
   const auto position = Position::from_json(saved.at("position"));
-  p.attempted_step = position.step;
-  p.durable_step = p.agreed_step = saved.at("durable").get<std::int64_t>();
+  p.attempted = SavePoint::of(position);
+  p.durable.step = saved.at("durable").get<std::int64_t>();
+  if (p.durable.step == position.step) p.durable.epoch = position.epoch;
+  p.agreed = p.durable;
   return position;
 }
 
@@ -249,7 +266,7 @@ std::optional<Position> Checkpointer::save_copy() {
   const auto text = p.group.broadcast_text(p.group.rank() == 0 ? p.newest_position() : "", 0);
   if (text.empty()) return std::nullopt;
   const auto position = Position::from_json(nlohmann::json::parse(text));
-  p.durable_step = p.agreed_step = position.step;
+  p.durable = p.agreed = SavePoint::of(position);
   if (p.group.rank() == 0) comm::tell_kept_on_disk(position.step);
   return position;
 }
@@ -269,7 +286,7 @@ bool Checkpointer::enabled() const noexcept {
 }
 
 std::int64_t Checkpointer::last_saved_step() const noexcept {
-  return parts_->agreed_step;
+  return parts_->agreed.step;
 }
 
 bool Checkpointer::time_to_save() const {
@@ -284,7 +301,7 @@ void Checkpointer::request_save() noexcept {
 bool Checkpointer::due(const Position& position, bool end_of_epoch) const {
   const auto& options = parts_->options;
   const auto step = position.step;
-  if (!enabled() || step == parts_->attempted_step) return false;
+  if (!enabled() || SavePoint::of(position) == parts_->attempted) return false;
   if (parts_->requested || parts_->is_permanent(position)) return true;
   if (options.every_steps > 0 && step % options.every_steps == 0) return true;
   return options.every_epoch && end_of_epoch;
@@ -306,6 +323,9 @@ ckpt::CheckpointInfo Checkpointer::Parts::info_of(const Position& position) cons
   info.state = {{"position", position.to_json()}, {"run", run}};
   info.lineage = lineage;
   info.permanent = is_permanent(position);
+  if (lineage.parent == static_cast<std::uint64_t>(position.step)) {
+    info.lineage->parent = newest_parent;
+  }
   // Only rank 0's values are saved. A run without user values has no such entry.
   if (group.rank() == 0) {
     if (auto values = state.user().values(); !values.empty()) info.state["user"] = values;
@@ -313,18 +333,29 @@ ckpt::CheckpointInfo Checkpointer::Parts::info_of(const Position& position) cons
   return info;
 }
 
+// On rank 0: whether the directory holds this run's checkpoint of the same step, from which this
+// process has resumed.
+bool Checkpointer::Parts::replaces(const Position& position) const {
+  std::error_code ignored;
+  return position.step == durable.step &&
+         std::filesystem::equivalent(newest.parent_path(), options.directory, ignored);
+}
+
 void Checkpointer::save(const Position& position) {
   auto& p = *parts_;
   if (!enabled()) return;
   p.requested = false;
   p.claim.claim();
-  p.saving->make_room(p.agreed_step);
+  p.saving->make_room(p.agreed.step);
   p.agree_on_newest();
+  const bool same_step = position.step == p.agreed.step;
   const auto began = std::chrono::steady_clock::now();
   p.begin_save(position);
   p.stall = seconds_since(began);
   if (p.timer) p.timer->restart(std::chrono::steady_clock::now());
   if (p.memory) p.memory->note_checkpoint();
+  // What the nodes' own disks hold of a step that is durable counts as needless.
+  if (same_step) drain();
 }
 
 bool Checkpointer::time_to_copy() const {
@@ -362,8 +393,10 @@ void Checkpointer::Parts::begin_save(const Position& position) {
   if (longest_save == 0) {
     longest_save = static_cast<double>(bytes_of(arrays)) / kGuessedBytesPerSecond;
   }
-  attempted_step = position.step;
-  saving->start(static_cast<std::uint64_t>(position.step), info_of(position), arrays);
+  attempted = SavePoint::of(position);
+  auto info = info_of(position);
+  info.replaces_step = group.rank() == 0 && replaces(position);
+  saving->start(static_cast<std::uint64_t>(position.step), std::move(info), arrays);
 }
 
 bool Checkpointer::writing() const noexcept {
@@ -387,13 +420,17 @@ void Checkpointer::drain() {
   auto& p = *parts_;
   if (p.saving) p.saving->drain();
   p.agree_on_newest();
-  if (p.saving) p.saving->remove_needless(p.agreed_step);
+  if (p.saving) p.saving->remove_needless(p.agreed.step);
 }
 
 // Collective.
 void Checkpointer::Parts::agree_on_newest() {
-  agreed_step = durable_step;
-  group.broadcast(comm::buffer_of(agreed_step), 0, "step of the newest checkpoint").wait();
+  std::array<std::int64_t, 2> newest_point = {durable.step, durable.epoch};
+  group
+      .broadcast(comm::buffer_of(std::span<std::int64_t>(newest_point)), 0,
+                 "step of the newest checkpoint")
+      .wait();
+  agreed = {newest_point[0], newest_point[1]};
 }
 
 // On rank 0.
@@ -404,8 +441,10 @@ void Checkpointer::Parts::record(const SaveResult& result, double seconds) {
   if (result.problem.empty()) {
     longest_save = std::max(longest_save, stall + seconds);  // with what came before the writing
     if (!saving->locally()) say_interval(seconds);
-    lineage.parent = result.step;
-    durable_step = step;
+    if (lineage.parent != result.step) {
+      newest_parent = std::exchange(lineage.parent, result.step);
+    }
+    durable = {step, static_cast<std::int64_t>(result.epoch)};
     comm::tell_kept_on_disk(step);  // the other ranks know it with the next save
     if (after_save) after_save->run(result.path, result.step);
   }
@@ -425,7 +464,8 @@ void Checkpointer::save_last(const Position& position) {
   p.failures.begin_last_save();
   p.saving->drop_before(static_cast<std::uint64_t>(position.step));
   drain();
-  for (int attempt = 0; attempt < kLastAttempts && p.agreed_step != position.step; ++attempt) {
+  const auto wanted = SavePoint::of(position);
+  for (int attempt = 0; attempt < kLastAttempts && p.agreed != wanted; ++attempt) {
     if (attempt > 0) {
       std::this_thread::sleep_for(kBetweenAttempts);
       p.saving->avoid_local_disks();  // they may be the reason
@@ -434,7 +474,7 @@ void Checkpointer::save_last(const Position& position) {
     drain();
   }
   p.failures.end_last_save();
-  if (p.agreed_step == position.step) {
+  if (p.agreed == wanted) {
     if (p.memory) p.memory->remove();
     return;
   }

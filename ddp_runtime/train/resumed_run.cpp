@@ -99,6 +99,8 @@ std::optional<ResumedRun> resume_on_leader(const ResumeSource& source, TrainingS
                               {"durable", durable ? static_cast<std::int64_t>(*durable) : -1}}
                    .dump();
     if (source.directory != nullptr && !copied) leave_branch(source, *resumed);
+    const bool own = resumed->in_directory && manifest.lineage;
+    run.parent = own ? manifest.lineage->parent : resumed->lineage.parent;
     run.lineage = std::move(resumed->lineage);
     source.log.line(
         fmt::format("resumed from {} (step {}, made by {} rank{})",

@@ -37,6 +37,8 @@ struct ResumeSource {
 struct ResumedRun {
   std::filesystem::path checkpoint;
   ckpt::Lineage lineage;  // of the next checkpoint
+  // The step before it in its line, also of a checkpoint that takes its place.
+  std::optional<std::uint64_t> parent;
   // JSON for the other ranks: the "position", the values of the "user", and "durable", the step of
   // the newest checkpoint in the directory, or -1.
   std::string text;

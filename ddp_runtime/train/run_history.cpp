@@ -64,6 +64,32 @@ json earlier_processes(std::string_view run_json) {
   return list;
 }
 
+json unfinished_report(std::string_view run_json, std::int64_t steps) {
+  json run = json::parse(run_json, nullptr, false);
+  if (!run.is_object()) return nullptr;
+  const auto covers = run.find("covers");
+  if (covers == run.end() || !covers->is_object()) return nullptr;
+  const auto outcome = value_or_null(run, "outcome");
+  const auto last_step = value_or_null(*covers, "last_step");
+  const bool is_its = last_step.is_number_integer() && last_step.get<std::int64_t>() <= steps;
+  return is_its && outcome.is_string() && outcome != "finished" ? std::move(run) : json();
+}
+
+json completed_report(json unfinished, const json& ending) {
+  const auto known = unfinished.find("final");
+  const auto train_loss = known != unfinished.end() && known->is_object()
+                              ? value_or_null(*known, "train_loss")
+                              : json();
+  for (const char* key :
+       {"outcome", "outcome_reason", "final", "parameters_crc32c", "finished_unix"}) {
+    unfinished[key] = ending.at(key);
+  }
+  // The process that evaluated may not know the losses of the last epoch.
+  auto& loss = unfinished.at("final").at("train_loss");
+  if (loss == 0 && !train_loss.is_null()) loss = train_loss;
+  return unfinished;
+}
+
 json resilience_of_earlier(std::string_view run_json) {
   json run = json::parse(run_json, nullptr, false);
   if (!run.is_object()) return nullptr;

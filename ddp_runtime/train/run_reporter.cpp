@@ -473,14 +473,29 @@ void RunReporter::write_last_rows() {
 }
 
 void RunReporter::write_last(const json& report, const std::string& trace) {
-  if (steps_ == 0 && std::filesystem::exists(target_.directory / "run.json")) return;
   try {
-    replace_file(target_.directory / "trace.json", trace);
-    write_report(report);
+    if (steps_ > 0 || !std::filesystem::exists(target_.directory / "run.json")) {
+      replace_file(target_.directory / "trace.json", trace);
+      write_report(report);
+    } else if (auto earlier = unfinished_earlier();
+               !earlier.is_null() && report.at("outcome") == "finished") {
+      write_report(completed_report(std::move(earlier), report));
+    }
   } catch (const std::exception& error) {
     file_.clear();
     log_.warning(fmt::format("there is no report: {}", error.what()));
   }
+}
+
+json RunReporter::unfinished_earlier() const {
+  if (target_.first_step == 0) return nullptr;
+  return unfinished_report(read_if_there(target_.directory / "run.json", kMaxRunJson),
+                           target_.first_step);
+}
+
+bool RunReporter::earlier_is_unfinished() {
+  const bool mine = writes() && !unfinished_earlier().is_null();
+  return group_.all_reduce_value(mine ? 1 : 0, comm::ReduceOp::max) != 0;
 }
 
 void RunReporter::failed(const RunOutcome& so_far, const std::string& reason) noexcept {

@@ -78,9 +78,13 @@ class RunReporter {
   // Collective: updates the report on disk. Logs a warning if it cannot be written.
   void update(const RunOutcome& so_far);
   // Collective, once: returns the report on rank 0, null on the others. Logs a warning if it cannot
-  // be written. A process that trained no steps leaves the earlier processes' report unchanged.
+  // be written. A process that trained no steps leaves the earlier processes' report unchanged,
+  // unless they did not end the run, and it does: then it adds the ending.
   nlohmann::json finish(const RunOutcome& outcome, Ending ending, const std::string& reason,
                         const nlohmann::json& more = {});
+  // Collective, before the first step: whether there is a report of earlier processes of this run,
+  // none of which has ended it.
+  bool earlier_is_unfinished();
   // On rank 0, when the run cannot continue: writes a report from rank 0's data alone. Does not
   // report errors of its own.
   void failed(const RunOutcome& so_far, const std::string& reason) noexcept;
@@ -104,6 +108,7 @@ class RunReporter {
   void warn_once(const std::exception& error);
   void write_report(const nlohmann::json& report);
   void write_last_rows();
+  nlohmann::json unfinished_earlier() const;
   void write_last(const nlohmann::json& report, const std::string& trace);
 
   comm::Group& group_;

@@ -21,6 +21,9 @@ struct RunResult {
   // Why the run saved a checkpoint and stopped early, to be resumed later; there is no evaluation
   // in that case. Empty if the run finished.
   std::string interrupted;
+  // This process ended the run: it took the last steps, or made an evaluation in which an earlier
+  // process was stopped.
+  bool finished = false;
   // For main(): 75 (EX_TEMPFAIL of sysexits.h: try again) if the run was interrupted, otherwise 0.
   // jobscripts/preemptible.sbatch requeues a job that exits with 75.
   int exit_code() const noexcept { return interrupted.empty() ? 0 : 75; }
@@ -30,7 +33,7 @@ struct RunResult {
   std::filesystem::path checkpoint;
   std::filesystem::path best_checkpoint;  // with keep_best, if this process found a better one
   std::filesystem::path report_file;      // run.json; empty if this process did not write one
-  std::string report;                     // its contents, JSON; empty if no step was taken
+  std::string report;                     // of this process, JSON; empty if no step was taken
   // In a dry run: a table of what each strategy of --shard should cost; empty if that is unknown.
   std::string strategies;
   double median_step_seconds = 0;      // 0 if no step was taken

@@ -81,7 +81,8 @@ class Trainer {
 
   // Collective. Resumes if there is a checkpoint to resume from, trains to the end, and evaluates.
   // If the resumed run had already finished, prints that, evaluates, saves the state if it is from
-  // a checkpoint outside of the checkpoint directory, and leaves the report as it is.
+  // a checkpoint outside of the checkpoint directory, and leaves the report as it is. If only the
+  // last evaluation was missing, completes the run and its report.
   RunResult fit();
 
  private:

@@ -33,7 +33,7 @@ RunResult TrainingRun::result_so_far() const {
 void TrainingRun::add_report(RunResult& result, const nlohmann::json& report) const {
   result.report_file = reporter_->file();
   if (report.is_null()) return;
-  result.report = report.dump();
+  if (result.taken > 0) result.report = report.dump();
   result.median_step_seconds = report.at("step_seconds").at("p50").get<double>();
   for (const auto& rank : report.at("ranks")) {
     result.peak_memory_bytes =
@@ -129,11 +129,12 @@ RunResult TrainingRun::only_evaluate(bool resumed) {
   return result;
 }
 
-// The resumed run was already finished. Its report is worth more than a report about this process,
-// which trained nothing.
+// The resumed run has no steps left. Unless its last process was stopped before it could evaluate,
+// it was already finished: its report is worth more than one about this process.
 RunResult TrainingRun::finish_without_steps() {
   // A process that was stopped in the last step of an epoch did not evaluate or save the best.
-  if (position_.epoch < epochs_ && position_.consumed > 0 && epoch_done()) end_epoch();
+  const bool ends_epoch = position_.epoch < epochs_ && position_.consumed > 0 && epoch_done();
+  if (ends_epoch) end_epoch();
   if (interrupted_.empty()) evaluate_now();
   if (checkpointing_enabled()) {
     keep_starting_point(group_, checkpointer_, position_, options_.checkpoint.directory,
@@ -147,6 +148,7 @@ RunResult TrainingRun::finish_without_steps() {
     progress_.reset();
     return ended;
   }
+  if (ends_epoch || reporter_->earlier_is_unfinished()) return finish();
   ended.stopped_early = best().exhausted(options_.patience);
   ended.parameters_crc32c = parameters_crc32c_now();
   progress_->log(nothing_to_do_line(position_.step, ended.stopped_early, evaluation_or_null(),
@@ -165,6 +167,7 @@ RunResult TrainingRun::finish() {
   // A run that must stop within an epoch keeps its last steps, too.
   if (checkpointing_enabled()) save_last();
   auto ended = result_so_far();
+  ended.finished = true;
   ended.stopped_early = callbacks_.stop_wanted() || best().exhausted(options_.patience);
   if (callbacks_.stop_wanted()) {
     progress_->log(stopped_by_callback_line(position_.epoch));

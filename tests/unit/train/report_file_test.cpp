@@ -89,6 +89,36 @@ TEST_F(ReportFile, LinesAreWrittenCompletelyOrNotAtAll) {
   EXPECT_EQ(test::text_of(file_), "head\nfirst\nthird\n");
 }
 
+TEST(UnfinishedReport, IsOfThisRunAndGetsItsEnding) {
+  const auto report = [](const nlohmann::json& outcome, std::int64_t last_step) {
+    return nlohmann::json{{"outcome", outcome},
+                          {"outcome_reason", "SIGTERM"},
+                          {"steps", 7},
+                          {"final", {{"train_loss", 0.25}}},
+                          {"covers", {{"last_step", last_step}}}};
+  };
+  for (const char* outcome : {"running", "interrupted", "failed"}) {
+    EXPECT_EQ(unfinished_report(report(outcome, 20).dump(), 20), report(outcome, 20)) << outcome;
+  }
+  for (const auto& other : {report("finished", 20), report("running", 21), report(nullptr, 20),
+                            nlohmann::json{{"outcome", "running"}}, nlohmann::json(3)}) {
+    EXPECT_TRUE(unfinished_report(other.dump(), 20).is_null()) << other;
+  }
+  EXPECT_TRUE(unfinished_report("{", 20).is_null());
+
+  const auto ended = completed_report(report("interrupted", 20),
+                                      {{"outcome", "finished"},
+                                       {"outcome_reason", ""},
+                                       {"steps", 0},
+                                       {"final", {{"eval_loss", 0.5}, {"train_loss", 0}}},
+                                       {"parameters_crc32c", "0x1"},
+                                       {"finished_unix", 9}});
+  EXPECT_EQ(ended.at("outcome"), "finished");
+  EXPECT_EQ(ended.at("final").at("eval_loss"), 0.5);
+  EXPECT_EQ(ended.at("final").at("train_loss"), 0.25);
+  EXPECT_EQ(ended.at("steps"), 7) << "those of the process that trained";
+}
+
 TEST(KeptRows, BelongToStepsThatAreNotRepeated) {
   KeptRows keep(3);
   EXPECT_FALSE(keep("step,epoch,loss,learning_rate,seconds"));

@@ -488,6 +488,28 @@ TEST_F(KeptReport, NewRunReplacesOldFiles) {
   EXPECT_TRUE(report().at("covers").at("earlier").empty());
 }
 
+TEST_F(KeptReport, ProcessThatOnlyEvaluatesCompletesTheReport) {
+  run({.steps = 9, .end = [](RunReporter& reporter, const RunOutcome& outcome) {
+         reporter.finish(outcome, RunReporter::Ending::interrupted, "SIGTERM");
+       }});
+  const auto ends = [](RunReporter::Ending ending, bool unfinished) {
+    return [=](RunReporter& reporter, RunOutcome outcome) {
+      EXPECT_EQ(reporter.earlier_is_unfinished(), unfinished);
+      outcome.evaluation = Evaluation{0.4, 0.9, 100};
+      outcome.parameters_crc32c = 0x1234;
+      reporter.finish(outcome, ending, "");
+    };
+  };
+  run({.first_step = 9, .end = ends(RunReporter::Ending::interrupted, true)});
+  EXPECT_EQ(report().at("outcome"), "interrupted");
+  run({.first_step = 9, .end = ends(RunReporter::Ending::finished, true)});
+  const auto ended = report();
+  EXPECT_EQ(ended.at("outcome"), "finished");
+  EXPECT_EQ(ended.at("final").at("eval_loss"), 0.4);
+  EXPECT_EQ(ended.at("steps"), 9);
+  run({.first_step = 9, .end = ends(RunReporter::Ending::finished, false)});
+}
+
 TEST_F(KeptReport, FinishedRunStartedAgainKeepsItsReport) {
   const auto text = [this](const char* file) {
     std::ostringstream contents;
