@@ -136,13 +136,35 @@ std::string filter_problem(hid_t how) {
   return "";
 }
 
-// The reason why libhdf5 would return values that were never written; empty if it would not.
-std::string fill_problem(hid_t dataset, hid_t how) {
+std::vector<hsize_t> chunk_of(hid_t how, std::size_t rank) {
+  std::vector<hsize_t> chunk(rank, 1);
+  if (H5Pget_layout(how) == H5D_CHUNKED)
+    hdf5_check(H5Pget_chunk(how, static_cast<int>(rank), chunk.data()), "read chunks");
+  return chunk;
+}
+
+// Whether elements were never written, so that they have no place in the file.
+bool has_gaps(hid_t dataset, hid_t how, const Shape& shape) {
+  if (H5Pget_layout(how) != H5D_CHUNKED) return H5Dget_storage_size(dataset) == 0;
+  const auto chunk = chunk_of(how, shape.size());
+  std::uint64_t chunks = 1;
+  for (std::size_t d = 0; d < shape.size(); ++d)
+    chunks *= shape[d] / chunk[d] + (shape[d] % chunk[d] != 0 ? 1 : 0);
+  const Hdf5Space all(H5Dget_space(dataset), "read a shape");
+  hsize_t written = 0;
+  hdf5_check(H5Dget_num_chunks(dataset, all.get(), &written), "count chunks");
+  return written < chunks;
+}
+
+// The reason why libhdf5 would leave elements as they are in the memory that it reads into; empty
+// if it would not.
+std::string fill_problem(hid_t dataset, hid_t how, const Shape& shape) {
   H5D_fill_value_t fill = H5D_FILL_VALUE_ERROR;
   hdf5_check(H5Pfill_value_defined(how, &fill), "read a fill value");
-  H5D_space_status_t status = H5D_SPACE_STATUS_ERROR;
-  hdf5_check(H5Dget_space_status(dataset, &status), "read how a dataset is stored");
-  if (fill != H5D_FILL_VALUE_UNDEFINED || status == H5D_SPACE_STATUS_ALLOCATED) return "";
+  H5D_fill_time_t time = H5D_FILL_TIME_ERROR;
+  hdf5_check(H5Pget_fill_time(how, &time), "read a fill value");
+  const bool fills = fill != H5D_FILL_VALUE_UNDEFINED && time != H5D_FILL_TIME_NEVER;
+  if (fills || !has_gaps(dataset, how, shape)) return "";
   return "parts of it were never written and have no fill value";
 }
 
@@ -155,15 +177,17 @@ void set_storage(DatasetForm& form, hid_t dataset) {
     form.unreadable = fmt::format("it is virtual: its values are in other files; {}", kRemedy);
   else if (std::string problem = filter_problem(how.get()); !problem.empty())
     form.unreadable = std::move(problem);
-  else if (std::string missing = fill_problem(dataset, how.get()); !missing.empty())
-    form.unreadable = std::move(missing);
   if (!form.unreadable.empty()) return;
-  const bool empty = std::find(form.shape.begin(), form.shape.end(), 0U) != form.shape.end();
-  const haddr_t offset = layout == H5D_CONTIGUOUS ? H5Dget_offset(dataset) : HADDR_UNDEF;
-  if (offset == HADDR_UNDEF)
-    form.encoded = !empty;
+  if (std::find(form.shape.begin(), form.shape.end(), 0U) != form.shape.end()) {
+    form.encoded = false;
+    return;
+  }
+  form.unreadable = fill_problem(dataset, how.get(), form.shape);
+  // H5Dget_offset() adds the size of a user block even to the address of a dataset that has none.
+  if (layout != H5D_CONTIGUOUS || H5Dget_storage_size(dataset) == 0)
+    form.encoded = true;
   else
-    form.offset = offset;
+    form.offset = H5Dget_offset(dataset);
 }
 
 // A part alone would be an array of another shape.
@@ -208,14 +232,6 @@ std::size_t split_dimension(const std::vector<hsize_t>& shape, std::uint64_t ite
     inner *= shape[d];
   }
   return 0;
-}
-
-std::vector<hsize_t> chunk_of(hid_t dataset, std::size_t rank) {
-  std::vector<hsize_t> chunk(rank, 1);
-  const Hdf5Properties how(H5Dget_create_plist(dataset), "read how a dataset is stored");
-  if (H5Pget_layout(how.get()) == H5D_CHUNKED)
-    hdf5_check(H5Pget_chunk(how.get(), static_cast<int>(rank), chunk.data()), "read chunks");
-  return chunk;
 }
 
 // Moves to the next piece; false after the last one.
@@ -281,7 +297,8 @@ void extract(hid_t file, const Extraction& what, int to) {
   const std::size_t split = split_dimension(shape, item);
   std::uint64_t row_bytes = item;
   for (std::size_t d = split + 1; d < shape.size(); ++d) row_bytes *= shape[d];
-  const auto chunk = chunk_of(dataset.get(), what.shape.size());
+  const Hdf5Properties how(H5Dget_create_plist(dataset.get()), action);
+  const auto chunk = chunk_of(how.get(), what.shape.size());
   const std::uint64_t rows = rows_at_once(row_bytes, chunk.empty() ? 1 : chunk[split]);
   std::vector<char> piece(std::min<std::uint64_t>(rows, shape[split]) * row_bytes);
   std::vector<hsize_t> start(shape.size(), 0);
