@@ -32,6 +32,7 @@ FileDescriptor open_directory(const fs::path& path) {
   FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd) return fd;
   const int code = errno;
+  if (const std::string link = dangling_link_text(path); !link.empty()) throw DamagedError(link);
   const bool missing = code == ENOENT || code == ENOTDIR;
   throw_read_error(fmt::format("'{}' {}: {}", path.string(),
                                missing ? "is not a checkpoint" : "cannot be opened",

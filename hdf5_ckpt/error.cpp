@@ -38,4 +38,12 @@ IoError::IoError(const std::string& action, const std::filesystem::path& path, i
                         std::generic_category().message(code), remedy(code))),
       code_(code) {}
 
+std::string dangling_link_text(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::is_symlink(fs::symlink_status(path, error)) || fs::exists(path, error)) return "";
+  return fmt::format("'{}' is a symbolic link to '{}', which does not exist", path.string(),
+                     fs::read_symlink(path, error).string());
+}
+
 }  // namespace ddp::ckpt

@@ -46,4 +46,7 @@ class MismatchError : public Error {
   using Error::Error;
 };
 
+// "'<path>' is a symbolic link to '<target>', which does not exist"; empty unless it is that.
+std::string dangling_link_text(const std::filesystem::path& path);
+
 }  // namespace ddp::ckpt

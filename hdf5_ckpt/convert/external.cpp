@@ -129,6 +129,11 @@ std::string omissions_text(const FileContents& contents) {
   return text + (text.empty() || others.empty() ? "" : "; ") + others;
 }
 
+std::string renamings_text(const FileContents& contents) {
+  const std::size_t count = contents.renamed.size();
+  return list_text("array", count == 1 ? " was renamed" : " were renamed", count, contents.renamed);
+}
+
 bool is_plain(const ExternalArray& array) {
   return is_dense(array) && !array.big_endian && !array.negated && !array.conjugated &&
          !array.encoded;

@@ -36,7 +36,7 @@ struct ExternalArray {
   std::optional<std::uint32_t> crc32c = {};  // of its bytes, if the file has it
 };
 
-// A part of a file that is not read, and the reason.
+// A part of a file that is not read, or not as it is, and the reason.
 struct Omission {
   std::string name;
   std::string reason;
@@ -60,6 +60,8 @@ struct FileContents {
   std::vector<ExternalArray> arrays;  // sorted by name
   // Arrays that the file has, but whose values cannot be read: a model without them is incomplete.
   std::vector<Omission> unreadable;
+  // Arrays whose names in the file a checkpoint cannot hold, by the names that they have instead.
+  std::vector<Omission> renamed;
   // Numbers, strings and booleans by their paths ("optimizer/param_groups/0/lr"): only values that
   // JSON can represent, up to a limit.
   nlohmann::json values = nlohmann::json::object();
@@ -70,6 +72,9 @@ struct FileContents {
 // "2 tensors cannot be read: 'w' (its type is F4, ...), 'v' (...)" and what was left out, the first
 // ones of each; empty if nothing was.
 std::string omissions_text(const FileContents& contents);
+
+// The same for the arrays that were renamed.
+std::string renamings_text(const FileContents& contents);
 
 // Limit on the size of a header.
 inline constexpr std::uint64_t kMaxExternalHeader = 100000000;  // the limit of safetensors itself

@@ -125,6 +125,7 @@ void take(FileContents& all, FileContents part, std::set<std::string> names, std
   }
   for (Omission& one : part.unreadable)
     if (names.erase(one.name) != 0) all.unreadable.push_back(std::move(one));
+  for (Omission& one : part.renamed) all.renamed.push_back(std::move(one));
   if (!names.empty())
     throw DamagedError(
         fmt::format("'{}' lacks tensor '{}', which the index names; download it again", file_name,
@@ -183,9 +184,13 @@ void ForeignFile::open_file(const fs::path& path, PlainHdf5 hdf5) {
 void ForeignFile::open_index(const fs::path& path) {
   const fs::path directory = fs::absolute(path).parent_path();
   for (const auto& [name, arrays] : parts_in(MappedFile(path))) {
-    if (!fs::exists(directory / name))
+    if (!fs::exists(directory / name)) {
+      const std::string link = dangling_link_text(directory / name);
       throw UnsupportedError(
-          fmt::format("it names '{}', which is not beside it; download this file, too", name));
+          link.empty()
+              ? fmt::format("it names '{}', which is not beside it; download this file, too", name)
+              : link + "; download it again");
+    }
     MappedFile file(directory / name);
     kind_ = kind_of(name, file.bytes());
     take(contents_, parse(directory / name, file.bytes(), kind_, PlainHdf5::refused), arrays,
@@ -198,6 +203,7 @@ void ForeignFile::open_index(const fs::path& path) {
 
 ForeignFile ForeignFile::open(const fs::path& path, PlainHdf5 hdf5) {
   std::error_code error;
+  if (const std::string link = dangling_link_text(path); !link.empty()) throw UsageError(link);
   if (!fs::exists(path, error))
     throw UsageError(fmt::format("there is no file or checkpoint '{}'{}", path.string(),
                                  error ? ": " + error.message() : std::string()));

@@ -120,8 +120,11 @@ std::string ArrayPlaces::place(const PickleTensor& tensor, ExternalArray& array)
   array.negated = tensor.negated;
   array.conjugated = tensor.conjugated;
   const ZipEntry storage = place_of(tensor.storage, itemsize(*stored), array.name);
-  check_inside(array, tensor.offset, storage);
-  array.offset = storage.offset + tensor.offset * itemsize(*dtype);
+  // A view without elements may begin anywhere.
+  const bool empty = std::find(array.shape.begin(), array.shape.end(), 0U) != array.shape.end();
+  const std::uint64_t first = empty ? 0 : tensor.offset;
+  check_inside(array, first, storage);
+  array.offset = storage.offset + first * itemsize(*dtype);
   return "";
 }
 
@@ -289,13 +292,16 @@ void ObjectWalk::add(const PickleTensor& tensor, const std::string& path) {
   const std::string name = usable_name(path);
   std::string problem = tensor.problem;
   if (!array_name_problem(name).empty()) problem = "its name " + array_name_problem(name);
-  if (!names_.insert(name).second) problem = "another tensor has the same path";
+  if (!names_.insert(name).second)
+    problem = "another tensor has the same path, and --skip leaves out both";
   if (problem.empty()) {
     ExternalArray array;
     array.name = name;
     problem = places_.place(tensor, array);
     if (problem.empty()) found_.arrays.push_back(std::move(array));
   }
+  if (problem.empty() && name != path && !path.empty())
+    found_.renamed.push_back({name, fmt::format("it is '{}' in the file", path)});
   if (!problem.empty()) found_.unreadable.push_back({name, std::move(problem)});
 }
 

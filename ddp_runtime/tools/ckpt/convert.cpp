@@ -49,7 +49,8 @@ FileContents chosen_of(const ForeignFile& file, const Choice& choice) {
   for (const Omission& one : contents.unreadable) names.push_back(one.name);
   choice.require_effect(names);
   std::erase_if(contents.arrays, [&](const auto& array) { return !choice.takes(array.name); });
-  std::erase_if(contents.unreadable, [&](const auto& one) { return !choice.takes(one.name); });
+  for (auto* const named : {&contents.unreadable, &contents.renamed})
+    std::erase_if(*named, [&](const auto& one) { return !choice.takes(one.name); });
   const std::string omitted = omissions_text(contents);
   if (!contents.unreadable.empty())
     throw UnsupportedError(fmt::format(
@@ -61,7 +62,7 @@ FileContents chosen_of(const ForeignFile& file, const Choice& choice) {
                                      contents.hidden_tensors == 0 ? "" : kWholeModel));
 }
 
-void say_what_became_of_values(const FileContents& content, TargetKind target) {
+void say_what_changed(const FileContents& content, TargetKind target) {
   if (!content.values.empty() && target == TargetKind::directory)
     fmt::print("stored {} numbers and texts as 'values' in the checkpoint's state\n",
                content.values.size());
@@ -70,7 +71,8 @@ void say_what_became_of_values(const FileContents& content, TargetKind target) {
                content.values.size());
   FileContents others;
   others.left_out = content.left_out;
-  if (const std::string text = omissions_text(others); !text.empty()) fmt::print("{}\n", text);
+  for (const std::string& text : {renamings_text(content), omissions_text(others)})
+    if (!text.empty()) fmt::print("{}\n", text);
 }
 
 // A run's checkpoints and converted ones do not belong together.
@@ -139,7 +141,7 @@ std::size_t convert_file(const fs::path& from, const fs::path& to, TargetKind ki
   const std::size_t count = kind == TargetKind::directory
                                 ? import_file(file, content, to, conversion.prefix)
                                 : rewrite_file(file, content, to, kind, conversion.prefix);
-  say_what_became_of_values(content, kind);
+  say_what_changed(content, kind);
   return count;
 }
 
@@ -152,8 +154,7 @@ int run_convert(const fs::path& from, const fs::path& to, const Conversion& conv
   const std::size_t count =
       checkpoint ? export_checkpoint(Checkpoint::open(*checkpoint), to, kind, conversion, output)
                  : convert_file(from, to, kind, conversion);
-  fmt::print("{} {}: '{}' to '{}'\n", count, count == 1 ? "array" : "arrays", from.string(),
-             to.string());
+  fmt::print("{}: '{}' to '{}'\n", counted(count, "array"), from.string(), to.string());
   return 0;
 }
 

@@ -75,8 +75,8 @@ void print_for_people(const json& result) {
                      ? "not finite"
                      : fmt::format("{:.6g}", entry["max_abs"].get<double>()));
   }
-  fmt::print("{} array{} bitwise equal, {} different, {} only in A, {} only in B\n",
-             result["equal_arrays"].get<std::size_t>(), result["equal_arrays"] == 1 ? "" : "s",
+  fmt::print("{} bitwise equal, {} different, {} only in A, {} only in B\n",
+             counted(result["equal_arrays"].get<std::size_t>(), "array"),
              result["different"].size(), result["only_in_a"].size(), result["only_in_b"].size());
 }
 

@@ -39,6 +39,7 @@ json to_json(const ForeignFile& file) {
           {"files", file.files()},
           {"arrays", std::move(arrays)},
           {"unreadable", to_json(contents.unreadable)},
+          {"renamed", to_json(contents.renamed)},
           {"values", contents.values},
           {"left_out", contents.left_out.count()},
           {"left_out_named", to_json(contents.left_out.named())}};
@@ -60,6 +61,7 @@ void print_for_people(const ForeignFile& file) {
                                {"arrays", std::to_string(contents.arrays.size())},
                                {"size", size_text(bytes)}}));
   fmt::print("values      {}\n\n{}", json_text(contents.values), table_text(rows));
+  if (!contents.renamed.empty()) fmt::print("\n{}\n", renamings_text(contents));
   const Omissions& left_out = contents.left_out;
   if (left_out.count() == 0) return;
   fmt::print("\n{} object{} that convert leaves out:\n", left_out.count(),

@@ -46,6 +46,7 @@ fs::path checkpoint_at(const fs::path& path) {
 
 void require_directory(const fs::path& path) {
   if (fs::is_directory(path)) return;
+  if (const std::string link = dangling_link_text(path); !link.empty()) throw UsageError(link);
   if (!fs::exists(path))
     throw UsageError(fmt::format("there is no checkpoint '{}'", path.string()));
   throw UsageError(

@@ -52,8 +52,8 @@ void print_verified(const json& result) {
   if (result["whole"].is_null())
     fmt::print("NOT VERIFIED: {}\n", result["problem"].get<std::string>());
   else if (result["whole"].get<bool>())
-    fmt::print("whole: '{}', {} array{}, {}\n", result["path"].get<std::string>(),
-               result["arrays"].get<std::size_t>(), result["arrays"] == 1 ? "" : "s",
+    fmt::print("whole: '{}', {}, {}\n", result["path"].get<std::string>(),
+               counted(result["arrays"].get<std::size_t>(), "array"),
                size_text(result["bytes"].get<std::uint64_t>()));
   else
     fmt::print("DAMAGED: {}\n", result["problem"].get<std::string>());

@@ -159,12 +159,29 @@ TEST(TorchFile, TakesAnyKey) {
 }
 
 TEST(TorchFile, NamesATensorAfterAKeyThatIsAPath) {
-  EXPECT_THAT(names_in(parsed(torch_file(
-                  dict(pickled("best") + dict(pickled("/abs//m.ckpt") + kTensor)), kFloats))),
-              ElementsAre("best/abs/m.ckpt"));
+  const auto contents =
+      parsed(torch_file(dict(pickled("best") + dict(pickled("/abs//m.ckpt") + kTensor)), kFloats));
+  EXPECT_THAT(names_in(contents), ElementsAre("best/abs/m.ckpt"));
+  EXPECT_EQ(renamings_text(contents),
+            "1 array was renamed: 'best/abs/m.ckpt' (it is 'best//abs//m.ckpt' in the file)");
   EXPECT_THAT(names_in(parsed(torch_file(dict(pickled("..") + kTensor), kFloats))),
               ElementsAre(".._"));
   EXPECT_THAT(names_in(parsed(torch_file(kTensor, kFloats))), ElementsAre("tensor"));
+  EXPECT_EQ(renamings_text(parsed(torch_file(kTensor, kFloats))), "") << "it had no name";
+}
+
+TEST(TorchFile, TakesAViewWithoutElementsWhereverItBegins) {
+  const auto view = [](std::int64_t elements, std::int64_t first) {
+    return pickled("v") + global("torch._utils", "_rebuild_tensor_v2") + "(" +
+           storage("FloatStorage", elements) + number(first) + sizes({0, 3}) + sizes({7, 9}) +
+           "\x89" + global("collections", "OrderedDict") + ")RtR";
+  };
+  for (const std::int64_t first : {0, 2, 5}) {
+    const auto contents = parsed(with(view(2, first)));
+    EXPECT_THAT(names_in(contents), ElementsAre("v", "w"));
+    EXPECT_THAT(contents.arrays.front().shape, ElementsAre(0, 3));
+    EXPECT_THAT(names_in(parsed(torch_file(dict(view(0, first)), ""))), ElementsAre("v"));
+  }
 }
 
 TEST(TorchFile, KeepsIntegersUpTo64Bits) {
@@ -208,6 +225,12 @@ TEST(TorchFile, CountsValuesAndTensorsWhosePathsCoincide) {
   EXPECT_THAT(left_out_of(contents), ElementsAre("a/b: another value has the same path"));
   ASSERT_EQ(contents.unreadable.size(), 1U);
   EXPECT_EQ(contents.unreadable[0].name, "t/u");
+  const auto renamed =
+      parsed(torch_file(dict(pickled("w/") + kTensor + pickled("w") + kTensor), kFloats));
+  EXPECT_THAT(names_in(renamed), ElementsAre("w"));
+  ASSERT_EQ(renamed.unreadable.size(), 1U);
+  EXPECT_EQ(renamed.unreadable[0].reason,
+            "another tensor has the same path, and --skip leaves out both");
 }
 
 TEST(TorchFile, LeavesOutObjectsThatContainThemselves) {
