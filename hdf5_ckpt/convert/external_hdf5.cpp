@@ -126,6 +126,8 @@ class GroupWalk {
   void add(const DatasetForm& form, const std::string& path) {
     if (!form.left_out.empty()) return omit(path, form.left_out, false);
     if (!form.unreadable.empty()) return omit(path, form.unreadable, true);
+    if (const std::string problem = array_name_problem(path); !problem.empty())
+      return omit(path, "its name " + problem, true);
     arrays_.push_back({{"name", path},
                        {"dtype", dtype_name(form.dtype)},
                        {"shape", form.shape},

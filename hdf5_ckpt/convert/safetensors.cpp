@@ -97,6 +97,7 @@ Placed parse_entry(const std::string& name, const nlohmann::json& entry) {
 
 // Texts about the file as a whole.
 void keep_metadata(const nlohmann::json& metadata, FileContents& contents) {
+  if (metadata.is_null()) return;
   if (!metadata.is_object()) throw DamagedError("its __metadata__ is not an object");
   for (const auto& [key, value] : metadata.items()) {
     if (key == kFormat) continue;  // the library that wrote it: the bytes are the same for all

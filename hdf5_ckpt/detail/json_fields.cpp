@@ -7,9 +7,12 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <vector>
 
+#include "base/text.h"
 #include "hdf5_ckpt/error.h"
 
 namespace ddp::ckpt {
@@ -42,9 +45,9 @@ std::string problem_at(const json& value, const std::string& where, int depth) {
   return "";
 }
 
-// Scans a text without storing anything. The library's parser with a callback would also work, but
-// it scans all elements of a list again after each element, so that 10,000 arrays would take
-// seconds.
+// Scans a text, and stores only the names in the current objects. The library's parser with a
+// callback would also work, but it scans all elements of a list again after each element, so that
+// 10,000 arrays would take seconds.
 class Bounds : public nlohmann::json_sax<json> {
  public:
   bool null() override { return value(); }
@@ -54,10 +57,20 @@ class Bounds : public nlohmann::json_sax<json> {
   bool number_float(double, const std::string&) override { return value(); }
   bool string(std::string&) override { return value(); }
   bool binary(json::binary_t&) override { return value(); }
-  bool key(std::string&) override { return value(); }
-  bool start_object(std::size_t) override { return open(); }
+  bool key(std::string& name) override {
+    names_[objects_ - 1].push_back(name);
+    return value();
+  }
+  bool start_object(std::size_t) override {
+    if (names_.size() == objects_) names_.emplace_back();
+    names_[objects_++].clear();
+    return open();
+  }
   bool start_array(std::size_t) override { return open(); }
-  bool end_object() override { return close(); }
+  bool end_object() override {
+    require_each_once(names_[--objects_]);
+    return close();
+  }
   bool end_array() override { return close(); }
   // Ignores syntax errors, which the parser that reads the text afterwards reports.
   bool parse_error(std::size_t, const std::string&, const json::exception&) override {
@@ -82,8 +95,19 @@ class Bounds : public nlohmann::json_sax<json> {
     return true;
   }
 
+  // The parser would take the last of several values in silence.
+  static void require_each_once(std::vector<std::string>& names) {
+    std::sort(names.begin(), names.end());
+    const auto twice = std::adjacent_find(names.begin(), names.end());
+    if (twice != names.end())
+      throw DamagedError(
+          fmt::format("its JSON has the name '{}' twice", sanitize_beginning(*twice, 100)));
+  }
+
   std::size_t values_ = 0;
   int depth_ = 0;
+  std::vector<std::vector<std::string>> names_;  // of the objects that lead to the current place
+  std::size_t objects_ = 0;
 };
 
 // The library's destructor allocates memory, and a failure there terminates the process. So this
@@ -107,7 +131,7 @@ json parse_bounded_json(std::string_view text) {
     return json::parse(text);
   } catch (const json::exception& error) {
     // The parser quotes the invalid text, which may be long.
-    throw DamagedError(fmt::format("it is not JSON: {:.200}", error.what()));
+    throw DamagedError("it is not JSON: " + sanitize_beginning(error.what(), 200));
   }
 }
 

@@ -19,6 +19,7 @@
 #include "hdf5_ckpt/convert/file_kind.h"
 #include "hdf5_ckpt/convert/foreign_file.h"
 #include "hdf5_ckpt/convert/name_prefix.h"
+#include "hdf5_ckpt/detail/names.h"
 #include "hdf5_ckpt/error.h"
 
 namespace ddp::ckpt::tool {
@@ -31,12 +32,17 @@ constexpr const char* kWholeModel =
     "weights_only=False).state_dict(), 'NEW.pt'), if you trust the file, because this runs code in "
     "it";
 
+// As --skip takes it, if a terminal can show it.
+std::string typed_name(const std::string& name) {
+  return label_problem(name).empty() ? name : sanitize(name);
+}
+
 // "a,b" for --skip.
 std::string list_of(const std::vector<Omission>& arrays) {
   constexpr std::size_t kMaxListed = 20;
   std::string list;
   for (std::size_t i = 0; i < std::min(arrays.size(), kMaxListed); ++i)
-    list += (i == 0 ? "" : ",") + sanitize(arrays[i].name);
+    list += (i == 0 ? "" : ",") + typed_name(arrays[i].name);
   return list + (arrays.size() > kMaxListed ? ",..." : "");
 }
 
@@ -63,12 +69,13 @@ FileContents chosen_of(const ForeignFile& file, const Choice& choice) {
 }
 
 void say_what_changed(const FileContents& content, TargetKind target) {
-  if (!content.values.empty() && target == TargetKind::directory)
-    fmt::print("stored {} numbers and texts as 'values' in the checkpoint's state\n",
-               content.values.size());
-  if (!content.values.empty() && target != TargetKind::directory)
-    fmt::print("{} numbers and texts were left out: the file holds only arrays\n",
-               content.values.size());
+  const std::size_t count = content.values.size();
+  const std::string values =
+      count == 1 ? "a number or a text" : fmt::format("{} numbers and texts", count);
+  if (count != 0 && target == TargetKind::directory)
+    fmt::print("stored {} as 'values' in the checkpoint's state\n", values);
+  if (count != 0 && target != TargetKind::directory)
+    fmt::print("left out {}: the file holds only arrays\n", values);
   FileContents others;
   others.left_out = content.left_out;
   for (const std::string& text : {renamings_text(content), omissions_text(others)})

@@ -19,6 +19,7 @@
 #include "hdf5_ckpt/error.h"
 #include "hdf5_ckpt/hdf5_handle.h"
 #include "support.h"
+#include "tests/unit/error_of.h"
 #include "torch_files.h"
 
 namespace ddp::ckpt {
@@ -146,6 +147,24 @@ TEST(External, MutatedTorchFilesAreReadOrRejected) {
        Checksums::absent);
   fuzz("torch.save before 1.6", test::bytes_of(test::old_torch_file(objects(), 3, content)),
        arrays_of_torch, Checksums::absent);
+}
+
+TEST(External, SafetensorsWithANameTwiceAreRejected) {
+  const auto message = [](const std::string& header) {
+    const auto file = test::bytes_of(test::little(header.size(), 8) + header + "01234567");
+    return error_of([&] { parse_safetensors(file, file.size()); });
+  };
+  const std::string two = R"({"dtype": "F32", "shape": [2], "data_offsets": [0, 8]})";
+  EXPECT_EQ(message(R"({"a": )" + two + "}"), "");
+  EXPECT_EQ(message(R"({"a": )" + two + R"(, "a": )" + two + "}"),
+            "its JSON has the name 'a' twice");
+  EXPECT_EQ(message(R"({"a": {"shape": [2], )" + two.substr(1) + "}"),
+            "its JSON has the name 'shape' twice");
+  EXPECT_EQ(message(R"({"a": )" + two + R"(, "b": {"shape": [0], "dtype": "F32", )" +
+                    R"("data_offsets": [8, 8]}, "__metadata__": null})"),
+            "");
+  const std::string text = message("{\"a\xff\x1b\": 1}");
+  EXPECT_EQ(text.find_first_of("\xff\x1b"), text.npos) << "a terminal shows it";
 }
 
 // A dataset as it is, one in compressed chunks with checksums, and one of the other byte order.
