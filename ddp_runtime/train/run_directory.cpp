@@ -15,6 +15,7 @@
 #include "base/errors.h"
 #include "ddp_runtime/comm/random_token.h"
 #include "hdf5_ckpt/checkpoint_directory.h"
+#include "hdf5_ckpt/enclosure.h"
 #include "hdf5_ckpt/error.h"
 
 namespace ddp::train {
@@ -31,34 +32,40 @@ ckpt::OwnerTag this_owner() {
 }
 
 std::string why_misplaced(const fs::path& directory) {
-  std::error_code error;
-  auto whole = fs::weakly_canonical(fs::absolute(directory, error), error);
-  if (error) return {};  // creating it reports the error
-  if (whole.filename().empty()) whole = whole.parent_path();
-  const auto is_checkpoint = [&error](const fs::path& path) {
-    return fs::exists(path / ckpt::kManifestName, error);
-  };
-  const auto parent = whole.parent_path();
-  if (is_checkpoint(whole)) {
-    return fmt::format(
-        "--checkpoint-dir {} is itself a checkpoint: use --checkpoint-dir {} to resume its run, "
-        "or --resume {} with another --checkpoint-dir",
-        directory.string(), parent.string(), directory.string());
+  using Kind = ckpt::Enclosure::Kind;
+  const auto place = ckpt::enclosure_of(directory);
+  const auto here = "--checkpoint-dir " + directory.string();
+  const auto resume_run =
+      place.run.empty()
+          ? std::string()
+          : fmt::format("use --checkpoint-dir {} to resume its run, or ", place.run.string());
+  switch (place.kind) {
+    case Kind::none:
+      return {};
+    case Kind::checkpoint:
+      return fmt::format("{} is itself a checkpoint: {}{}--resume {} with another --checkpoint-dir",
+                         here, resume_run, resume_run.empty() ? "use " : "", directory.string());
+    case Kind::within:
+      return fmt::format("{} is inside the checkpoint {}: {}choose a directory elsewhere", here,
+                         place.checkpoint.string(), resume_run);
+    case Kind::among:
+      return fmt::format("{} is among the checkpoints of {}: {}choose a directory elsewhere", here,
+                         place.run.string(), resume_run);
+    case Kind::kept_name:
+      break;
   }
-  const auto holds_checkpoints = [&](const fs::path& path) {
-    const auto candidates = ckpt::CheckpointDirectory(path).candidates();
-    return std::any_of(candidates.begin(), candidates.end(),
-                       [&](const auto& candidate) { return is_checkpoint(candidate.path); });
-  };
-  if (!holds_checkpoints(parent) || holds_checkpoints(whole)) return {};
   return fmt::format(
-      "--checkpoint-dir {} is among the checkpoints of {}: use --checkpoint-dir {} to resume that "
-      "run, or a directory elsewhere",
-      directory.string(), parent.string(), parent.string());
+      "{} holds no checkpoint, and has the name of one, or of those that --keep-best keeps: to "
+      "resume a run, name the directory that holds its step-NUMBER; to begin one, choose another "
+      "name",
+      here);
 }
 
 std::string why_not_writable(const fs::path& directory, const char* what) {
   std::error_code error;
+  if (const auto link = ckpt::dangling_link_text(directory); !link.empty()) {
+    return "cannot create the checkpoint directory: " + link;
+  }
   if (!fs::is_directory(directory, error)) {
     try {
       ckpt::make_durable_directory(directory);
