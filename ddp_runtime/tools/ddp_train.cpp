@@ -33,7 +33,6 @@
 #include "ddp_runtime/train/staged_model.h"
 #include "ddp_runtime/train/step_boundary.h"
 #include "ddp_runtime/train/trainer.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
 #include "slurm_ddp/version.h"
 
 namespace {
@@ -145,23 +144,11 @@ void print_stages(const ddp::train::StagedModel& staged, const ddp::train::Train
   if (!idle.empty()) fmt::print(stderr, "warning: {}\n", idle);
 }
 
-// Collective. An evaluation takes the newest checkpoint of the directory, in which another run may
-// be saving, and writes nothing there.
-void only_read_checkpoints(ddp::train::TrainOptions& options, ddp::comm::World& world) {
-  const auto directory = std::exchange(options.checkpoint.directory, {});
-  options.report_directory.clear();
-  if (directory.empty() || options.checkpoint.resume != "auto") return;
-  std::string newest;
-  if (world.is_leader()) {
-    const auto found = ddp::ckpt::CheckpointDirectory(directory).newest_accepted(
-        [](const ddp::ckpt::Checkpoint&) {});
-    if (found.checkpoint) newest = found.checkpoint->path().string();
-  }
-  newest = world.group().broadcast_text(newest, 0);
-  if (newest.empty()) {
-    throw ddp::UsageError(fmt::format("{} holds no checkpoint to evaluate", directory.string()));
-  }
-  options.checkpoint.resume = newest;
+// An evaluation takes the newest checkpoint of the directory, in which another run may be saving,
+// and writes nothing there.
+void only_read_checkpoints(ddp::train::CheckpointOptions& options) {
+  const auto directory = std::exchange(options.directory, {});
+  if (options.resume == "auto") options.evaluated_directory = directory;
 }
 
 // Returns the exit code.
@@ -174,7 +161,7 @@ int train(const CommandLine& c, ddp::comm::World& world) {
   model_options.classes = shape.classes;
   model_options.tokens = shape.tokens;
   auto options = c.train;
-  if (options.evaluate_only) only_read_checkpoints(options, world);
+  if (options.evaluate_only) only_read_checkpoints(options.checkpoint);
   if (options.shard == ddp::Shard::hybrid && !c.train.reshard_after_forward && !world.device()) {
     throw ddp::UsageError(
         "--keep-after-forward is for GPUs with --shard hybrid: on CPUs, blocks are always whole");

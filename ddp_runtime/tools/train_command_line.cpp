@@ -240,10 +240,12 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
       ->check(whole_number(1, train::kMaxLoaderThreads))
       ->capture_default_str();
   app.add_option("--checkpoint-dir", t.checkpoint.directory,
-                 "Directory for checkpoints [no checkpoints]");
+                 "Directory for checkpoints [no checkpoints]")
+      ->check(not_empty());
   app.add_option("--checkpoint-local", t.checkpoint.local_directory,
                  "Directory on a disk of each node, such as /local/scratch: checkpoints are saved "
-                 "there first, and copied to --checkpoint-dir while training continues");
+                 "there first, and copied to --checkpoint-dir while training continues")
+      ->check(not_empty());
   app.add_option(
          "--checkpoint-every", c.checkpoint_every,
          "Save every N steps, every epoch, after a time of training such as 90s, 10min or 1h30min, "
@@ -294,11 +296,13 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
          "auto: resume from the latest complete checkpoint in --checkpoint-dir, if any; never; or "
          "the directory of a checkpoint to start from, unless this run has already saved a "
          "newer one")
+      ->check(not_empty())
       ->capture_default_str();
   app.add_flag("--resume-changed", t.checkpoint.resume_changed,
                "Resume in the middle of an epoch even if the seed or the data changed");
   app.add_option("--report-dir", t.report_directory,
-                 "Directory for run.json, steps.csv and trace.json");
+                 "Directory for run.json, steps.csv and trace.json")
+      ->check(not_empty());
   app.add_flag(
       "--dry-run", t.dry_run,
       "Build everything and run one step and a short evaluation; write nothing. Prints what "
@@ -306,7 +310,7 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
   app.add_flag(
          "--evaluate-only", t.evaluate_only,
          "Only evaluate the weights of --resume PATH, the newest ones in --checkpoint-dir, or "
-         "those of --init-from; train and write nothing")
+         "those of --init-from, and with --ema their average; train and write nothing")
       ->excludes("--dry-run");
   app.add_option("--log-every", t.log_every_steps,
                  "Also log every N steps; 0 means only once per epoch")
@@ -346,7 +350,8 @@ void add_fine_tuning_options(CLI::App& app, TrainCommandLine& c) {
   app.option_defaults()->group("Fine-tuning");
   app.add_option("--init-from", init.from,
                  "Weights to start from, unless the run resumes: a checkpoint, a directory of "
-                 "checkpoints, or a file of safetensors or torch.save (which is never executed)");
+                 "checkpoints, or a file of safetensors or torch.save (which is never executed)")
+      ->check(not_empty());
   app.add_option(
       "--init-map", init.map,
       "Names in that file: gpt2, torchvision-resnet, or a file with lines THEIRS -> OURS "

@@ -241,6 +241,7 @@ void interpret(TrainCommandLine& c) {
   train::set_checkpoint_interval(t.checkpoint, c.checkpoint_every);
   train::set_memory_interval(t.checkpoint, c.checkpoint_memory);
   t.checkpoint.mtbf_seconds = mtbf_of(c);
+  if (t.evaluate_only || t.dry_run) t.report_directory.clear();  // nothing is written there
 }
 
 std::optional<train::InitialWeights> initial_weights_of(const TrainCommandLine& c) {

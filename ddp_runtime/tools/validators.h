@@ -37,6 +37,16 @@ inline CLI::Validator fraction() {
   return number_check("a number from 0 to 1", [](double v) { return v >= 0 && v <= 1; });
 }
 
+// A variable of a script that is not set gives an empty text, which would mean "none".
+inline CLI::Validator not_empty() {
+  return {[](std::string& text) -> std::string {
+            if (!text.empty()) return {};
+            return "the name is empty, as with a variable that is not set; give one, or leave the "
+                   "option out";
+          },
+          ""};
+}
+
 // A whole number. Conversions of older CLI11 do not notice an overflow, and take -1 for the largest
 // unsigned number. long double holds all 64-bit numbers exactly.
 inline CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {

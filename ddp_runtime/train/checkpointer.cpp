@@ -195,7 +195,8 @@ Checkpointer::~Checkpointer() = default;
 
 std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
   auto& p = *parts_;
-  const bool named = p.options.resume != "auto" && p.options.resume != "never";
+  const bool named = (p.options.resume != "auto" && p.options.resume != "never") ||
+                     !p.options.evaluated_directory.empty();
   if (!enabled() && !named) return std::nullopt;
   if (enabled()) {
     p.state.require_storable();

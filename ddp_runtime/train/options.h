@@ -61,6 +61,9 @@ struct CheckpointOptions {
   std::string after_save;
   double after_save_limit_seconds = 3600;  // a command that runs longer is killed
   std::string resume = "auto";             // auto | never | the directory of one checkpoint
+  // With TrainOptions::evaluate_only, instead of `resume`: a directory of checkpoints, in which
+  // another run may be saving. The newest one is evaluated.
+  std::filesystem::path evaluated_directory;
   // Resume in the middle of an epoch even if the seed or the data has changed.
   bool resume_changed = false;
   // Memory per rank for a copy of the state, which is written while training continues. State that
@@ -143,8 +146,9 @@ struct TrainOptions {
   std::int64_t patience =
       0;                 // epochs without a better evaluation before stopping; 0: never stop early
   bool dry_run = false;  // one step and a short evaluation; nothing is resumed or written
-  // Only evaluates the weights of checkpoint.resume, or the initial ones; nothing is written, and
-  // checkpoint.directory must be empty.
+  // Only evaluates the weights of checkpoint.resume or of checkpoint.evaluated_directory, or the
+  // initial ones; with ema_decay, the average of them that is saved there. Nothing is written,
+  // checkpoint.directory must be empty, and the optimizer may be another than the run's.
   bool evaluate_only = false;
   DataParallelOptions parallel;
   std::uint64_t seed = 1;

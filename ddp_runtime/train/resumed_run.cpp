@@ -9,6 +9,7 @@
 #include "base/errors.h"
 #include "ddp_runtime/train/checkpoint_load.h"
 #include "ddp_runtime/train/run_difference.h"
+#include "hdf5_ckpt/enclosure.h"
 #include "hdf5_ckpt/error.h"
 #include "hdf5_ckpt/resume.h"
 
@@ -35,11 +36,29 @@ std::optional<ckpt::Resumption> load_copy(
   return std::nullopt;
 }
 
+// Another run may save and remove checkpoints there meanwhile: the next newest is tried.
+ckpt::Resumption load_to_evaluate(const std::filesystem::path& directory,
+                                  const std::function<void(const ckpt::Checkpoint&)>& accept) {
+  auto [checkpoint, skipped] = ckpt::CheckpointDirectory(directory).newest_accepted(accept);
+  if (checkpoint) return {std::move(*checkpoint), {}, std::move(skipped), {}, false};
+  if (!skipped.empty()) {
+    throw UsageError(fmt::format("{} holds no whole checkpoint to evaluate: {}", directory.string(),
+                                 skipped.front()));
+  }
+  if (ckpt::enclosure_of(directory).kind == ckpt::Enclosure::Kind::checkpoint) {
+    throw UsageError(fmt::format("{0} is itself a checkpoint: evaluate it with --resume {0}",
+                                 directory.string()));
+  }
+  throw UsageError(fmt::format("{} holds no checkpoint to evaluate", directory.string()));
+}
+
 std::optional<ckpt::Resumption> load_checkpoint(const ResumeSource& source, TrainingState& state) {
   const auto accept = [&](const ckpt::Checkpoint& checkpoint) {
     checkpoint.verify_metadata();
     load_on_all(source.group, state, checkpoint);
   };
+  const auto& evaluated = source.options.evaluated_directory;
+  if (!evaluated.empty()) return load_to_evaluate(evaluated, accept);
   if (auto copied = load_copy(source, accept)) return copied;
   const auto& resume = source.options.resume;
   if (resume == "auto") return ckpt::resume_newest(*source.directory, accept);

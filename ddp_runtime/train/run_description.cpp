@@ -54,6 +54,17 @@ nlohmann::json describe_run(const nlohmann::json& subject, const TrainTask& task
   return run;
 }
 
+nlohmann::json describe_evaluation(const nlohmann::json& subject, const TrainTask& task,
+                                   const TrainOptions& options) {
+  const auto settings = run_settings(options);
+  nlohmann::json run = {{"data", task.data.name},
+                        {"precision", settings.at("precision")},
+                        {"param_type", settings.at("param_type")}};
+  run.update(subject);
+  for (const char* of_training : {"augment", "freeze"}) run.erase(of_training);
+  return run;
+}
+
 nlohmann::json describe_settings(const TrainTask& task, const TrainOptions& options) {
   auto settings = run_settings(options);
   const auto buckets = limits_on(!device_of(task.module).is_cpu(), options.parallel.buckets);

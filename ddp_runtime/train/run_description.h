@@ -17,6 +17,10 @@ nlohmann::json describe_subject(const TrainTask& task);
 nlohmann::json describe_run(const nlohmann::json& subject, const TrainTask& task,
                             const TrainOptions& options, const data::BatchLayout& layout);
 
+// What affects the results of an evaluation, for comparison with the run that saved the weights.
+nlohmann::json describe_evaluation(const nlohmann::json& subject, const TrainTask& task,
+                                   const TrainOptions& options);
+
 // All that affects the results or the time of a step, for run.json.
 nlohmann::json describe_settings(const TrainTask& task, const TrainOptions& options);
 

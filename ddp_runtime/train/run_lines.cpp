@@ -38,11 +38,18 @@ std::string no_better_line(const BestValue& best, BestMetric metric) {
                      best.epochs_since);
 }
 
-std::string evaluated_line(std::int64_t step, const Evaluation& evaluation,
+std::string evaluated_line(std::int64_t step, bool average, const Evaluation& evaluation,
                            std::uint32_t parameters_crc32c) {
   const auto what = step > 0 ? fmt::format("step {}", step) : "the initial weights";
-  return fmt::format("evaluated {}: {}, parameters 0x{:08x}", what,
-                     evaluation_text(evaluation, ", "), parameters_crc32c);
+  return fmt::format("evaluated {}{}: {}, parameters 0x{:08x}", what,
+                     average ? ", the average (--ema)" : "", evaluation_text(evaluation, ", "),
+                     parameters_crc32c);
+}
+
+std::string average_left_line(double decay) {
+  return fmt::format(
+      "this is of the weights themselves; the run evaluated their average, which --ema {} takes",
+      decay);
 }
 
 std::string nothing_to_do_line(std::int64_t step, bool stopped_early, const Evaluation* evaluation,

@@ -27,8 +27,11 @@ std::string no_better_line(const BestValue& best, BestMetric metric);
 
 // For a run that had finished before this job. `evaluation`: null without one.
 // `step`: 0 if the weights are the initial ones.
-std::string evaluated_line(std::int64_t step, const Evaluation& evaluation,
+// `step`: 0 for the initial weights. `average`: of the weights, instead of themselves.
+std::string evaluated_line(std::int64_t step, bool average, const Evaluation& evaluation,
                            std::uint32_t parameters_crc32c);
+// After an evaluation of weights of which there is an average with this decay.
+std::string average_left_line(double decay);
 std::string nothing_to_do_line(std::int64_t step, bool stopped_early, const Evaluation* evaluation,
                                std::uint32_t parameters_crc32c);
 

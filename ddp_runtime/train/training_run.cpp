@@ -30,6 +30,7 @@
 #include "ddp_runtime/train/staged_model.h"
 #include "ddp_runtime/train/starting_point.h"
 #include "ddp_runtime/train/training_sizes.h"
+#include "hdf5_ckpt/convert/checkpoint_arrays.h"
 
 namespace ddp::train {
 namespace {
@@ -66,6 +67,16 @@ std::optional<DeviceMemory> device_memory_for(const comm::Group& group,
   return DeviceMemory(group, device, bytes_on(device.type(), module, group.size()));
 }
 
+// Of a file whose weights are only evaluated.
+void take_average(InitOptions& options) {
+  if (!options.prefix) options.prefix = ckpt::kAveragePrefix;
+  if (ckpt::asks_for_average(*options.prefix)) return;
+  throw UsageError(
+      fmt::format("--ema evaluates the average of the weights in --init-from, and --init-prefix {} "
+                  "takes others; leave out one of them",
+                  *options.prefix));
+}
+
 std::unique_ptr<TrainingStream> stream_for(const GraphPlan& plan, torch::Device device) {
   return plan.graph ? std::make_unique<TrainingStream>(device) : nullptr;
 }
@@ -92,11 +103,11 @@ TrainingRun::TrainingRun(comm::Group& group, TrainTask task, TrainOptions option
       average_(make_average()),
       state_(group, task_.module, step_->optimizer(), step_->replica(), task_.user_state,
              step_->rank_state(), residence()),
-      checkpointer_(group, state_, options_.checkpoint,
-                    describe_run(subject_, task_, options_, sampler_.layout()), task_.log),
+      checkpointer_(group, state_, checkpoint_options(), description(), task_.log),
       callbacks_(group, task_.callbacks) {
   require_evaluation(task_, options_);
   require_report_directory(group_, options_.report_directory);
+  if (options_.evaluate_only) state_.load_only_weights();
   torch::manual_seed(generator_seed(options_.seed, group_.rank()));
 }
 
@@ -111,6 +122,18 @@ std::unique_ptr<WeightAverage> TrainingRun::make_average() {
       std::make_unique<WeightAverage>(task_.module, options_.ema_decay, step_->replica());
   average->save_in(task_.user_state);
   return average;
+}
+
+// An evaluation does not continue an epoch, so that its data may be others.
+CheckpointOptions TrainingRun::checkpoint_options() const {
+  auto options = options_.checkpoint;
+  if (options_.evaluate_only) options.resume_changed = true;
+  return options;
+}
+
+nlohmann::json TrainingRun::description() const {
+  return options_.evaluate_only ? describe_evaluation(subject_, task_, options_)
+                                : describe_run(subject_, task_, options_, sampler_.layout());
 }
 
 bool TrainingRun::epoch_done() const {
@@ -170,7 +193,8 @@ void TrainingRun::initialize() {
         "--stages does not go together with --init-from; resume from a checkpoint that was trained "
         "with these weights, or leave out one of them");
   }
-  const auto& weights = *task_.initial_weights;
+  auto weights = *task_.initial_weights;
+  if (options_.evaluate_only && average_) take_average(weights.options);
   state_.initialize([&](const std::vector<NamedTensor>& tensors) {
     const auto report = fill_from(weights.source, weights.options, task_.module, tensors);
     auto table = init_table(report);

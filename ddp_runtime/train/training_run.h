@@ -44,6 +44,8 @@ class TrainingRun {
 
  private:
   std::unique_ptr<WeightAverage> make_average();
+  CheckpointOptions checkpoint_options() const;
+  nlohmann::json description() const;
   bool resume();
   void begin_at(std::int64_t step);
   void initialize();

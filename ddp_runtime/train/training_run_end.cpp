@@ -122,8 +122,9 @@ RunResult TrainingRun::only_evaluate(bool resumed) {
   evaluate_now();
   auto result = result_so_far();
   result.parameters_crc32c = parameters_crc32c_now();
-  progress_->log(
-      evaluated_line(resumed ? position_.step : 0, evaluation_, result.parameters_crc32c));
+  progress_->log(evaluated_line(resumed ? position_.step : 0, average_ != nullptr, evaluation_,
+                                result.parameters_crc32c));
+  if (const auto left = state_.average_left()) progress_->log(average_left_line(*left));
   progress_.reset();
   step_->finish();
   return result;

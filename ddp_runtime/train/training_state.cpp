@@ -23,6 +23,8 @@
 #include "ddp_runtime/train/rank_state.h"
 #include "ddp_runtime/train/read_target.h"
 #include "hdf5_ckpt/checkpoint.h"
+#include "hdf5_ckpt/convert/checkpoint_arrays.h"
+#include "hdf5_ckpt/error.h"
 
 namespace ddp::train {
 namespace {
@@ -78,15 +80,6 @@ constexpr std::uint64_t kPieceBytes = 4 << 20;
 
 std::string array_name(const std::string& state) {
   return std::string(kOptimizer) + state;
-}
-
-// By the names of OptimizerStates.
-std::vector<std::string> optimizer_names(const ckpt::Checkpoint& checkpoint) {
-  std::vector<std::string> names;
-  for (const auto& array : checkpoint.arrays()) {
-    if (array.name.starts_with(kOptimizer)) names.push_back(array.name.substr(kOptimizer.size()));
-  }
-  return names;
 }
 
 bool has_no_rows(const StateArray& array) {
@@ -201,6 +194,56 @@ TrainingState::~TrainingState() = default;
 
 void TrainingState::replace_replica(DistributedDataParallel* replica) {
   if (replicas_.size() == 1) replicas_.front() = replica;
+}
+
+void TrainingState::load_only_weights() {
+  only_weights_ = true;
+  own_ = nullptr;
+  generators_.clear();
+}
+
+// By the names of OptimizerStates.
+std::vector<std::string> TrainingState::optimizer_names(const ckpt::Checkpoint& checkpoint) const {
+  std::vector<std::string> names;
+  if (only_weights_) return names;
+  for (const auto& array : checkpoint.arrays()) {
+    if (array.name.starts_with(kOptimizer)) names.push_back(array.name.substr(kOptimizer.size()));
+  }
+  return names;
+}
+
+bool TrainingState::takes_average() const {
+  const auto is_average = [](const auto& array) {
+    return ("user/" + array.name).starts_with(ckpt::kAverages);
+  };
+  return std::ranges::any_of(user_.tensors(), is_average) ||
+         std::ranges::any_of(user_.rows(), is_average);
+}
+
+std::optional<double> TrainingState::average_left_in(const ckpt::Checkpoint& checkpoint) const {
+  constexpr double kUsual = 0.999;  // any decay takes it
+  if (takes_average() || !ckpt::has_average(checkpoint)) return std::nullopt;
+  const auto& state = checkpoint.manifest().state;
+  const auto decay = state.value(nlohmann::json::json_pointer("/run/ema"), nlohmann::json());
+  return decay.is_number() ? decay.get<double>() : kUsual;
+}
+
+// What read_into() checks for a whole checkpoint.
+void TrainingState::require_same_weights(const ckpt::Checkpoint& checkpoint) const {
+  std::unordered_set<std::string> known;
+  for (const auto& [name, tensor] : plain_tensors()) known.insert(name);
+  for (const auto& array : divided_tensors()) known.insert(array.name);
+  for (const auto& array : checkpoint.arrays()) {
+    if (!array.name.starts_with(ckpt::kModelPrefix) || known.contains(array.name)) continue;
+    throw ckpt::MismatchError(
+        fmt::format("checkpoint '{}' has '{}', and the model has not; build the same model as the "
+                    "run that saved it",
+                    checkpoint.path().string(), array.name));
+  }
+  if (!takes_average() || ckpt::has_average(checkpoint)) return;
+  throw ckpt::MismatchError(
+      fmt::format("checkpoint '{}' has no average of the weights: leave out --ema",
+                  checkpoint.path().string()));
 }
 
 bool TrainingState::is_trained(const std::string& array) const {
@@ -377,6 +420,7 @@ void TrainingState::initialize(
 
 void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
   const torch::NoGradGuard no_grad;
+  if (only_weights_) require_same_weights(checkpoint);
   std::vector<ReadTarget> targets;
   // Read beside the model, which stays as it is if the checkpoint turns out to be damaged.
   for (const auto& [name, tensor] : plain_tensors()) {
@@ -400,6 +444,7 @@ void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
   // Those of a device on which this run does not train. Nothing continues them.
   for (const auto& array : checkpoint.arrays()) {
     if (!array.name.starts_with(kGenerators) || is_of(generators_, array.name)) continue;
+    if (only_weights_) continue;
     targets.push_back({{array.name, torch::empty(shape_of(array), torch::kUInt8)}, {}});
   }
   std::vector<torch::Tensor> orders;
@@ -422,7 +467,8 @@ void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
   verify_unused(checkpoint, rows);
   const auto own = own_places(checkpoint);
   for (const auto& array : own) targets.push_back({array});
-  read_into(targets, checkpoint, ckpt::Match::exact);
+  if (only_weights_) average_left_ = average_left_in(checkpoint);
+  read_into(targets, checkpoint, only_weights_ ? ckpt::Match::subset : ckpt::Match::exact);
   optimizer_state_->commit(whole);
   optimizer_state_->commit(rows);
   loaded_state_ = whole;
@@ -435,6 +481,7 @@ void TrainingState::load(const ckpt::Checkpoint& checkpoint) {
 
 // Verifies what is of no use here.
 std::vector<StateArray> TrainingState::own_places(const ckpt::Checkpoint& checkpoint) {
+  if (only_weights_) return {};
   auto places = places_of(own_, rank_arrays_in(checkpoint));
   for (const auto& array : places) {
     if (!has_no_rows(array)) continue;

@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -116,6 +117,13 @@ class TrainingState {
   // ranks then take over rank 0's values.
   void initialize(const std::function<void(const std::vector<NamedTensor>& tensors)>& fill);
 
+  // From now on, loads only what an evaluation needs: the model and the user's tensors. All that
+  // belongs to the training stays as it is, and may be of another kind than in the checkpoint.
+  void load_only_weights();
+  // On rank 0, after load() of only the weights: the decay of an average of the weights that the
+  // checkpoint has besides them, and that is not among the user's tensors.
+  std::optional<double> average_left() const noexcept { return average_left_; }
+
   // On rank 0: reads a checkpoint into the model, the optimizer and the user's tensors; of divided
   // arrays only this rank's rows. All bytes that other ranks do not need are read. Throws as
   // Checkpoint::read_into does, and UsageError if the optimizer does not match.
@@ -135,6 +143,10 @@ class TrainingState {
 
  private:
   bool is_trained(const std::string& array) const;
+  std::vector<std::string> optimizer_names(const ckpt::Checkpoint& checkpoint) const;
+  bool takes_average() const;
+  std::optional<double> average_left_in(const ckpt::Checkpoint& checkpoint) const;
+  void require_same_weights(const ckpt::Checkpoint& checkpoint) const;
   void add_masters(std::vector<NamedTensor>& tensors) const;
   bool has_masters() const;
   torch::ScalarType type_in(const ckpt::Checkpoint& checkpoint, const std::string& name,
@@ -165,6 +177,8 @@ class TrainingState {
   // By replica, at least one: see DistributedDataParallel::gradient_order.
   std::vector<std::vector<std::int64_t>> loaded_orders_;
   std::vector<torch::Device> generators_;  // of the host and of the model's device
+  bool only_weights_ = false;
+  std::optional<double> average_left_;
   // Of the optimizers that are not divided; rank 0, between load() and distribute().
   std::vector<StateArray> loaded_state_;
   // Rank 0, between load() and distribute(): for each of these, [ranks, bytes].

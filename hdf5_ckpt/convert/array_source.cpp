@@ -36,6 +36,9 @@ std::vector<Named> with_prefix(const std::vector<Named>& all, const std::string&
   }
   if (!chosen.empty()) return chosen;
   if (all.empty()) throw UsageError(fmt::format("'{}' holds no arrays{}", path.string(), reason));
+  if (asks_for_average(prefix))
+    throw UsageError(fmt::format("'{}' has no average of the weights, which a run with --ema saves",
+                                 path.string()));
   throw UsageError(
       fmt::format("'{}' has no array whose name starts with '{}'; one of its names is '{}'",
                   path.string(), prefix, all.front().header.name));

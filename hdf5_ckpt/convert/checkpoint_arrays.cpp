@@ -8,12 +8,12 @@ namespace ddp::ckpt {
 namespace {
 
 constexpr std::string_view kModel = kModelPrefix;
-constexpr std::string_view kAverages = "user/ema/";  // where WeightAverage saves them
 
-bool asks_for_average(const std::string& prefix) {
-  constexpr std::string_view kAverage = kAveragePrefix;
-  return prefix.starts_with(kAverage) || prefix + "/" == kAverage;
+std::size_t index_of(const Checkpoint& checkpoint, const StoredArray& array) {
+  return static_cast<std::size_t>(&array - checkpoint.arrays().data());
 }
+
+}  // namespace
 
 bool has_average(const Checkpoint& checkpoint) {
   const auto& arrays = checkpoint.arrays();
@@ -21,11 +21,10 @@ bool has_average(const Checkpoint& checkpoint) {
                      [](const StoredArray& array) { return array.name.starts_with(kAverages); });
 }
 
-std::size_t index_of(const Checkpoint& checkpoint, const StoredArray& array) {
-  return static_cast<std::size_t>(&array - checkpoint.arrays().data());
+bool asks_for_average(const std::string& prefix) {
+  constexpr std::string_view kAverage = kAveragePrefix;
+  return prefix.starts_with(kAverage) || prefix + "/" == kAverage;
 }
-
-}  // namespace
 
 bool leaves_the_average(const Checkpoint& checkpoint, const std::string& prefix) {
   return (prefix.starts_with(kModel) || prefix + "/" == kModel) && has_average(checkpoint);

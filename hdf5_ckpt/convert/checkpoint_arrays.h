@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hdf5_ckpt/checkpoint.h"
@@ -12,11 +13,19 @@ namespace ddp::ckpt {
 
 inline constexpr const char* kModelPrefix = "model/";
 inline constexpr const char* kAveragePrefix = "average/";
+// The arrays with the averages of the weights: of "model/x" as "user/ema/x".
+inline constexpr std::string_view kAverages = "user/ema/";
 
 struct CheckpointArray {
   std::string name;
   std::size_t index;  // in Checkpoint::arrays()
 };
+
+// Whether the run averaged its weights (--ema).
+bool has_average(const Checkpoint& checkpoint);
+
+// Whether the prefix asks for the averages.
+bool asks_for_average(const std::string& prefix);
 
 // Whether the prefix takes the weights of a run that evaluated the averages of its weights (--ema).
 bool leaves_the_average(const Checkpoint& checkpoint, const std::string& prefix);

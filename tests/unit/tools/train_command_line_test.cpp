@@ -48,6 +48,11 @@ INSTANTIATE_TEST_SUITE_P(
         Row{{"--local-steps", "4", "--local-within", "rack"},
             "--local-within must be rank or node, not 'rack'"},
         Row{{"--local-steps", "-1"}, "is not a number from 0 to"},
+        Row{{"--checkpoint-dir", ""},
+            "--checkpoint-dir: the name is empty, as with a variable that is not set"},
+        Row{{"--resume", ""}, "--resume: the name is empty"},
+        Row{{"--init-from", ""}, "--init-from: the name is empty"},
+        Row{{"--report-dir", ""}, "--report-dir: the name is empty"},
         Row{{"--checkpoint-memory", "20"}, "--checkpoint-memory needs a --checkpoint-dir"},
         Row{{"--checkpoint-dir", "ck", "--checkpoint-memory", "often"},
             "--checkpoint-memory takes a number of steps, a time such as 30s, or 'auto', not "
