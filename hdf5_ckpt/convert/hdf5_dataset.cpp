@@ -101,8 +101,11 @@ void set_type(DatasetForm& form, hid_t dataset, bool ours) {
     const H5T_class_t kind = H5Tget_class(type.get());
     const bool numbers = kind == H5T_INTEGER || kind == H5T_FLOAT || kind == H5T_ENUM;
     if (numbers)
-      form.unreadable = fmt::format("it has numbers of {} bytes that a checkpoint cannot hold",
-                                    H5Tget_size(type.get()));
+      form.unreadable = fmt::format("it has numbers of {} bit that a checkpoint cannot hold",
+                                    8 * H5Tget_size(type.get()));
+    else if (kind == H5T_ARRAY && (H5Tdetect_class(type.get(), H5T_FLOAT) > 0 ||
+                                   H5Tdetect_class(type.get(), H5T_INTEGER) > 0))
+      form.unreadable = fmt::format("its elements are arrays themselves; {}", kRemedy);
     else
       form.left_out = kind == H5T_STRING     ? "texts"
                       : kind == H5T_COMPOUND ? "records of several fields"

@@ -142,9 +142,15 @@ class ConvertHdf5(ConvertCase):
         def scaled(file):
             work(file, "packed", np.arange(4, dtype="i2")).attrs["scale_factor"] = 0.5
 
+        def nested(file):
+            file["w"] = np.arange(3.0)
+            pairs = h5py.h5t.array_create(h5py.h5t.IEEE_F32LE, (2,))
+            h5py.h5d.create(file.id, b"nested", pairs, h5py.h5s.create_simple((3,)))
+
         for make, sentence in (
                 (lambda f: work(f, "lzf", np.zeros(99), compression="lzf"), "'lzf' (it is compressed with 'lzf'"),
-                (lambda f: work(f, "long", np.zeros(9, "f16")), "'long' (it has numbers of 16 bytes"),
+                (lambda f: work(f, "long", np.zeros(9, "f16")), "'long' (it has numbers of 128 bit"),
+                (nested, "'nested' (its elements are arrays themselves; write it again with h5py"),
                 (scaled, "'packed' (its attribute 'scale_factor' changes the meaning of its values")):
             with self.subTest(sentence):
                 done = self.convert(self.h5(make), self.at / "ckpt")
