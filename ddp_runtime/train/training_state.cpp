@@ -240,10 +240,21 @@ void TrainingState::require_same_weights(const ckpt::Checkpoint& checkpoint) con
                     "run that saved it",
                     checkpoint.path().string(), array.name));
   }
-  if (!takes_average() || ckpt::has_average(checkpoint)) return;
-  throw ckpt::MismatchError(
-      fmt::format("checkpoint '{}' has no average of the weights: leave out --ema",
-                  checkpoint.path().string()));
+  if (!takes_average()) return;
+  if (!ckpt::has_average(checkpoint)) {
+    throw ckpt::MismatchError(
+        fmt::format("checkpoint '{}' has no average of the weights: leave out --ema",
+                    checkpoint.path().string()));
+  }
+  for (const auto& name : known) {
+    if (!name.starts_with(ckpt::kAverages) || checkpoint.find(name) != nullptr) continue;
+    const auto weight = name.substr(ckpt::kAverages.size());
+    if (checkpoint.find(ckpt::kModelPrefix + weight) == nullptr) continue;
+    throw ckpt::MismatchError(
+        fmt::format("checkpoint '{}' has no average of '{}', which its run did not train: give the "
+                    "--freeze of that run",
+                    checkpoint.path().string(), weight));
+  }
 }
 
 bool TrainingState::is_trained(const std::string& array) const {

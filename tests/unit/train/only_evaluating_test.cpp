@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/train/freeze.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/unit/train/trained_ranks.h"
@@ -38,6 +39,7 @@ class OnlyEvaluating : public testing::TestWithParam<Shard> {
     };
     auto leader = train_ranks(2, options, data_, make, [&](auto& rank) {
       rank.options.units = rank.model->units();
+      if (!frozen_.empty()) freeze(*rank.model, frozen_);
       if (!initial.empty()) rank.task.initial_weights = InitialWeights{initial};
     })[0];
     said_ = std::move(leader.output);
@@ -65,6 +67,7 @@ class OnlyEvaluating : public testing::TestWithParam<Shard> {
   TrainOptions options_;
   data::DataPair data_ = random_images({64, 1, 4, 4});
   std::int64_t layers_ = 2;
+  std::string frozen_;
   std::string said_;
 };
 
@@ -98,6 +101,19 @@ TEST_P(OnlyEvaluating, TakesTheAverageIfAsked) {
   options.checkpoint.evaluated_directory.clear();
   EXPECT_DOUBLE_EQ(run(options, root_ / "run").evaluation.loss, saved.evaluation.loss);
   EXPECT_THAT(said_, HasSubstr("evaluated the initial weights, the average (--ema): eval loss"));
+}
+
+TEST_P(OnlyEvaluating, NamesAWeightWithoutAnAverage) {
+  options_.ema_decay = 0.9;
+  frozen_ = "hidden.1*";
+  const auto saved = trained("run");
+  auto options = evaluating(root_ / "run");
+  options.ema_decay = 0.9;
+  EXPECT_DOUBLE_EQ(run(options).evaluation.loss, saved.evaluation.loss);
+  frozen_.clear();
+  EXPECT_THAT(error_of([&] { run(options); }),
+              AllOf(HasSubstr("has no average of 'hidden.1."),
+                    HasSubstr("which its run did not train: give the --freeze of that run")));
 }
 
 TEST_P(OnlyEvaluating, SaysWhatIsMissing) {
