@@ -57,7 +57,7 @@ submit() { # script
   grep -F 'too few good nodes (bad: node1); not training' log
   stand_in ddp-check ': > "${@: -1}"'
   WANT_NODES=2 RUN_DIR=$work/few run ! run_job -N1 -o log "$scripts/checked_train.sbatch"
-  grep -F 'too few good nodes (bad: ); not training' log
+  grep -F 'WANT_NODES is 2, and the job has 1; request more with -N' log
   [ ! -e given ]
 }
 
