@@ -89,8 +89,7 @@ LineFile::LineFile(const std::filesystem::path& file, std::string_view head,
   size_ = ::lseek(fd_.get(), 0, SEEK_CUR);
 }
 
-// This process still has the contents of a file that somebody has deleted, with its directory or
-// alone.
+// This process still has the contents of a file that was deleted, with its directory or alone.
 void LineFile::restore() {
   AtomicFile draft(file_);
   std::array<char, kBlock> block{};
