@@ -100,8 +100,8 @@ setup() {
   export SLURMD_NODENAME=here
   note() { on_node here "$1" env MASTER_ADDR="$2" ddp-launch true 2>&1 | grep 'ddp: note: MASTER_ADDR'; }
   note 0 192.0.2.1 | grep -F 'MASTER_ADDR=192.0.2.1 (environment) is not an address of here, where rank 0 runs'
-  note 0 0.0.0.0 | grep -F 'is not an address of here'
-  note 0 no-such-name.invalid | grep -F 'has no address on here by which other nodes reach it'
+  note 0 0.0.0.0 | grep -F 'leads to no address by which other nodes reach here'
+  note 0 no-such-name.invalid | grep -F 'leads to no address by which other nodes reach here'
   note 0 192.0.2.1:29500 | grep -F 'is not a host name or address'
   own=$(hostname -I 2>/dev/null | awk '{ print $1 }')
   [ -z "$own" ] || run ! note 0 "$own"

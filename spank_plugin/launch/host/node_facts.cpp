@@ -199,7 +199,7 @@ void note_if_elsewhere(Plan& plan, const NodeFacts& node, const StepFacts& step,
   const std::string here = plan.node.empty() ? "this node" : plan.node;
   if (addresses.empty()) {
     if (!is_derived)
-      plan.notes.push_back(name + " has no address on " + here + " by which other nodes reach it");
+      plan.notes.push_back(name + " leads to no address by which other nodes reach " + here);
     return;
   }
   plan.notes.push_back(name + " is not an address of " + here +
