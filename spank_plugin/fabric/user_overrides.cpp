@@ -78,7 +78,7 @@ void check_exact_names(const Node& node, bool is_one_node, PlanBuilder& builder)
     if (!given) continue;
     for (const auto entry : split(given->value, ',', 16)) {
       const std::string wrong = what_is_wrong_with(node, entry);
-      const std::string start = shown(name, *given) + ": ";
+      std::string start = shown(name, *given) + ": ";
       if (node.interface(entry) == nullptr) {
         builder.warn_of_node(start +
                              "this node does not have an interface of that name; it takes exact "
@@ -88,7 +88,7 @@ void check_exact_names(const Node& node, bool is_one_node, PlanBuilder& builder)
                      "the first address of lo is 127.0.0.1, by which ranks of other nodes "
                      "do not reach this one");
       } else if (!is_one_node && !wrong.empty()) {
-        builder.warn_of_node(start + std::string(entry) + " " + wrong);
+        builder.warn_of_node(start.append(entry).append(" ").append(wrong));
       } else {
         continue;
       }

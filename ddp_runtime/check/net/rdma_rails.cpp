@@ -69,8 +69,10 @@ void add_ports_of_others(const Nodes& nodes, Usual& usual) {
   }
   for (const auto& [address, other] : others) {
     if (2 * other.first < alike) continue;
-    const auto place = std::find_if(usual.ports.begin(), usual.ports.end(),
-                                    [&](const auto& port) { return port.bus_address > address; });
+    const auto is_behind = [&place_of = address](const RdmaPort& port) {
+      return port.bus_address > place_of;
+    };
+    const auto place = std::find_if(usual.ports.begin(), usual.ports.end(), is_behind);
     usual.ports.insert(place, other.second);
   }
   const auto whole = std::count_if(nodes.begin(), nodes.end(), [&usual](const auto& entry) {
