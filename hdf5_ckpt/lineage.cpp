@@ -14,13 +14,20 @@
 namespace ddp::ckpt {
 namespace {
 
+bool was_state_of(const StartingPoint& start, std::uint32_t manifest_crc32c) {
+  if (manifest_crc32c == start.crc32c) return true;
+  if (!start.lineage) return false;
+  const auto& replaced = start.lineage->replaced;
+  return std::find(replaced.begin(), replaced.end(), manifest_crc32c) != replaced.end();
+}
+
 // True if a checkpoint with that lineage was reached from `start`. A deleted starting point is
 // known only by its path.
 bool comes_from(const StartingPoint& start, const std::optional<Lineage>& lineage) {
   if (!lineage) return false;
   return std::any_of(lineage->origins.begin(), lineage->origins.end(), [&](const Origin& origin) {
     if (!start.step) return origin.path == start.path;
-    return origin.step == *start.step && origin.crc32c == start.crc32c;
+    return origin.step == *start.step && was_state_of(start, origin.crc32c);
   });
 }
 

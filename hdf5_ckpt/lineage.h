@@ -35,11 +35,15 @@ struct Lineage {
   std::string run;                      // the same for all checkpoints of one run
   std::optional<std::uint64_t> parent;  // the step of the previous checkpoint
   std::vector<Origin> origins;          // newest last, at most kMaxOrigins
+  // Checksums of the manifests of earlier states of this checkpoint, which it has taken the place
+  // of: what started from one of them has started from this checkpoint. At most kMaxReplaced.
+  std::vector<std::uint32_t> replaced = {};
 
   bool operator==(const Lineage&) const = default;
 };
 
 inline constexpr std::size_t kMaxOrigins = 64;
+inline constexpr std::size_t kMaxReplaced = 64;
 
 // Returns 16 random hexadecimal digits.
 std::string new_run_name();

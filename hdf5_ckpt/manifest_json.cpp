@@ -128,12 +128,18 @@ json lineage_to_json(const Lineage& lineage) {
   for (const Origin& origin : lineage.origins)
     result["origins"].push_back(
         {{"step", origin.step}, {"crc32c", checksum_text(origin.crc32c)}, {"path", origin.path}});
+  for (const std::uint32_t state : lineage.replaced)
+    result["replaced"].push_back({{"crc32c", checksum_text(state)}});
   return result;
 }
 
 Origin origin_from_json(const json& value, const std::string& where) {
   const JsonFields fields(value, where);
   return {fields.number("step", kMaxNumber), fields.checksum("crc32c"), fields.text("path")};
+}
+
+std::uint32_t state_from_json(const json& value, const std::string& where) {
+  return JsonFields(value, where).checksum("crc32c");
 }
 
 std::optional<Lineage> lineage_from_json(const JsonFields& fields) {
@@ -143,6 +149,8 @@ std::optional<Lineage> lineage_from_json(const JsonFields& fields) {
   lineage.run = inner.text("run");
   if (inner.has("parent")) lineage.parent = inner.number("parent", kMaxNumber);
   lineage.origins = items_from_json(inner, "origins", kMaxOrigins, origin_from_json);
+  if (inner.has("replaced"))
+    lineage.replaced = items_from_json(inner, "replaced", kMaxReplaced, state_from_json);
   return lineage;
 }
 

@@ -99,6 +99,7 @@ Resumption going_on(Checkpoint checkpoint, std::vector<std::string> notes) {
   Lineage lineage = checkpoint.manifest().lineage.value_or(Lineage{});
   if (lineage.run.empty()) lineage.run = new_run_name();
   lineage.parent = checkpoint.manifest().step;
+  lineage.replaced.clear();
   return {std::move(checkpoint), std::move(lineage), std::move(notes), {}, true};
 }
 

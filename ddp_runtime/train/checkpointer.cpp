@@ -125,6 +125,7 @@ struct Checkpointer::Parts {
   ckpt::OwnerTag owner = this_owner();
   ckpt::Lineage lineage{ckpt::new_run_name(), {}, {}};  // of the next checkpoint; rank 0
   std::optional<std::uint64_t> newest_parent;           // of the newest checkpoint; rank 0
+  std::vector<std::uint32_t> newest_states;             // of the one resumed from; rank 0
   DirectoryClaim claim{group, options.directory, owner, log};
   BestCheckpoint best{options.directory,
                       owner,
@@ -226,6 +227,7 @@ std::optional<Position> Checkpointer::resume(std::uint64_t seed) {
       p.newest = std::move(resumed->checkpoint);
       p.lineage = std::move(resumed->lineage);
       p.newest_parent = resumed->parent;
+      p.newest_states = std::move(resumed->states);
       text = std::move(resumed->text);
     }
     end_loading(p.group, text);
@@ -397,6 +399,7 @@ void Checkpointer::Parts::begin_save(const Position& position) {
   attempted = SavePoint::of(position);
   auto info = info_of(position);
   info.replaces_step = group.rank() == 0 && replaces(position);
+  if (info.replaces_step && info.lineage) info.lineage->replaced = newest_states;
   saving->start(static_cast<std::uint64_t>(position.step), std::move(info), arrays);
 }
 

@@ -120,6 +120,9 @@ std::optional<ResumedRun> resume_on_leader(const ResumeSource& source, TrainingS
     if (source.directory != nullptr && !copied) leave_branch(source, *resumed);
     const bool own = resumed->in_directory && manifest.lineage;
     run.parent = own ? manifest.lineage->parent : resumed->lineage.parent;
+    if (own) run.states = manifest.lineage->replaced;
+    if (run.states.size() == ckpt::kMaxReplaced) run.states.erase(run.states.begin());
+    run.states.push_back(manifest.crc32c);
     run.lineage = std::move(resumed->lineage);
     source.log.line(
         fmt::format("resumed from {} (step {}, made by {} rank{})",

@@ -39,6 +39,7 @@ struct ResumedRun {
   ckpt::Lineage lineage;  // of the next checkpoint
   // The step before it in its line, also of a checkpoint that takes its place.
   std::optional<std::uint64_t> parent;
+  std::vector<std::uint32_t> states;  // for ckpt::Lineage::replaced of that one
   // JSON for the other ranks: the "position", the values of the "user", and "durable", the step of
   // the newest checkpoint in the directory, or -1.
   std::string text;

@@ -64,7 +64,7 @@ std::string why_misplaced(const fs::path& directory) {
 std::string why_not_writable(const fs::path& directory, const char* what) {
   std::error_code error;
   if (const auto link = ckpt::dangling_link_text(directory); !link.empty()) {
-    return "cannot create the checkpoint directory: " + link;
+    return fmt::format("cannot create the {} directory: {}", what, link);
   }
   if (!fs::is_directory(directory, error)) {
     try {

@@ -64,14 +64,16 @@ json earlier_processes(std::string_view run_json) {
   return list;
 }
 
-json unfinished_report(std::string_view run_json, std::int64_t steps) {
+json unfinished_report(std::string_view run_json, std::int64_t steps, const json& settings) {
   json run = json::parse(run_json, nullptr, false);
   if (!run.is_object()) return nullptr;
   const auto covers = run.find("covers");
   if (covers == run.end() || !covers->is_object()) return nullptr;
   const auto outcome = value_or_null(run, "outcome");
   const auto last_step = value_or_null(*covers, "last_step");
-  const bool is_its = last_step.is_number_integer() && last_step.get<std::int64_t>() <= steps;
+  // One that lacks later steps would have the end of a run and the losses of its middle.
+  const bool is_its = last_step.is_number_integer() && last_step.get<std::int64_t>() == steps &&
+                      run.value("settings", json()) == settings;
   return is_its && outcome.is_string() && outcome != "finished" ? std::move(run) : json();
 }
 

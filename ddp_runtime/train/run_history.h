@@ -13,9 +13,10 @@ namespace ddp::train {
 // steps that each one covers, its outcome and its speed. An empty list if there is no run.json.
 nlohmann::json earlier_processes(std::string_view run_json);
 
-// The report of an earlier process that did not end its run of `steps` steps; null if it did, or if
-// it is of another run.
-nlohmann::json unfinished_report(std::string_view run_json, std::int64_t steps);
+// The report of an earlier process that took the last of `steps` steps and did not end its run;
+// null if it did, if its last step is another one, or if its run has other settings.
+nlohmann::json unfinished_report(std::string_view run_json, std::int64_t steps,
+                                 const nlohmann::json& settings);
 // The same as the report of a run that has ended. `ending`: of the process that evaluated it.
 nlohmann::json completed_report(nlohmann::json unfinished, const nlohmann::json& ending);
 

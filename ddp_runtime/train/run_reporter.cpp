@@ -490,7 +490,7 @@ void RunReporter::write_last(const json& report, const std::string& trace) {
 json RunReporter::unfinished_earlier() const {
   if (target_.first_step == 0) return nullptr;
   return unfinished_report(read_if_there(target_.directory / "run.json", kMaxRunJson),
-                           target_.first_step);
+                           target_.first_step, facts_.settings);
 }
 
 bool RunReporter::earlier_is_unfinished() {

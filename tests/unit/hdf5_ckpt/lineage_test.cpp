@@ -57,6 +57,8 @@ std::vector<PlanCase> plan_cases() {
   copied.lineage = old;
   StartingPoint rewritten = inside;
   rewritten.crc32c = 0xBB;
+  StartingPoint saved_again = rewritten;
+  saved_again.lineage->replaced = {0x99, 0xAA};
   StartingPoint unknown = inside;
   unknown.lineage.reset();
   return {
@@ -96,6 +98,11 @@ std::vector<PlanCase> plan_cases() {
        {{120, old}, {130, rolled_back}},
        From::start,
        {130}},
+      {"the start was saved again in its place",
+       saved_again,
+       {{120, old}, {130, rolled_back}},
+       From::newest,
+       {}},
       {"a branch of a branch",
        inside,
        {{160, rolled_back}, {170, Lineage{"run", 160, {kAt120, {160, 0xCC, "/d/step-00000160"}}}}},

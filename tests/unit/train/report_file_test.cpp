@@ -90,21 +90,23 @@ TEST_F(ReportFile, LinesAreWrittenCompletelyOrNotAtAll) {
 }
 
 TEST(UnfinishedReport, IsOfThisRunAndGetsItsEnding) {
-  const auto report = [](const nlohmann::json& outcome, std::int64_t last_step) {
-    return nlohmann::json{{"outcome", outcome},
-                          {"outcome_reason", "SIGTERM"},
-                          {"steps", 7},
-                          {"final", {{"train_loss", 0.25}}},
-                          {"covers", {{"last_step", last_step}}}};
+  const nlohmann::json its = {{"batch", 8}};
+  const auto report = [&its](const nlohmann::json& outcome, std::int64_t last_step) {
+    return nlohmann::json{{"outcome", outcome}, {"outcome_reason", "SIGTERM"},
+                          {"steps", 7},         {"final", {{"train_loss", 0.25}}},
+                          {"settings", its},    {"covers", {{"last_step", last_step}}}};
   };
   for (const char* outcome : {"running", "interrupted", "failed"}) {
-    EXPECT_EQ(unfinished_report(report(outcome, 20).dump(), 20), report(outcome, 20)) << outcome;
+    EXPECT_EQ(unfinished_report(report(outcome, 20).dump(), 20, its), report(outcome, 20))
+        << outcome;
   }
-  for (const auto& other : {report("finished", 20), report("running", 21), report(nullptr, 20),
-                            nlohmann::json{{"outcome", "running"}}, nlohmann::json(3)}) {
-    EXPECT_TRUE(unfinished_report(other.dump(), 20).is_null()) << other;
+  for (const auto& other :
+       {report("finished", 20), report("running", 21), report("running", 19), report(nullptr, 20),
+        nlohmann::json{{"outcome", "running"}}, nlohmann::json(3)}) {
+    EXPECT_TRUE(unfinished_report(other.dump(), 20, its).is_null()) << other;
   }
-  EXPECT_TRUE(unfinished_report("{", 20).is_null());
+  EXPECT_TRUE(unfinished_report("{", 20, its).is_null());
+  EXPECT_TRUE(unfinished_report(report("running", 20).dump(), 20, {{"batch", 9}}).is_null());
 
   const auto ended = completed_report(report("interrupted", 20),
                                       {{"outcome", "finished"},

@@ -131,8 +131,16 @@ class KeptReport : public testing::Test {
   void run(const Process& process) {
     comm::run_ranks(2, [&](comm::Group& group) {
       profile::StepRecorder recorder;
-      RunFacts facts{"ddp-train x",          "ddp-train", "mlp", "digits", 10, 64, 2, 0, 3,
-                     {{"precision", "fp32"}}};
+      RunFacts facts{"ddp-train x",
+                     "ddp-train",
+                     "mlp",
+                     "digits",
+                     10,
+                     64,
+                     2,
+                     0,
+                     3,
+                     nlohmann::json::object({{"precision", "fp32"}})};
       facts.sharding = sharding_of_report({}, std::nullopt);
       RunReporter reporter(group, std::move(facts),
                            {directory_, process.first_step, process.interval}, recorder, true);

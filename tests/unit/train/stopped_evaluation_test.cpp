@@ -144,6 +144,16 @@ TEST_F(StoppedEvaluation, TheNextProcessLeavesWhatAnUninterruptedOneDoes) {
   }
 }
 
+// The checkpoint that the command names is saved again by the process that ends its evaluation.
+TEST_F(StoppedEvaluation, ACommandThatStartsFromItDoesSoOnce) {
+  run("stopped", 1);
+  options_.checkpoint.resume = (dir_ / "stopped/step-00000025").string();
+  EXPECT_TRUE(run("stopped").finished);
+  EXPECT_FALSE(run("stopped").finished);
+  EXPECT_THAT(said_, HasSubstr("this run has already started from"));
+  EXPECT_EQ(set_aside("stopped"), 0);
+}
+
 // Nothing is saved at the ends of epochs, but the last checkpoint is of the end of the last one.
 TEST_F(StoppedEvaluation, TheLastCheckpointHasTheLastEvaluation) {
   options_.checkpoint.every_epoch = false;
