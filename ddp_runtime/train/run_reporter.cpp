@@ -415,6 +415,7 @@ void RunReporter::write_report(const json& report) {
 
 void RunReporter::update(const RunOutcome& so_far) {
   steps_at_update_ = steps_;
+  updated_ = Clock::now();
   auto report = gather(so_far);
   if (!writes()) return;
   try {
@@ -426,6 +427,18 @@ void RunReporter::update(const RunOutcome& so_far) {
   } catch (const std::exception& error) {
     warn_once(error);
   }
+}
+
+// A process without steps would replace the report of those that have trained.
+void RunReporter::update_before_save(const RunOutcome& so_far) {
+  compares() && steps_ > 0 ? update(so_far) : keep_rows();
+}
+
+// The clocks of the ranks differ.
+void RunReporter::update_if_old(const RunOutcome& so_far) {
+  if (!compares() || steps_ == 0) return;
+  const bool old = !updated_ || seconds_since(*updated_) >= target_.interval_seconds;
+  if (group_.all_reduce_value(old ? 1 : 0, comm::ReduceOp::max) != 0) update(so_far);
 }
 
 void RunReporter::keep_rows() {
@@ -493,8 +506,9 @@ json RunReporter::unfinished_earlier() const {
                            target_.first_step, facts_.settings);
 }
 
-bool RunReporter::earlier_is_unfinished() {
-  const bool mine = writes() && !unfinished_earlier().is_null();
+bool RunReporter::lacks_ending() {
+  const bool mine = writes() && (!std::filesystem::exists(target_.directory / "run.json") ||
+                                 !unfinished_earlier().is_null());
   return group_.all_reduce_value(mine ? 1 : 0, comm::ReduceOp::max) != 0;
 }
 

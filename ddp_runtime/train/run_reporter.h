@@ -4,8 +4,10 @@
 // Note [A report at any moment]
 // A run that is killed writes nothing more, so its report is kept up to date while it trains: about
 // every `interval_seconds` all ranks send rank 0 their times, and rank 0 adds the rows of steps.csv
-// and replaces run.json. A run that fails or is asked to stop updates it once more at its end.
-// "outcome" in run.json records how it ended.
+// and replaces run.json. So they do before the checkpoint after which nothing is left to train: if
+// they are killed between the two, no later process trains a step of which it could report. A run
+// that fails or is asked to stop updates it once more at its end. "outcome" in run.json records how
+// it ended.
 #pragma once
 
 #include <array>
@@ -77,14 +79,19 @@ class RunReporter {
   void keep_rows();
   // Collective: updates the report on disk. Logs a warning if it cannot be written.
   void update(const RunOutcome& so_far);
+  // The same between steps, before a save. Collective if the ranks are synchronous; others write
+  // only their rows.
+  void update_before_save(const RunOutcome& so_far);
+  // The same if this process has not written a report yet, or if it is old.
+  void update_if_old(const RunOutcome& so_far);
   // Collective, once: returns the report on rank 0, null on the others. Logs a warning if it cannot
   // be written. A process that trained no steps leaves the earlier processes' report unchanged,
   // unless they did not end the run, and it does: then it adds the ending.
   nlohmann::json finish(const RunOutcome& outcome, Ending ending, const std::string& reason,
                         const nlohmann::json& more = {});
-  // Collective, before the first step: whether there is a report of earlier processes of this run,
-  // none of which has ended it.
-  bool earlier_is_unfinished();
+  // Collective, before the first step: whether finish() would write: there is no report, or there
+  // is one of earlier processes of this run, none of which has ended it.
+  bool lacks_ending();
   // On rank 0, when the run cannot continue: writes a report from rank 0's data alone. Does not
   // report errors of its own.
   void failed(const RunOutcome& so_far, const std::string& reason) noexcept;
@@ -122,6 +129,7 @@ class RunReporter {
   std::int64_t summed_ = 0;
   std::int64_t steps_ = 0;  // steps of this process
   std::int64_t steps_at_update_ = 0;
+  std::optional<profile::Clock::time_point> updated_;
   std::int64_t switches_before_ = 0;
 
   profile::Clock::time_point process_start_;

@@ -333,7 +333,8 @@ void TrainingRun::keep_report(bool saved) {
   if (due) average_losses();
   reporter_->add_rows(losses_.take_averaged());
   if (due) reporter_->update(outcome_so_far());
-  if (saved) reporter_->keep_rows();
+  if (!saved) return;
+  should_continue() ? reporter_->keep_rows() : reporter_->update_before_save(outcome_so_far());
 }
 
 void TrainingRun::run_epoch() {
@@ -480,6 +481,8 @@ void TrainingRun::end_epoch() {
   average_losses();
   evaluate_now();
   if (!interrupted_.empty()) return;
+  reporter_->add_rows(losses_.take_averaged());
+  reporter_->update_if_old(outcome_so_far());
   const auto point = progress_point();
   progress_->log(epoch_line(point, epoch_loss_, evaluation_or_null(),
                             share_done_text(point, progress_->seconds_left(point))));
@@ -490,9 +493,8 @@ void TrainingRun::end_epoch() {
   callbacks_.after_epoch({position_.epoch, position_.step, epoch_loss_});
   position_.begin_epoch(position_.epoch + 1);
   if (checkpointing_enabled()) {
-    reporter_->add_rows(losses_.take_averaged());
     if (checkpointer_.due(position_, true) || checkpointer_.copy_due(position_, true))
-      reporter_->keep_rows();
+      reporter_->update_before_save(outcome_so_far());
     if (evaluates()) {
       const auto span = reporter_->measure(RunReporter::WallPart::checkpoint);
       checkpointer_.save_best(position_, evaluation_);
@@ -523,7 +525,7 @@ void TrainingRun::save_after_step() {
 // Exit status 0, or 75 for a run that must be continued, guarantees that no training is lost.
 void TrainingRun::save_last() {
   reporter_->add_rows(losses_.take_averaged());
-  reporter_->keep_rows();
+  reporter_->update_before_save(outcome_so_far());
   const auto begin = profile::Clock::now();
   checkpointer_.save_last(position_);
   add_checkpoint_time(begin);

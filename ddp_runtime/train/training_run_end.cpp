@@ -149,7 +149,7 @@ RunResult TrainingRun::finish_without_steps() {
     progress_.reset();
     return ended;
   }
-  if (ends_epoch || reporter_->earlier_is_unfinished()) return finish();
+  if (ends_epoch || reporter_->lacks_ending()) return finish();
   ended.stopped_early = best().exhausted(options_.patience);
   ended.parameters_crc32c = parameters_crc32c_now();
   progress_->log(nothing_to_do_line(position_.step, ended.stopped_early, evaluation_or_null(),

@@ -502,7 +502,7 @@ TEST_F(KeptReport, ProcessThatOnlyEvaluatesCompletesTheReport) {
        }});
   const auto ends = [](RunReporter::Ending ending, bool unfinished) {
     return [=](RunReporter& reporter, RunOutcome outcome) {
-      EXPECT_EQ(reporter.earlier_is_unfinished(), unfinished);
+      EXPECT_EQ(reporter.lacks_ending(), unfinished);
       outcome.evaluation = Evaluation{0.4, 0.9, 100};
       outcome.parameters_crc32c = 0x1234;
       reporter.finish(outcome, ending, "");
@@ -516,6 +516,34 @@ TEST_F(KeptReport, ProcessThatOnlyEvaluatesCompletesTheReport) {
   EXPECT_EQ(ended.at("final").at("eval_loss"), 0.4);
   EXPECT_EQ(ended.at("steps"), 9);
   run({.first_step = 9, .end = ends(RunReporter::Ending::finished, false)});
+}
+
+TEST_F(KeptReport, LacksItsEndingIfThereIsNone) {
+  const auto file = directory_ / "run.json";
+  run({.first_step = 9, .end = [&](RunReporter& reporter, const RunOutcome& outcome) {
+         EXPECT_TRUE(reporter.lacks_ending());
+         reporter.update_before_save(outcome);
+         reporter.update_if_old(outcome);
+         EXPECT_FALSE(fs::exists(file)) << "this process has trained nothing";
+         finish(reporter, outcome);
+       }});
+  EXPECT_EQ(report().at("outcome"), "finished");
+  EXPECT_EQ(report().at("steps"), 0);
+}
+
+// Evaluations may take most of the time, so that few steps look at the clock.
+TEST_F(KeptReport, IsUpdatedBetweenStepsIfItIsOld) {
+  for (const bool old : {false, true}) {
+    run({.steps = 2, .interval = old ? 1e-9 : 1e9, .end = [&](RunReporter& reporter, auto& now) {
+           reporter.update_if_old(now);
+           const auto file = reporter.file();  // of rank 0
+           if (file.empty()) return reporter.update_if_old(now);
+           EXPECT_EQ(report().at("outcome"), "running") << "the first one of a process is due";
+           fs::remove(file);
+           reporter.update_if_old(now);
+           EXPECT_EQ(fs::exists(file), old);
+         }});
+  }
 }
 
 TEST_F(KeptReport, FinishedRunStartedAgainKeepsItsReport) {

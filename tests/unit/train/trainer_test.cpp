@@ -54,6 +54,10 @@ class Training : public testing::Test {
     return train_ranks(ranks, o, data_, make, change)[0].result;
   }
 
+  static nlohmann::json json_in(const fs::path& file) {
+    return nlohmann::json::parse(std::ifstream(file));
+  }
+
   test::TemporaryDirectory temporary_;
   fs::path dir_ = temporary_.path();
   data::DataPair data_;
@@ -457,6 +461,37 @@ TEST_F(Training, FinishedRunStartedAgainReportsThatAndKeepsItsReport) {
   EXPECT_TRUE(again.report_file.empty());
   EXPECT_EQ(test::text_of(o.report_directory / "run.json"), report);
   EXPECT_EQ(test::text_of(o.report_directory / "steps.csv"), steps);
+}
+
+// Every process that is killed after a save leaves a report that reaches as far, so that one with
+// nothing left to train can complete it.
+TEST_F(Training, AProcessThatIsKilledAfterItsLastSaveLeavesAReport) {
+  for (const std::int64_t steps : {50, 30}) {  // at the end of an epoch, and within one
+    auto o = options(2);
+    o.steps = steps;
+    o.checkpoint.every_steps = 10;
+    const auto at = dir_ / std::to_string(steps);
+    o.checkpoint.directory = at / "checkpoints";
+    o.report_directory = at / "report";
+    const auto killed = [&](const SaveEvent& save) {
+      if (save.step != steps || save.directory.empty() || fs::exists(dir_ / "killed")) return;
+      fs::copy(at, dir_ / "killed", fs::copy_options::recursive);
+      fs::remove(dir_ / "killed/checkpoints/.owner");  // which lives
+    };
+    const auto whole =
+        run(2, o, "mlp", [&](auto& rank) { rank.task.callbacks.after_save = killed; });
+    o.checkpoint.directory = dir_ / "killed/checkpoints";
+    o.report_directory = dir_ / "killed/report";
+    EXPECT_EQ(json_in(o.report_directory / "run.json").at("outcome"), "running");
+    const auto ended = run(2, o);
+    EXPECT_EQ(ended.taken, 0);
+    const auto report = json_in(o.report_directory / "run.json");
+    const auto expected = json_in(at / "report/run.json");
+    for (const char* key : {"outcome", "steps", "covers", "final", "parameters_crc32c"}) {
+      EXPECT_EQ(report.at(key), expected.at(key)) << key << " of " << steps;
+    }
+    fs::remove_all(dir_ / "killed");
+  }
 }
 
 // The next job of a chain looks for its checkpoint in the directory of this one.
