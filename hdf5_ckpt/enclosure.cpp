@@ -66,6 +66,10 @@ fs::path run_of(const fs::path& path) {
 
 }  // namespace
 
+bool has_kept_name(const fs::path& path) {
+  return has_best_name(path) || step_of_directory(path.filename().string());
+}
+
 Enclosure enclosure_of(const fs::path& directory) {
   std::error_code error;
   fs::path whole = fs::weakly_canonical(fs::absolute(directory, error), error);
@@ -79,8 +83,7 @@ Enclosure enclosure_of(const fs::path& directory) {
     if (const fs::path run = run_of(parent); !run.empty()) return {Kind::among, {}, run};
     if (!parent.has_relative_path()) break;
   }
-  const bool kept = has_best_name(whole) || step_of_directory(whole.filename().string());
-  return {kept ? Kind::kept_name : Kind::none, {}, {}};
+  return {has_kept_name(whole) ? Kind::kept_name : Kind::none, {}, {}};
 }
 
 }  // namespace ddp::ckpt

@@ -26,4 +26,8 @@ struct Enclosure {
 // Never throws for what it cannot read: that says nothing about the directory.
 Enclosure enclosure_of(const std::filesystem::path& directory);
 
+// Whether a checkpoint, or those that a run keeps as its best, may have the name of this path in
+// the directory of the run, which removes old ones by their names.
+bool has_kept_name(const std::filesystem::path& path);
+
 }  // namespace ddp::ckpt

@@ -61,6 +61,24 @@ std::string why_misplaced(const fs::path& directory) {
       here);
 }
 
+std::string why_misplaced_report(const fs::path& directory) {
+  using Kind = ckpt::Enclosure::Kind;
+  const auto place = ckpt::enclosure_of(directory);
+  std::error_code ignored;
+  bool kept = place.kind != Kind::none;
+  if (place.kind == Kind::among) {
+    const auto within = fs::weakly_canonical(directory, ignored).lexically_relative(place.run);
+    kept = !within.empty() && ckpt::has_kept_name(*within.begin());
+  }
+  if (!kept) return {};
+  const bool in_checkpoint = place.kind == Kind::checkpoint || place.kind == Kind::within;
+  return fmt::format("--report-dir {} {}: choose a directory elsewhere", directory.string(),
+                     in_checkpoint
+                         ? fmt::format("is in the checkpoint {}, which its run may remove",
+                                       place.checkpoint.string())
+                         : "has the name of a checkpoint, which a run may remove");
+}
+
 std::string why_not_writable(const fs::path& directory, const char* what) {
   std::error_code error;
   if (const auto link = ckpt::dangling_link_text(directory); !link.empty()) {

@@ -19,6 +19,11 @@ ckpt::OwnerTag this_owner();
 // beginning.
 std::string why_misplaced(const std::filesystem::path& directory);
 
+// Returns why the report must not be here; empty if it may. A checkpoint and what stands under the
+// name of one are replaced or removed by the run that owns them; elsewhere in the directory of its
+// checkpoints nothing is.
+std::string why_misplaced_report(const std::filesystem::path& directory);
+
 // Creates the directory if it does not exist and tries to write to it: a failure at the first save
 // would waste the work until then. Returns why it cannot be written; empty if it can. `what`:
 // "checkpoint" or "report".

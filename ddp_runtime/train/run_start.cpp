@@ -101,8 +101,12 @@ std::uint64_t generator_seed(std::uint64_t seed, int rank) {
 
 void require_report_directory(comm::Group& group, const std::filesystem::path& directory) {
   if (directory.empty()) return;
-  const auto problem = group.broadcast_text(
-      group.rank() == 0 ? why_not_writable(directory, "report") : std::string(), 0);
+  std::string mine;
+  if (group.rank() == 0) {
+    mine = why_misplaced_report(directory);
+    if (mine.empty()) mine = why_not_writable(directory, "report");
+  }
+  const auto problem = group.broadcast_text(mine, 0);
   if (!problem.empty()) throw UsageError(problem);
 }
 

@@ -361,6 +361,31 @@ TEST_F(Training, UnwritableDirectoriesAreFoundBeforeTraining) {
               HasSubstr("cannot write to the report directory /proc: "));
 }
 
+// A run removes and replaces what has the name of a checkpoint; elsewhere beside its checkpoints it
+// removes nothing.
+TEST_F(Training, AReportIsNotWhereCheckpointsAreRemoved) {
+  auto o = options(1);
+  o.steps = 1;
+  o.checkpoint.directory = dir_ / "run";
+  const auto newest = run(1, o).checkpoint;
+  for (const auto& [place, why] : std::map<fs::path, std::string>{
+           {newest, "is in the checkpoint " + newest.string()},
+           {newest / "report", "is in the checkpoint " + newest.string()},
+           {dir_ / "run/step-00000009/report", "has the name of a checkpoint"},
+           {dir_ / "run/best", "has the name of a checkpoint"},
+           {dir_ / "other/best", "has the name of a checkpoint"}}) {
+    o.report_directory = place;
+    EXPECT_THAT(error_of([&] { run(1, o); }),
+                AllOf(HasSubstr("--report-dir " + place.string() + " " + why),
+                      HasSubstr("choose a directory elsewhere")));
+  }
+  for (const auto* place : {"run", "run/report"}) {
+    o.report_directory = dir_ / place;
+    o.steps += 1;
+    EXPECT_TRUE(run(1, o).finished) << place;
+  }
+}
+
 TEST_F(Training, BatchLargerThanTheDataIsRefused) {
   auto o = options(2);
   o.batch = 1000;
