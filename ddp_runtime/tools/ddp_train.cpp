@@ -140,6 +140,7 @@ void print_stages(const ddp::train::StagedModel& staged, const ddp::train::Train
   if (!world.is_leader()) return;
   std::fputs(ddp::train::stage_table(staged.plan(), hosts).c_str(), stdout);
   std::fflush(stdout);
+  if (options.evaluate_only) return;
   const auto idle = ddp::train::why_mostly_idle(staged.plan(), options.micro_batches);
   if (!idle.empty()) fmt::print(stderr, "warning: {}\n", idle);
 }

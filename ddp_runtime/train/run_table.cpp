@@ -160,7 +160,9 @@ std::string with_commas(std::int64_t number) {
 }
 
 std::string run_table(const RunHeader& header, const TrainOptions& o) {
-  std::string table = header.program + (o.dry_run ? ": a dry run of one step\n" : "\n");
+  std::string table = header.program + (o.dry_run         ? ": a dry run of one step\n"
+                                        : o.evaluate_only ? ": an evaluation\n"
+                                                          : "\n");
   const auto row = [&](const char* name, const std::string& value) {
     table += fmt::format("  {:<14} {}\n", name, value);
   };
@@ -171,6 +173,11 @@ std::string run_table(const RunHeader& header, const TrainOptions& o) {
                   header.evaluation_samples > 0 ? with_commas(header.evaluation_samples) : "none"));
   row("ranks", fmt::format("{} over {}, {} each", header.ranks, header.backend,
                            plural(header.threads, "thread")));
+  if (o.evaluate_only) {
+    row("precision", precision(o));
+    if (o.ema_decay > 0) row("weights", "their average (--ema)");
+    return table;
+  }
   row("batch", batch(header, o));
   row("length", length(header, o));
   if (o.staleness) {

@@ -40,7 +40,9 @@ using profile::Phase;
 constexpr int kPrefetchedBatches = 4;     // or one for each loader thread, if there are more
 constexpr std::size_t kRecentSteps = 20;  // for the displayed rate
 
+// An evaluation draws no samples for training, of which there may be fewer than in a batch.
 data::BatchLayout layout_of(const comm::Group& group, const TrainOptions& options) {
+  if (options.evaluate_only) return {};
   const auto& stages = options.stages;
   return {options.batch, options.micro_batches, stages.replica(group.rank()),
           stages.replicas(group.size()), options.blocks > 0};
@@ -175,8 +177,9 @@ bool TrainingRun::resume() {
   auto* const scaler = step_->scaler();
   if (scaler != nullptr && position_.loss_scale.scale > 0) scaler->restore(position_.loss_scale);
   if (task_.initial_weights && group_.rank() == 0) {
-    RunLog(task_.log).line(fmt::format("initial weights: {} is not read, because the run resumes",
-                                       task_.initial_weights->source.string()));
+    RunLog(task_.log).line(fmt::format(
+        "initial weights: {} is not read, because {}", task_.initial_weights->source.string(),
+        options_.evaluate_only ? "there is a checkpoint to evaluate" : "the run resumes"));
   }
   return true;
 }

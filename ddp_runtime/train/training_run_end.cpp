@@ -121,7 +121,12 @@ RunResult TrainingRun::only_evaluate(bool resumed) {
   }
   evaluate_now();
   auto result = result_so_far();
-  result.parameters_crc32c = parameters_crc32c_now();
+  {
+    std::optional<WeightAverage::Use> averages;
+    if (average_) averages.emplace(*average_);
+    result.parameters_crc32c = parameters_crc32c_now();
+    if (averages) averages->end();
+  }
   progress_->log(evaluated_line(resumed ? position_.step : 0, average_ != nullptr, evaluation_,
                                 result.parameters_crc32c));
   if (const auto left = state_.average_left()) progress_->log(average_left_line(*left));

@@ -365,6 +365,15 @@ TEST(RunTable, ShowsTheOptions) {
         "0.05 x 12,"}) {
     EXPECT_THAT(run_table(header, o), HasSubstr(line));
   }
+  o.evaluate_only = true;
+  o.ema_decay = 0.9;
+  EXPECT_EQ(run_table(header, o),
+            "ddp-train 9: an evaluation\n"
+            "  model          gpt, 1,234,567 parameters\n"
+            "  data           text:book, 34,000 samples for training, 3,700 for evaluation\n"
+            "  ranks          4 over mpi, 2 threads each\n"
+            "  precision      fp32\n"
+            "  weights        their average (--ema)\n");
   EXPECT_EQ(with_commas(999), "999");
   EXPECT_EQ(with_commas(-1000), "-1,000");
 }
