@@ -27,13 +27,14 @@ void print_dry_run(const train::RunResult& result) {
 void print_end(const train::RunResult& result) {
   // A process that only evaluates may not know it.
   const auto train_loss = result.taken > 0 || result.train_loss != 0
-                              ? fmt::format("train loss {:.4f}, ", result.train_loss)
+                              ? fmt::format("train loss {}, ", train::value_text(result.train_loss))
                               : std::string();
   fmt::print(
-      "done: {} steps, {}eval loss {:.4f}, accuracy {:.4f}, memory {:.0f} MiB per rank, parameters "
+      "done: {} steps, {}eval loss {}, accuracy {}, memory {:.0f} MiB per rank, parameters "
       "0x{:08x}\n",
-      result.step, train_loss, result.evaluation.loss, result.evaluation.accuracy,
-      peak_memory_mib(result), result.parameters_crc32c);
+      result.step, train_loss, train::value_text(result.evaluation.loss),
+      train::value_text(result.evaluation.accuracy), peak_memory_mib(result),
+      result.parameters_crc32c);
   if (!result.checkpoint.empty()) fmt::print("checkpoint: {}\n", result.checkpoint.string());
   if (!result.best_checkpoint.empty()) {
     fmt::print("best checkpoint: {}\n", result.best_checkpoint.string());

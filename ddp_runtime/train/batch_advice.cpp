@@ -9,16 +9,17 @@
 
 namespace ddp::train {
 
-void throw_with_batch_advice(const c10::Error& error, std::int64_t batch) {
+void throw_with_batch_advice(const c10::Error& error, std::int64_t batch, std::int64_t blocks) {
   const std::string_view text = error.what_without_backtrace();
   if (text.find("Expected more than 1 value per channel when training") == std::string_view::npos) {
     return;
   }
   throw UsageError(
       fmt::format("batch normalization needs more than one value per channel to train, and a "
-                  "micro-batch has {} sample{} on each rank; use a larger --batch, or a larger "
-                  "--global-batch or fewer ranks",
-                  batch, batch == 1 ? "" : "s"));
+                  "{} has {} sample{}; use {}",
+                  blocks > 0 ? "block" : "micro-batch on a rank", batch, batch == 1 ? "" : "s",
+                  blocks > 0 ? "fewer --blocks or a larger --global-batch"
+                             : "a larger --batch, or a larger --global-batch or fewer ranks"));
 }
 
 }  // namespace ddp::train

@@ -45,10 +45,14 @@ std::string rate_text(const ProgressPoint& point) {
                        : fmt::format("  {:.0f} samples/s", rate);
 }
 
+std::string value_text(double value) {
+  return std::isnan(value) ? "nan" : fmt::format("{:.4f}", value);
+}
+
 std::string progress_line(const ProgressPoint& p, std::optional<double> seconds_left) {
-  return fmt::format("epoch {}/{}  step {}/{}  {:.0f}%  loss {:.4f}  lr {:.4g}{}{}", p.epoch + 1,
-                     p.epochs, p.step, p.steps, percent_done(p), p.loss, p.learning_rate,
-                     rate_text(p), left_text(seconds_left));
+  return fmt::format("epoch {}/{}  step {}/{}  {:.0f}%  loss {}  lr {:.4g}{}{}", p.epoch + 1,
+                     p.epochs, p.step, p.steps, percent_done(p), value_text(p.loss),
+                     p.learning_rate, rate_text(p), left_text(seconds_left));
 }
 
 Progress::Progress(bool enabled, std::int64_t steps_before, LogFunction log)

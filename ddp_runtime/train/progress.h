@@ -30,6 +30,9 @@ std::string share_done_text(const ProgressPoint& point, std::optional<double> se
 
 // "  4567 samples/s", "  0.25 samples/s"
 std::string rate_text(const ProgressPoint& point);
+// A mean of the training or an evaluation. One that is not a number has no sign: that of the
+// processor's default would seem to say something.
+std::string value_text(double value);
 
 // "0:07", "12:34", "1:02:03".
 std::string duration_text(double seconds);

@@ -50,6 +50,9 @@ nlohmann::json describe_run(const nlohmann::json& subject, const TrainTask& task
                             const TrainOptions& options, const data::BatchLayout& layout) {
   auto run = run_settings(options);
   run.update({{"data", task.data.name}, {"global_batch", layout.global_batch()}});
+  if (options.scale_learning_rate) {
+    run["learning_rate_factor"] = layout.ranks * options.micro_batches;
+  }
   run.update(subject);
   return run;
 }

@@ -8,20 +8,20 @@
 namespace ddp::train {
 
 std::string evaluation_text(const Evaluation& evaluation, const char* between) {
-  auto text = fmt::format("eval loss {:.4f}", evaluation.loss);
+  auto text = "eval loss " + value_text(evaluation.loss);
   if (!std::isnan(evaluation.accuracy)) {
-    text += fmt::format("{}accuracy {:.4f}", between, evaluation.accuracy);
+    text += fmt::format("{}accuracy {}", between, value_text(evaluation.accuracy));
   }
   for (const auto& [name, value] : evaluation.metrics) {
-    text += fmt::format("{}{} {:.4f}", between, name, value);
+    text += fmt::format("{}{} {}", between, name, value_text(value));
   }
   return text;
 }
 
 std::string epoch_line(const ProgressPoint& point, double train_loss, const Evaluation* evaluation,
                        const std::string& share_done) {
-  return fmt::format("epoch {}/{}  step {}  train loss {:.4f}{}{}  {}", point.epoch + 1,
-                     point.epochs, point.step, train_loss,
+  return fmt::format("epoch {}/{}  step {}  train loss {}{}{}  {}", point.epoch + 1, point.epochs,
+                     point.step, value_text(train_loss),
                      evaluation != nullptr ? "  " + evaluation_text(*evaluation, "  ") : "",
                      rate_text(point), share_done);
 }

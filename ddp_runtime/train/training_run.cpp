@@ -291,7 +291,7 @@ RunResult TrainingRun::run_epochs() {
     return result;
   } catch (const c10::Error& error) {
     throw_with_gpu_advice(error);
-    throw_with_batch_advice(error, options_.batch);
+    throw_with_batch_advice(error, options_.batch, options_.blocks);
     throw;
   } catch (const PeerFailure& failure) {
     throw_with_work(failure, *step_);

@@ -174,8 +174,12 @@ TEST_F(Policies, BatchesTooSmallForTheirNormalizationAreNamed) {
   o.batch = 1;
   EXPECT_EQ(error_of([&] { run(2, o); }),
             "batch normalization needs more than one value per channel to train, and a micro-batch "
-            "has 1 sample on each rank; use a larger --batch, or a larger --global-batch or fewer "
+            "on a rank has 1 sample; use a larger --batch, or a larger --global-batch or fewer "
             "ranks");
+  o.global_batch = 4;
+  o.blocks = 4;
+  EXPECT_THAT(error_of([&] { run(2, o); }),
+              HasSubstr("and a block has 1 sample; use fewer --blocks or a larger --global-batch"));
 }
 
 TEST_F(Policies, RunThatNeverUpdatesStops) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace ddp::train {
 namespace {
 
@@ -22,6 +24,9 @@ TEST(Progress, LineShowsThePositionOfTheRun) {
 TEST(Progress, LinesLeaveOutWhatNoStepHasToldYet) {
   EXPECT_EQ(progress_line({2, 20, 120, 500, 0.12345, 0.1, 0}, std::nullopt),
             "epoch 3/20  step 120/500  24%  loss 0.1235  lr 0.1");
+  EXPECT_EQ(progress_line({0, 1, 1, 2, std::copysign(std::nan(""), -1.0), 0.1, 0}, std::nullopt),
+            "epoch 1/1  step 1/2  50%  loss nan  lr 0.1")
+      << "without the sign that x86 gives it";
   EXPECT_EQ(share_done_text({2, 20, 120, 500, 0, 0, 0}, std::nullopt), "24%");
   EXPECT_EQ(rate_text({0, 1, 1, 2, 0, 0, 0.25}), "  0.25 samples/s");
   EXPECT_EQ(rate_text({0, 1, 1, 2, 0, 0, 9.96}), "  10 samples/s");

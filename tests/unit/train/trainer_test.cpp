@@ -347,6 +347,20 @@ TEST_F(Training, APathAmongCheckpointsIsNotANewRun) {
   EXPECT_THAT(said, Not(HasSubstr("holds no checkpoint")));
 }
 
+TEST_F(Training, AResumedRunSaysThatItsRanksChangeTheRate) {
+  auto o = options(1);
+  o.checkpoint.directory = dir_ / "run";
+  o.scale_learning_rate = true;
+  o.steps = 2;
+  run(1, o);
+  o.steps = 3;
+  std::string said;
+  run(2, o, "mlp", [&](auto& rank) {
+    if (rank.group.rank() == 0) rank.task.log = [&](const auto& line) { said += line + "\n"; };
+  });
+  EXPECT_THAT(said, HasSubstr("learning_rate_factor was 1 in the saved run and is 2 now\n"));
+}
+
 TEST_F(Training, UnwritableDirectoriesAreFoundBeforeTraining) {
   auto o = options(2);
   o.checkpoint.directory = "/proc/nowhere";
