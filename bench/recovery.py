@@ -154,7 +154,7 @@ def main():
     if arguments.ddp_train:
         train = os.path.abspath(arguments.ddp_train)
         rows["ddp-run, ddp-train"] = (
-            [ddp_run, "--launcher", "mpirun", "--launcher-options", "--quiet --oversubscribe --bind-to none",
+            [ddp_run, "--launcher", "mpirun", "--launcher-options", "--oversubscribe --bind-to none",
              "--ranks-per-node", ranks, "--events", "events.jsonl", "--", train, "--model", "mlp", "--data", "digits",
              "--batch", "16", "--steps", "1000000", "--checkpoint-dir", "ck", "--checkpoint-every", "10"],
             progress_of_ddp_train,

@@ -85,8 +85,9 @@ sweep_looks_right() {
 }
 
 @test "the page of ddp-check" {
-  timeout 60 env OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-    mpirun --quiet -n 5 "${report%-report}-check" net --pretend-nodes 'a-rather-long-name[1-5]' --mib 1 \
+  # shellcheck source=tests/ranks/mpirun.bash
+  source "$BATS_TEST_DIRNAME/../ranks/mpirun.bash"
+  timeout 60 mpirun -n 5 "${report%-report}-check" net --pretend-nodes 'a-rather-long-name[1-5]' --mib 1 \
     --no-mpi --slow-warning 0.9 --slow-critical 0.9 --out "$BATS_TEST_TMPDIR/out" --inject corrupt:a-rather-long-name2 || true
   looks check "$BATS_TEST_TMPDIR/out/report.html"
   looks check-narrow "$BATS_TEST_TMPDIR/out/report.html" --width 700

@@ -88,7 +88,7 @@ with h5py.File('nan.h5', 'w') as f:
 disturbed() {
   local signal=$1 job victim
   shift
-  OMPI_MCA_orte_enable_recovery=1 timeout -k 5 90 mpirun --quiet --enable-recovery -n 3 "$train" \
+  OMPI_MCA_orte_enable_recovery=1 timeout -k 5 90 mpirun --enable-recovery -n 3 "$train" \
     --epochs 100000 --batch 4 --staleness 2 --log-every 50 "$@" > out 2>&1 &
   job=$!
   for _ in $(seq 600); do

@@ -30,7 +30,7 @@ PYTHON
 dropout() {
   local n=$1
   shift
-  timeout 180 mpirun --quiet -n "$n" "${bin%/bin}/tests/dropout_ranks" "$@"
+  timeout 180 mpirun -n "$n" "${bin%/bin}/tests/dropout_ranks" "$@"
 }
 
 # bats test_tags=full

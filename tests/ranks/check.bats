@@ -21,7 +21,7 @@ options=(--mib 8 --slow-warning 0.9 --slow-critical 0.9 --deadline 20 --pair-lim
 net() {
   local n=$1
   shift
-  timeout 90 mpirun --quiet -n "$n" "$check" net --pretend-nodes "n[1-$n]" "${options[@]}" "$@"
+  timeout 90 mpirun -n "$n" "$check" net --pretend-nodes "n[1-$n]" "${options[@]}" "$@"
 }
 
 # Processes of this test that were killed need a moment to end on a busy machine.
@@ -83,7 +83,7 @@ task() {
 @test "an odd number of nodes, and two tasks on a node" {
   run -0 net 5
   [ "$(pairs tcp)" = 10 ]
-  run -0 timeout 90 mpirun --quiet -n 4 "$check" net --pretend-nodes 'n[1-2]' "${options[@]}"
+  run -0 timeout 90 mpirun -n 4 "$check" net --pretend-nodes 'n[1-2]' "${options[@]}"
   [[ $(verdict) == *"2 nodes, 4 tasks"*"2 nodes are too few to compare with each other"* ]]
 }
 
@@ -295,7 +295,7 @@ time.sleep(60)" > port.txt &
 @test "one node alone is UNKNOWN, not OK, unless it is the whole job" {
   run -3 "$check" net "${options[@]}"
   [[ $(verdict) == "ddp-check net UNKNOWN - "* ]]
-  run -3 timeout 60 mpirun --quiet -n 2 "$check" net "${options[@]}"
+  run -3 timeout 60 mpirun -n 2 "$check" net "${options[@]}"
   SLURM_JOB_NUM_NODES=1 run -0 task 0 1 --out out --want 1
   [[ $(verdict) == "ddp-check net OK - 1 node, 1 task; a job of one node uses no network"* ]]
   [ "$(cat out/good_hostlist.txt)" = n1 ]
@@ -326,7 +326,7 @@ time.sleep(60)" > port.txt &
   run -0 "$check" --version
   [[ $output =~ ^ddp-check\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
   printf '[net]\ninject="missing:n2"\ndeadline=1\n' > check.ini
-  run -2 timeout 90 mpirun --quiet -n 3 "$check" --config check.ini net --pretend-nodes 'n[1-3]' \
+  run -2 timeout 90 mpirun -n 3 "$check" --config check.ini net --pretend-nodes 'n[1-3]' \
     --exclude-file exclude.txt
   [ "$(cat exclude.txt)" = n2 ]
 }

@@ -71,7 +71,7 @@ two_ranks_have_saved() { # CHECKPOINTS
 @test "a signal while ranks are still missing is answered after the first step" {
   export train
   # shellcheck disable=SC2016  # expanded in each rank's shell
-  timeout 120 mpirun --quiet -n 2 bash -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || until [ -e go ]; do sleep 0.1; done
+  timeout 120 mpirun -n 2 bash -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || until [ -e go ]; do sleep 0.1; done
     exec "$train" "$@"' rank "${model[@]}" --checkpoint-dir ck --checkpoint-every 1000 > log 2>&1 3>&- &
   job=$!
   until pid=$(rank_pids "$job") && [ -n "$pid" ]; do sleep 0.1; done
@@ -133,7 +133,7 @@ two_ranks_have_saved() { # CHECKPOINTS
 exec strace -f -o trace -e trace=${call%:*} -e inject=${call%:*}:signal=SIGKILL:when=${call#*:} "\$@"
 SH
     chmod +x struck
-    run timeout 60 mpirun --quiet -n 2 ./struck "$train" "${shared[@]}" --steps 2 \
+    run timeout 60 mpirun -n 2 ./struck "$train" "${shared[@]}" --steps 2 \
       --checkpoint-dir ck --timeout 10
     [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
     grep -q 'killed by SIGKILL' trace
@@ -174,7 +174,7 @@ SH
 exec strace -f -o trace -e trace=${call%:*} -e inject=${call%:*}:signal=SIGSTOP:when=${call#*:} "\$@"
 SH
     chmod +x struck
-    timeout 60 mpirun --quiet -n 2 ./struck "$train" "${shared[@]}" --steps 3 --checkpoint-dir ck \
+    timeout 60 mpirun -n 2 ./struck "$train" "${shared[@]}" --steps 3 --checkpoint-dir ck \
       --checkpoint-every 1 --timeout 2 > log 2>&1 3>&- &
     stopped_rank_is_named "$rank" "$!"
     grep -q 'stopped by SIGSTOP' trace
@@ -200,13 +200,13 @@ SH
       shape) expected="rank 1 has 'user/average' float32 [4] but rank 0 does not" ;;
     esac
     rm -rf ck
-    run timeout 60 mpirun --quiet -n 2 "$bin/../tests/disagreeing_ranks" "$difference" ck
+    run timeout 60 mpirun -n 2 "$bin/../tests/disagreeing_ranks" "$difference" ck
     [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
     [[ $output == *"ranks disagree on the contents of a checkpoint: $expected;"* ]]
     run ! compgen -G 'ck/*step-*'
     points=$((points + 1))
   done
-  run -0 timeout 60 mpirun --quiet -n 2 "$bin/../tests/disagreeing_ranks" nothing ck
+  run -0 timeout 60 mpirun -n 2 "$bin/../tests/disagreeing_ranks" nothing ck
   run -0 "$bin/ddp-ckpt" verify ck
   echo "fault matrix: ranks that disagree on what they save: $points points" >&3
 }

@@ -18,7 +18,7 @@ setup() {
 ranks() {
   local n=$1 fault=$2
   shift 2
-  timeout -k 5 90 mpirun --quiet "$@" -n "$n" "$program" "$fault" "$work" > "$work/out" 2>&1
+  timeout -k 5 90 mpirun "$@" -n "$n" "$program" "$fault" "$work" > "$work/out" 2>&1
 }
 
 # all_end FAULT RANK...: all three ranks must exit, and each RANK must exit with 1 on its own.
@@ -102,7 +102,7 @@ PY
 comm_ranks() {
   local n=$1 what=$2 number=$3 rank
   shift 3
-  timeout -k 5 90 mpirun --quiet "$@" -n "$n" "${program%/*}/comm_ranks" "$what" "$number" "$work" \
+  timeout -k 5 90 mpirun "$@" -n "$n" "${program%/*}/comm_ranks" "$what" "$number" "$work" \
     > "$work/out" 2>&1 3>&- &
   job=$!
   for ((rank = 0; rank < n; rank++)); do

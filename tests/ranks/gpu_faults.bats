@@ -14,7 +14,7 @@ setup() {
 # start FAULT: starts the ranks in the background. --enable-recovery: mpirun itself would kill the
 # others as soon as one fails.
 start() {
-  timeout -k 5 60 mpirun --quiet --enable-recovery -n 3 "$program" "$1" "$work" > "$work/out" 2>&1 3>&- &
+  timeout -k 5 60 mpirun --enable-recovery -n 3 "$program" "$1" "$work" > "$work/out" 2>&1 3>&- &
   job=$!
 }
 

@@ -13,7 +13,7 @@ setup() {
 ranks() {
   local n=$1
   shift
-  timeout -k 5 60 mpirun --quiet --enable-recovery -n "$n" "$build/tests/staged_ranks" "$@" 3>&-
+  timeout -k 5 60 mpirun --enable-recovery -n "$n" "$build/tests/staged_ranks" "$@" 3>&-
 }
 
 @test "ranks send the memory of one GPU through the host" {

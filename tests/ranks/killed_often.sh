@@ -15,12 +15,13 @@ kills=${2:-3}
 RANDOM=${KILLED_OFTEN_SEED:-$$}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 bin=${SLURM_DDP_BUILD:-$here/build}/bin
-export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# shellcheck source=tests/ranks/mpirun.bash
+source "$here/tests/ranks/mpirun.bash"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 
-command=(mpirun --quiet -n 2 "$bin/ddp-train" --model mnist-cnn --data digits --batch 32 --epochs 3
+command=(mpirun -n 2 "$bin/ddp-train" --model mnist-cnn --data digits --batch 32 --epochs 3
   --optimizer adam --lr 0.001 --checkpoint-dir ck --checkpoint-every 2 --checkpoint-share-mb 0.05 --timeout 20)
 
 bits() { grep -o 'parameters 0x[0-9a-f]*$' "$1" | tail -n 1; }

@@ -126,6 +126,6 @@ PYTHON
 started_on_nodes() { # CODE, ARGS...
   local code=$1
   shift
-  DDP_RUN_ID=00000000000000000000000000000001 run -"$code" timeout 180 mpirun --quiet -n "${on_nodes:-2}" "${program[@]}" "$@"
+  DDP_RUN_ID=00000000000000000000000000000001 run -"$code" timeout 180 mpirun -n "${on_nodes:-2}" "${program[@]}" "$@"
   echo "$output"
 }

@@ -19,7 +19,7 @@ teardown() { unmount_disk; }
 nodes() { # ARGS...
   mkdir -p local nodes/0 nodes/1
   # shellcheck disable=SC2016  # expanded in each rank's shell
-  timeout 180 mpirun --quiet -n 2 unshare --mount --uts bash -c '
+  timeout 180 mpirun -n 2 unshare --mount --uts bash -c '
     hostname "node$OMPI_COMM_WORLD_RANK"
     mount --bind "nodes/$OMPI_COMM_WORLD_RANK" local
     exec "$train" --checkpoint-local "$PWD/local" --checkpoint-share-mb 0.05 "$@"' rank "$@"

@@ -69,7 +69,7 @@ PY
   export train
   # shellcheck disable=SC2016  # expanded in each rank's shell
   nodes() {
-    timeout 180 mpirun --quiet -n 4 unshare --mount bash -c '
+    timeout 180 mpirun -n 4 unshare --mount bash -c '
       mount --bind "shm$((OMPI_COMM_WORLD_RANK / 2))" /dev/shm && exec "$train" "$@"' rank "$@"
   }
   options=("${small[@]}" --local-steps 6 --local-within node --optimizer adamw --check-parameters 1)
@@ -136,7 +136,7 @@ with h5py.File('nan.h5', 'w') as f:
 @test "ranks with other numbers of local steps are named" {
   export train
   # shellcheck disable=SC2016  # expanded in each rank's shell
-  run -2 timeout 60 mpirun --quiet -n 3 bash -c '
+  run -2 timeout 60 mpirun -n 3 bash -c '
     exec "$train" --local-steps $((OMPI_COMM_WORLD_RANK == 1 ? 5 : 4))'
   [ "$(spoken | wc -l)" -eq 1 ]
   [[ $(spoken) == *"rank 1 has local_steps 5"* ]]

@@ -5,7 +5,7 @@
 memory_setup() {
   training_setup
   run_program=$bin/ddp-run
-  mpi=(--launcher mpirun --launcher-options "--quiet --oversubscribe --bind-to none" --ranks-per-node 2)
+  mpi=(--launcher mpirun --launcher-options "--oversubscribe --bind-to none" --ranks-per-node 2)
   mlp=(--model mlp --data digits --batch 16 --optimizer adam --lr 0.001 --checkpoint-dir ck --checkpoint-every 10000)
   mkdir memory
   export DDP_RUN_MEMORY=$work/memory train
@@ -52,7 +52,7 @@ started() { # RANKS, ARGS...
 killed_at() { # STEP, RANKS, ARGS...
   local step=$1 n=$2
   shift 2
-  DDP_RUN_ID=${id:-00000000000000000000000000000001} timeout 180 mpirun --quiet -n "$n" "${program[@]:-$train}" "$@" > log 2>&1 3>&- &
+  DDP_RUN_ID=${id:-00000000000000000000000000000001} timeout 180 mpirun -n "$n" "${program[@]:-$train}" "$@" > log 2>&1 3>&- &
   job=$!
   wait_while_running "$job" "${until:-copied}" "$step" || { cat log && false; }
   kill -KILL "$(rank_pids "$job" | head -n 1)"
@@ -83,6 +83,6 @@ copied() { # STEP
 
 # shellcheck disable=SC2030,SC2031
 again() { # ARGS...
-  DDP_RUN_ID=00000000000000000000000000000001 run -0 timeout 180 mpirun --quiet -n 2 "${program[@]}" "$@"
+  DDP_RUN_ID=00000000000000000000000000000001 run -0 timeout 180 mpirun -n 2 "${program[@]}" "$@"
   echo "$output"
 }

@@ -134,7 +134,7 @@ assert copies['copies'] > 10 and 0 < copies['stall_seconds'] < 10 and copies['by
 
 @test "a job whose memory limit is too small for copies does without them" {
   large=(--model mlp --width 2500 --layers 4 --batch 8 --data digits --momentum 0 --steps 4 --checkpoint-dir ck --checkpoint-every 100)
-  DDP_RUN_ID=00000000000000000000000000000001 run -0 in_limited_memory 430 timeout 180 mpirun --quiet -n 1 "$train" "${large[@]}" --checkpoint-memory 1
+  DDP_RUN_ID=00000000000000000000000000000001 run -0 in_limited_memory 430 timeout 180 mpirun -n 1 "$train" "${large[@]}" --checkpoint-memory 1
   echo "$output"
   [[ $output == *"warning: no copies in the memory of nodes any more"*"of memory left there, and copies need"* ]]
   nothing_left
@@ -245,7 +245,7 @@ copies_are_later() {
   nodes
   # The statistics of batch normalization differ between ranks.
   model=(--model resnet18 --data synthetic --width 4 --batch 4 --steps 40 --checkpoint-dir ck --checkpoint-every 10000 --checkpoint-memory 2)
-  run -0 timeout 180 mpirun --quiet -n 2 "${program[@]}" "${model[@]}" --checkpoint-dir undisturbed
+  run -0 timeout 180 mpirun -n 2 "${program[@]}" "${model[@]}" --checkpoint-dir undisturbed
   whole=$(parameters)
   killed_at 6 2 "${model[@]}"
   cat log

@@ -97,7 +97,7 @@ assert less == 0, less  # one window has all of it"
 @test "a limit of the size of files is an error on all ranks, which names it" {
   export train
   # shellcheck disable=SC2016  # expanded in each rank's shell
-  run -1 timeout 100 mpirun --quiet -n 2 bash -c 'ulimit -f 20480; exec "$train" "$@"' rank --model mlp --width 2048 \
+  run -1 timeout 100 mpirun -n 2 bash -c 'ulimit -f 20480; exec "$train" "$@"' rank --model mlp --width 2048 \
     --layers 3 --data synthetic --batch 4 --optimizer adamw --steps 3 --offload-optimizer disk
   [[ $(spoken) == *"the optimizer's state needs a file of "*" MiB or more in disk, but the limit of a file's size is 20 MiB (ulimit -f); raise it"* ]]
 }
@@ -107,7 +107,7 @@ assert less == 0, less  # one window has all of it"
   export train
   mkdir empty
   # shellcheck disable=SC2016  # expanded in each rank's shell
-  run -2 timeout 100 mpirun --quiet -n 2 bash -c '
+  run -2 timeout 100 mpirun -n 2 bash -c '
     [ "$OMPI_COMM_WORLD_RANK" -ne 1 ] || place=disk/missing
     exec "$train" --offload-optimizer "${place:-disk}" "$@"' rank "${mlp[@]}" --steps 2
   [ "$(spoken | wc -l)" -eq 1 ]

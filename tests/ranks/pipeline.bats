@@ -13,7 +13,7 @@ setup() {
 
 # ranks N FAULT [REPLICAS]: see faults.bats for the option.
 ranks() {
-  timeout -k 5 60 mpirun --quiet --bind-to none --enable-recovery -n "$1" "$program" "$2" "$work" "${@:3}" > "$work/out" 2>&1
+  timeout -k 5 60 mpirun --bind-to none --enable-recovery -n "$1" "$program" "$2" "$work" "${@:3}" > "$work/out" 2>&1
 }
 
 # sums N [REPLICAS]: what the ranks print, in the order of the stages.

@@ -243,7 +243,7 @@ except BlockingIOError: os.set_blocking(9, True)'
 }
 
 @test "several at once are refused with one sentence" {
-  run -2 --separate-stderr mpirun --quiet -n 3 "$run_program" -- touch started
+  run -2 --separate-stderr mpirun -n 3 "$run_program" -- touch started
   [ "$stderr" = "ddp-run: mpirun has started it 3 times (OMPI_COMM_WORLD_SIZE); start it once, in the batch script itself: it starts the ranks" ] ||
     { echo "$stderr" && false; }
   run -2 --separate-stderr env SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 "$run_program" -- touch started

@@ -89,7 +89,7 @@ trap 'kill $!' EXIT
 shift
 timeout 120 "$@" > said 2>&1
 BASH
-  alone bash attacked_training.bash "$attack" mpirun --quiet -n 2 "$train" --model mlp --data digits \
+  alone bash attacked_training.bash "$attack" mpirun -n 2 "$train" --model mlp --data digits \
     --epochs 1 --batch 32 || { cat said attack; false; }
   echo "# $(grep -c filled attack) ports filled" >&3
   grep -q filled attack

@@ -84,7 +84,7 @@ assert 0.85 * (between + step) < measured < between + step + (20 << 20)"
   for shard in none optimizer gradients parameters hybrid; do
     options=()
     if [ $shard != none ]; then options=(--shard "$shard"); fi
-    run -0 timeout 180 mpirun --quiet -n 2 "$bin/ddp-bench" memory --width 1024 --batch 8 "${options[@]}" --json memory.json
+    run -0 timeout 180 mpirun -n 2 "$bin/ddp-bench" memory --width 1024 --batch 8 "${options[@]}" --json memory.json
     [[ $output == *"--shard $shard: memory of a rank"*"measured "*"predicted "* ]]
     python3 -c "
 import json

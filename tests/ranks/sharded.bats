@@ -117,7 +117,7 @@ flip() {
   mkdir -p ck/best
   export train
   # shellcheck disable=SC2016  # expanded in each rank's shell
-  run -0 timeout 180 mpirun --quiet -n 2 unshare --mount bash -c '
+  run -0 timeout 180 mpirun -n 2 unshare --mount bash -c '
     [ "$OMPI_COMM_WORLD_RANK" -ne 1 ] || { mount --bind ck/best ck/best && mount -o remount,bind,ro ck/best; }
     exec "$train" "$@"' rank "${adamw[@]}" --epochs 2 --checkpoint-dir ck --keep-best 1 --shard optimizer
   echo "$output"
@@ -172,7 +172,7 @@ flip() {
     whole=$(parameters)
     run -0 ranks 3 "${adamw[@]}" "${half[@]}" --epochs 1 --checkpoint-dir ck --shard optimizer
     # shellcheck disable=SC2016  # expanded in each rank's shell
-    run -0 timeout 180 mpirun --quiet -n 3 unshare --mount bash -c '
+    run -0 timeout 180 mpirun -n 3 unshare --mount bash -c '
       [ "$OMPI_COMM_WORLD_RANK" -ne 1 ] || mount --bind empty ck
       exec "$train" --resume ck/step-* "$@"' rank "${adamw[@]}" "${half[@]}" --epochs 2 --shard optimizer
     echo "$output"

@@ -20,7 +20,7 @@ end() {
     mkdir "$work"
     status=0
     # mpirun would kill the others.
-    timeout -k 5 90 mpirun --quiet --enable-recovery -n 3 "$program" "$strategy" "$place" "$work" > "$work/out" 2>&1 ||
+    timeout -k 5 90 mpirun --enable-recovery -n 3 "$program" "$strategy" "$place" "$work" > "$work/out" 2>&1 ||
       status=$?
     echo "$strategy: $status"
     if ! ended_in_time "$status"; then
@@ -37,7 +37,7 @@ differs() { end "$1" "$1" "0 1 2" "${@:2}"; }
 # bats test_tags=full
 @test "without a fault, all ranks exit" {
   for strategy in optimizer parameters hybrid; do
-    timeout -k 5 90 mpirun --quiet -n 3 "$program" $strategy nowhere "$BATS_TEST_TMPDIR"
+    timeout -k 5 90 mpirun -n 3 "$program" $strategy nowhere "$BATS_TEST_TMPDIR"
     for rank in 0 1 2; do [ "$(cat "$BATS_TEST_TMPDIR/exit.$rank")" = 0 ]; done
     rm "$BATS_TEST_TMPDIR"/exit.*
   done

@@ -174,14 +174,14 @@ same_with_and_without_shards() {
 
 # bats test_tags=full
 @test "ranks with other units, and a directory that a rank does not see, are refused at the start" {
-  run -2 timeout 100 mpirun --quiet -n 1 "$train" "${gpt[@]}" --steps 2 --shard parameters : \
+  run -2 timeout 100 mpirun -n 1 "$train" "${gpt[@]}" --steps 2 --shard parameters : \
     -n 1 "$train" "${gpt[@]}" --steps 2 --shard parameters --keep-after-forward
   [[ $(spoken) == *reshard_after_forward* ]]
   unshare --mount true || skip "no right to make namespaces (needs root)"
   mkdir ck empty
   export train
   # shellcheck disable=SC2016  # expanded in each rank's shell
-  run -2 timeout 100 mpirun --quiet -n 2 unshare --mount bash -c '
+  run -2 timeout 100 mpirun -n 2 unshare --mount bash -c '
     [ "$OMPI_COMM_WORLD_RANK" -ne 1 ] || mount --bind empty ck
     exec "$train" --checkpoint-dir ck "$@"' rank "${gpt[@]}" --steps 2 --shard parameters
   [[ $(spoken) == *"rank 1 on "*" cannot see ck, which rank 0 uses on "* ]]
@@ -202,7 +202,7 @@ same_with_and_without_shards() {
   # shellcheck disable=SC2016  # expanded in the shell of the namespace
   run -1 timeout 100 unshare --mount bash -c '
     mount -t tmpfs -o size=4m tmpfs /dev/shm
-    exec mpirun --quiet -n 2 "$train" "$@"' job --model mlp --width 1024 --data synthetic --steps 2 --shard hybrid
+    exec mpirun -n 2 "$train" "$@"' job --model mlp --width 1024 --data synthetic --steps 2 --shard hybrid
   [[ $(spoken) == *"no room in /dev/shm for the parameters that the ranks of a node have in common"*"--shard gradients"* ]]
 }
 
@@ -214,7 +214,7 @@ same_with_and_without_shards() {
     mount -t tmpfs -o size=300k tmpfs /dev/shm
     touch -d "2 hours ago" /dev/shm/slurm-ddp-old
     touch /dev/shm/slurm-ddp-new
-    mpirun --quiet --mca btl self,tcp --mca pml ob1 -n 2 "$train" "$@"
+    mpirun --mca btl self,tcp --mca pml ob1 -n 2 "$train" "$@"
     ls /dev/shm' job --model mlp --width 512 --data synthetic --steps 2
   [ "$(grep -c "no room in /dev/shm for .* bytes of a rank, so that ranks of a node send each other messages" <<< "$output")" -eq 1 ]
   [[ $output == *"slurm-ddp-new"* && $output != *"slurm-ddp-old"* ]]
@@ -230,7 +230,7 @@ same_with_and_without_shards() {
 # bats test_tags=full
 @test "in memory that is too small for a model, one of three times the size trains with shards" {
   export MALLOC_MMAP_THRESHOLD_=1000000 MALLOC_TRIM_THRESHOLD_=1000000
-  mlp=(mpirun --quiet --oversubscribe -n 4 "$train" --model mlp --width 2048 --optimizer adamw --batch 16
+  mlp=(mpirun --oversubscribe -n 4 "$train" --model mlp --width 2048 --optimizer adamw --batch 16
     --data synthetic --steps 4 --layers)
   for mode in parameters hybrid; do
     run -0 in_limited_memory 2560 timeout 200 "${mlp[@]}" 24 --shard "$mode"

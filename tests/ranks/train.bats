@@ -42,7 +42,7 @@ PY
 @test "the trace shows all ranks on one timeline, although their clocks differ" {
   local elsewhere=(unshare --time --monotonic 5000 --fork --kill-child) options=(--epochs 2 --batch 32 --report-dir report)
   "${elsewhere[@]}" true || skip "no time namespaces here: they need root, and Linux 5.6"
-  run -0 timeout 180 mpirun --quiet -n 1 "$train" "${options[@]}" : -n 1 "${elsewhere[@]}" "$train" "${options[@]}"
+  run -0 timeout 180 mpirun -n 1 "$train" "${options[@]}" : -n 1 "${elsewhere[@]}" "$train" "${options[@]}"
   run -0 python3 - report/trace.json <<'PY'
 import json, statistics, sys
 trace = json.load(open(sys.argv[1]))

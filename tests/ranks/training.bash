@@ -10,15 +10,15 @@ training_setup() {
   train=$bin/ddp-train
   work=$BATS_TEST_TMPDIR
   cd "$work" || exit 1
-  export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
-    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  # shellcheck source=tests/ranks/mpirun.bash
+  source "$here/tests/ranks/mpirun.bash"
 }
 
 # ranks N ARGS...: runs a training with N ranks that must finish within three minutes.
 ranks() {
   local n=$1
   shift
-  timeout 180 mpirun --quiet -n "$n" "$train" "$@"
+  timeout 180 mpirun -n "$n" "$train" "$@"
 }
 
 # Prints the processes of the training in background job $1, in the order in which they were

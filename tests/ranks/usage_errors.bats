@@ -15,7 +15,7 @@ late() {
   local code=$1
   shift
   # shellcheck disable=SC2016 # for the ranks' shells
-  run "-$code" mpirun --quiet -n 2 bash -c '[ "$OMPI_COMM_WORLD_RANK" != 0 ] || sleep 0.5; exec "$@"' rank "$@"
+  run "-$code" mpirun -n 2 bash -c '[ "$OMPI_COMM_WORLD_RANK" != 0 ] || sleep 0.5; exec "$@"' rank "$@"
 }
 
 @test "a usage error is printed once, although rank 0 is the last to find it" {
@@ -37,7 +37,7 @@ late() {
 # bats test_tags=full
 @test "a usage error is printed in every run" {
   for _ in {1..20}; do
-    run -3 mpirun --quiet -n 4 "$build/bin/ddp-check" net --noise ok
+    run -3 mpirun -n 4 "$build/bin/ddp-check" net --noise ok
     [[ $output == "ddp-check: --noise: "*"; see ddp-check --help" ]]
   done
 }

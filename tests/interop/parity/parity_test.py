@@ -58,6 +58,7 @@ def comparable_python():
 
 def launch(ranks, program, steps, directory):
     environment = dict(os.environ, OMP_NUM_THREADS="1", OMPI_MCA_rmaps_base_oversubscribe="1",
+                       PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe",
                        OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     subprocess.run([os.environ["MPIEXEC"], "-n", str(ranks), *program, str(steps), directory], env=environment,
                    check=True, timeout=200)

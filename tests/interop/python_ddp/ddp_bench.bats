@@ -6,8 +6,8 @@
 bats_require_minimum_version 1.5.0
 
 setup() {
-  export OMP_NUM_THREADS=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 \
-    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  # shellcheck source=tests/ranks/mpirun.bash
+  source "$BATS_TEST_DIRNAME/../../ranks/mpirun.bash"
   cd "$BATS_TEST_TMPDIR" || exit 1
   few=(--width 16 --batch 4 --steps 4 --block 2 --json result.json)
   small=("${few[@]}" --layers 2)
