@@ -18,8 +18,8 @@
 #include "bench/raw_disk.h"
 #include "bench/statistics.h"
 #include "ddp_runtime/profile/process_memory.h"
-#include "hdf5_ckpt/async_saver.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
+#include "hdf5_ckpt/write/async_saver.h"
 
 namespace ddp::bench {
 namespace {

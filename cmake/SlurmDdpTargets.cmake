@@ -56,7 +56,7 @@ set_property(GLOBAL PROPERTY SLURM_DDP_EXPORTED "")
 
 # slurm_ddp_library(<room> SOURCES ... [PUBLIC_HEADERS ...] [DEPS ...] [PRIVATE_DEPS ...] [INTERNAL] [COLD])
 # Creates target slurm_ddp_<room> with alias slurm_ddp::<room>. Headers are included relative to the
-# project's root ("hdf5_ckpt/writer.h"), both in the tree and in an installation. PUBLIC_HEADERS are
+# project's root ("base/errors.h"), both in the tree and in an installation. PUBLIC_HEADERS are
 # installed: the headers meant for users' programs, and all headers that they include (tests/install/headers.bats names
 # any missing header). INTERNAL rooms are not installed. COLD rooms run once or wait for others: -O1 saves a quarter of
 # their compile time.

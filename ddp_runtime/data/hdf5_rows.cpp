@@ -11,8 +11,8 @@
 #include "base/errors.h"
 #include "ddp_runtime/data/positioned_file.h"
 #include "ddp_runtime/data/readers.h"
-#include "hdf5_ckpt/error.h"
-#include "hdf5_ckpt/hdf5_handle.h"
+#include "hdf5_ckpt/core/error.h"
+#include "hdf5_ckpt/core/hdf5_handle.h"
 
 namespace ddp::data {
 namespace {

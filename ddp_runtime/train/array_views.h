@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ddp_runtime/train/state_array.h"
-#include "hdf5_ckpt/array.h"
+#include "hdf5_ckpt/core/array.h"
 
 namespace ddp::train {
 

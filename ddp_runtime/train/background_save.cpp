@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "ddp_runtime/train/shard_report.h"
-#include "hdf5_ckpt/lease.h"
+#include "hdf5_ckpt/directory/lease.h"
 
 namespace ddp::train {
 

@@ -26,8 +26,8 @@
 #include "ddp_runtime/train/run_log.h"
 #include "ddp_runtime/train/shard_writer.h"
 #include "ddp_runtime/train/training_state.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
-#include "hdf5_ckpt/retention.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
+#include "hdf5_ckpt/directory/retention.h"
 
 namespace ddp::train {
 

@@ -15,9 +15,9 @@
 #include "ddp_runtime/train/run_difference.h"
 #include "ddp_runtime/train/shard_report.h"
 #include "ddp_runtime/train/write_partition.h"
-#include "hdf5_ckpt/checkpoint.h"
-#include "hdf5_ckpt/error.h"
-#include "hdf5_ckpt/retention.h"
+#include "hdf5_ckpt/core/error.h"
+#include "hdf5_ckpt/directory/retention.h"
+#include "hdf5_ckpt/read/checkpoint.h"
 
 namespace ddp::train {
 namespace {

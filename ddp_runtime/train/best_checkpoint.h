@@ -22,8 +22,8 @@
 #include "ddp_runtime/train/run_log.h"
 #include "ddp_runtime/train/state_array.h"
 #include "ddp_runtime/train/training_state.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
-#include "hdf5_ckpt/owner_tag.h"
+#include "hdf5_ckpt/core/owner_tag.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
 
 namespace ddp::train {
 

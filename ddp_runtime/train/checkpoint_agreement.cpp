@@ -11,7 +11,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/train/array_views.h"
-#include "hdf5_ckpt/crc32c.h"
+#include "hdf5_ckpt/core/crc32c.h"
 
 namespace ddp::train {
 namespace {

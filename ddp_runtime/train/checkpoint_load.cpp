@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/core/error.h"
 
 namespace ddp::train {
 namespace {

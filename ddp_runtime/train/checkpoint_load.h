@@ -14,7 +14,7 @@
 
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/train/training_state.h"
-#include "hdf5_ckpt/checkpoint.h"
+#include "hdf5_ckpt/read/checkpoint.h"
 
 namespace ddp::train {
 

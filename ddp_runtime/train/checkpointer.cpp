@@ -36,10 +36,10 @@
 #include "ddp_runtime/train/step_boundary.h"
 #include "ddp_runtime/train/training_state.h"
 #include "ddp_runtime/train/write_partition.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
-#include "hdf5_ckpt/lineage.h"
-#include "hdf5_ckpt/owner_tag.h"
-#include "hdf5_ckpt/retention.h"
+#include "hdf5_ckpt/core/lineage.h"
+#include "hdf5_ckpt/core/owner_tag.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
+#include "hdf5_ckpt/directory/retention.h"
 
 namespace ddp::train {
 namespace {

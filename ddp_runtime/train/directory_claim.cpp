@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
-#include "hdf5_ckpt/retention.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
+#include "hdf5_ckpt/directory/retention.h"
 
 namespace ddp::train {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/train/run_log.h"
-#include "hdf5_ckpt/lease.h"
-#include "hdf5_ckpt/owner_tag.h"
+#include "hdf5_ckpt/core/owner_tag.h"
+#include "hdf5_ckpt/directory/lease.h"
 
 namespace ddp::train {
 

@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include "hdf5_ckpt/array.h"
 #include "hdf5_ckpt/convert/external.h"
 #include "hdf5_ckpt/convert/name_map.h"
 #include "hdf5_ckpt/convert/name_pattern.h"
+#include "hdf5_ckpt/core/array.h"
 
 namespace ddp::train {
 

@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "hdf5_ckpt/error.h"
-#include "hdf5_ckpt/local_store.h"
-#include "hdf5_ckpt/manifest.h"
+#include "hdf5_ckpt/core/error.h"
+#include "hdf5_ckpt/core/manifest.h"
+#include "hdf5_ckpt/directory/local_store.h"
 
 namespace ddp::train {
 namespace {

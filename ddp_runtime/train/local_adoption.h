@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finishes the newest save on the nodes of a job that ended before it was in the checkpoint
-// directory; see Note [Node-local saves] in hdf5_ckpt/local_store.h, and memory_copies.h.
+// directory; see Note [Node-local saves] in hdf5_ckpt/directory/local_store.h, and memory_copies.h.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/train/options.h"
 #include "ddp_runtime/train/run_log.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
-#include "hdf5_ckpt/local_store.h"
-#include "hdf5_ckpt/owner_tag.h"
+#include "hdf5_ckpt/core/owner_tag.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
+#include "hdf5_ckpt/directory/local_store.h"
 
 namespace ddp::train {
 

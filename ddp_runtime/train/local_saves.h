@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves to a disk of each node; see Note [Node-local saves] in hdf5_ckpt/local_store.h.
+// Saves to a disk of each node; see Note [Node-local saves] in hdf5_ckpt/directory/local_store.h.
 //
 // Note [Copying behind node-local saves]
 // One save is staged at a time: each rank that takes part writes its share to its node's disk, and
@@ -22,8 +22,8 @@
 #include "ddp_runtime/train/options.h"
 #include "ddp_runtime/train/run_log.h"
 #include "ddp_runtime/train/shard_writer.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
-#include "hdf5_ckpt/local_store.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
+#include "hdf5_ckpt/directory/local_store.h"
 
 namespace ddp::train {
 

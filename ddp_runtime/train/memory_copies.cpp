@@ -20,8 +20,8 @@
 #include "ddp_runtime/train/rank_agreement.h"
 #include "ddp_runtime/train/shard_report.h"
 #include "ddp_runtime/train/write_partition.h"
-#include "hdf5_ckpt/error.h"
-#include "hdf5_ckpt/memory_headroom.h"
+#include "hdf5_ckpt/core/error.h"
+#include "hdf5_ckpt/write/memory_headroom.h"
 
 namespace ddp::train {
 namespace {

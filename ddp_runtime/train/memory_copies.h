@@ -3,10 +3,10 @@
 //
 // Note [Copies in node memory]
 // A copy costs one copying of the state, and no file system, so it can be made often. It is a save
-// in a LocalStore (hdf5_ckpt/local_store.h) whose directory is in a tmpfs: processes do not take it
-// with them. If all ranks have the same state, the lowest rank of each node writes all of it, with
-// rank 0's values of what differs between ranks, so that any node that is left has the state.
-// Otherwise, each rank writes its part, and the nodes have a copy only together.
+// in a LocalStore (hdf5_ckpt/directory/local_store.h) whose directory is in a tmpfs: processes do
+// not take it with them. If all ranks have the same state, the lowest rank of each node writes all
+// of it, with rank 0's values of what differs between ranks, so that any node that is left has the
+// state. Otherwise, each rank writes its part, and the nodes have a copy only together.
 //
 // A node holds two copies. The record of a file is written last, and the older copy goes only when
 // all ranks have the newer one, so at any moment one copy is whole. A start restores the newest one
@@ -32,10 +32,10 @@
 #include "ddp_runtime/train/run_log.h"
 #include "ddp_runtime/train/save_timer.h"
 #include "ddp_runtime/train/training_state.h"
-#include "hdf5_ckpt/array.h"
-#include "hdf5_ckpt/async_saver.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
-#include "hdf5_ckpt/local_store.h"
+#include "hdf5_ckpt/core/array.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
+#include "hdf5_ckpt/directory/local_store.h"
+#include "hdf5_ckpt/write/async_saver.h"
 
 namespace ddp::train {
 

@@ -10,8 +10,8 @@
 
 #include "ddp_runtime/train/local_saves.h"
 #include "ddp_runtime/train/shard_transfer.h"
-#include "hdf5_ckpt/error.h"
-#include "hdf5_ckpt/local_store.h"
+#include "hdf5_ckpt/core/error.h"
+#include "hdf5_ckpt/directory/local_store.h"
 
 namespace ddp::train {
 namespace {

@@ -21,9 +21,9 @@
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/train/local_adoption.h"
 #include "ddp_runtime/train/run_log.h"
-#include "hdf5_ckpt/checkpoint.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
-#include "hdf5_ckpt/lineage.h"
+#include "hdf5_ckpt/core/lineage.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
+#include "hdf5_ckpt/read/checkpoint.h"
 
 namespace ddp::train {
 

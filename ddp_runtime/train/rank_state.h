@@ -19,7 +19,7 @@
 
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/train/state_array.h"
-#include "hdf5_ckpt/checkpoint.h"
+#include "hdf5_ckpt/read/checkpoint.h"
 
 namespace ddp::train {
 

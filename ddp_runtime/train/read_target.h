@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ddp_runtime/train/state_array.h"
-#include "hdf5_ckpt/checkpoint.h"
+#include "hdf5_ckpt/read/checkpoint.h"
 
 namespace ddp::train {
 

@@ -9,9 +9,9 @@
 #include "base/errors.h"
 #include "ddp_runtime/train/checkpoint_load.h"
 #include "ddp_runtime/train/run_difference.h"
-#include "hdf5_ckpt/enclosure.h"
-#include "hdf5_ckpt/error.h"
-#include "hdf5_ckpt/resume.h"
+#include "hdf5_ckpt/core/error.h"
+#include "hdf5_ckpt/directory/enclosure.h"
+#include "hdf5_ckpt/directory/resume.h"
 
 namespace ddp::train {
 namespace {

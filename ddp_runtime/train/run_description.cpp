@@ -11,7 +11,7 @@
 #include "ddp_runtime/train/module_device.h"
 #include "ddp_runtime/train/run_difference.h"
 #include "ddp_runtime/train/shard_mode.h"
-#include "hdf5_ckpt/crc32c.h"
+#include "hdf5_ckpt/core/crc32c.h"
 
 namespace ddp::train {
 namespace {

@@ -14,9 +14,9 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/random_token.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
-#include "hdf5_ckpt/enclosure.h"
-#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/core/error.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
+#include "hdf5_ckpt/directory/enclosure.h"
 
 namespace ddp::train {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/group.h"
-#include "hdf5_ckpt/owner_tag.h"
+#include "hdf5_ckpt/core/owner_tag.h"
 
 namespace ddp::train {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "hdf5_ckpt/crc32c.h"
+#include "hdf5_ckpt/core/crc32c.h"
 
 namespace ddp::train {
 

@@ -15,9 +15,9 @@
 #include "ddp_runtime/train/local_saves.h"
 #include "ddp_runtime/train/options.h"
 #include "ddp_runtime/train/run_log.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
-#include "hdf5_ckpt/owner_tag.h"
-#include "hdf5_ckpt/retention.h"
+#include "hdf5_ckpt/core/owner_tag.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
+#include "hdf5_ckpt/directory/retention.h"
 
 namespace ddp::train {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "hdf5_ckpt/checkpoint_directory.h"
-#include "hdf5_ckpt/manifest.h"
+#include "hdf5_ckpt/core/manifest.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
 
 namespace ddp::train {
 

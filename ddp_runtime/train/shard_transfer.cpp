@@ -15,7 +15,7 @@
 #include <string_view>
 
 #include "base/file_descriptor.h"
-#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/core/error.h"
 
 namespace ddp::train {
 namespace {

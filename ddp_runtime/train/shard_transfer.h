@@ -8,7 +8,7 @@
 
 #include "ddp_runtime/comm/group.h"
 #include "ddp_runtime/train/local_adoption.h"
-#include "hdf5_ckpt/local_store.h"
+#include "hdf5_ckpt/directory/local_store.h"
 
 namespace ddp::train {
 

@@ -11,8 +11,8 @@
 
 #include "ddp_runtime/train/array_views.h"
 #include "ddp_runtime/train/write_partition.h"
-#include "hdf5_ckpt/memory_headroom.h"
-#include "hdf5_ckpt/snapshot.h"
+#include "hdf5_ckpt/write/memory_headroom.h"
+#include "hdf5_ckpt/write/snapshot.h"
 
 namespace ddp::train {
 namespace {

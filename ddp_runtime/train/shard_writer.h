@@ -13,8 +13,8 @@
 #include "ddp_runtime/train/options.h"
 #include "ddp_runtime/train/run_log.h"
 #include "ddp_runtime/train/training_state.h"
-#include "hdf5_ckpt/array.h"
-#include "hdf5_ckpt/async_saver.h"
+#include "hdf5_ckpt/core/array.h"
+#include "hdf5_ckpt/write/async_saver.h"
 
 namespace ddp::train {
 

@@ -22,9 +22,9 @@
 #include "ddp_runtime/train/optimizer_states.h"
 #include "ddp_runtime/train/rank_state.h"
 #include "ddp_runtime/train/read_target.h"
-#include "hdf5_ckpt/checkpoint.h"
 #include "hdf5_ckpt/convert/checkpoint_arrays.h"
-#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/core/error.h"
+#include "hdf5_ckpt/read/checkpoint.h"
 
 namespace ddp::train {
 namespace {

@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "hdf5_ckpt/checkpoint.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/convert/checkpoint_arrays.h"
 #include "hdf5_ckpt/convert/foreign_file.h"
 #include "hdf5_ckpt/convert/name_prefix.h"
-#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/core/error.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
+#include "hdf5_ckpt/read/checkpoint.h"
 
 namespace ddp::ckpt {
 namespace {

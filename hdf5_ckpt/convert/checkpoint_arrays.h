@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hdf5_ckpt/checkpoint.h"
+#include "hdf5_ckpt/read/checkpoint.h"
 
 namespace ddp::ckpt {
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "hdf5_ckpt/array.h"
+#include "hdf5_ckpt/core/array.h"
 
 namespace ddp::ckpt {
 

@@ -10,9 +10,9 @@
 
 #include "base/errors.h"
 #include "base/text.h"
-#include "hdf5_ckpt/crc32c.h"
-#include "hdf5_ckpt/detail/json_fields.h"
-#include "hdf5_ckpt/manifest.h"
+#include "hdf5_ckpt/core/crc32c.h"
+#include "hdf5_ckpt/core/json_fields.h"
+#include "hdf5_ckpt/core/manifest.h"
 
 namespace ddp::ckpt {
 namespace {

@@ -19,8 +19,8 @@
 
 #include "base/file_descriptor.h"
 #include "hdf5_ckpt/convert/file_kind.h"
-#include "hdf5_ckpt/detail/json_fields.h"
-#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/core/error.h"
+#include "hdf5_ckpt/core/json_fields.h"
 
 namespace ddp::ckpt {
 namespace {

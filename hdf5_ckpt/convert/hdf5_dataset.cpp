@@ -13,8 +13,8 @@
 #include <string_view>
 
 #include "hdf5_ckpt/convert/file_kind.h"
-#include "hdf5_ckpt/detail/hdf5_types.h"
-#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/core/error.h"
+#include "hdf5_ckpt/write/hdf5_types.h"
 
 namespace ddp::ckpt {
 namespace {

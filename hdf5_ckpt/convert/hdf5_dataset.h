@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "hdf5_ckpt/array.h"
-#include "hdf5_ckpt/hdf5_handle.h"
+#include "hdf5_ckpt/core/array.h"
+#include "hdf5_ckpt/core/hdf5_handle.h"
 
 namespace ddp::ckpt {
 

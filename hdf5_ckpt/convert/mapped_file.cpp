@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/file_descriptor.h"
-#include "hdf5_ckpt/detail/posix_read.h"
-#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/core/error.h"
+#include "hdf5_ckpt/io/posix_read.h"
 
 namespace ddp::ckpt {
 

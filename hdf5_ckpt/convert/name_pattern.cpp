@@ -6,7 +6,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
-#include "hdf5_ckpt/manifest.h"
+#include "hdf5_ckpt/core/manifest.h"
 
 namespace ddp::ckpt {
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string_view>
 
-#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/core/error.h"
 
 namespace ddp::ckpt {
 namespace {

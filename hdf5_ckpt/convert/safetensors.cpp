@@ -10,11 +10,11 @@
 #include <optional>
 
 #include "hdf5_ckpt/convert/external.h"
-#include "hdf5_ckpt/detail/json_fields.h"
-#include "hdf5_ckpt/detail/names.h"
-#include "hdf5_ckpt/detail/target_file.h"
-#include "hdf5_ckpt/error.h"
-#include "hdf5_ckpt/manifest.h"
+#include "hdf5_ckpt/core/error.h"
+#include "hdf5_ckpt/core/json_fields.h"
+#include "hdf5_ckpt/core/manifest.h"
+#include "hdf5_ckpt/core/names.h"
+#include "hdf5_ckpt/io/target_file.h"
 
 namespace ddp::ckpt {
 namespace {

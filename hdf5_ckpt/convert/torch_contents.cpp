@@ -10,10 +10,10 @@
 #include <unordered_set>
 
 #include "base/text.h"
-#include "hdf5_ckpt/detail/json_fields.h"
-#include "hdf5_ckpt/detail/names.h"
-#include "hdf5_ckpt/error.h"
-#include "hdf5_ckpt/manifest.h"
+#include "hdf5_ckpt/core/error.h"
+#include "hdf5_ckpt/core/json_fields.h"
+#include "hdf5_ckpt/core/manifest.h"
+#include "hdf5_ckpt/core/names.h"
 
 namespace ddp::ckpt {
 namespace {

@@ -11,7 +11,7 @@
 #include "hdf5_ckpt/convert/pickle.h"
 #include "hdf5_ckpt/convert/torch_contents.h"
 #include "hdf5_ckpt/convert/zip.h"
-#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/core/error.h"
 
 namespace ddp::ckpt {
 namespace {

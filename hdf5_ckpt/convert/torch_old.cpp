@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "hdf5_ckpt/convert/torch_contents.h"
-#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/core/error.h"
 
 namespace ddp::ckpt {
 namespace {

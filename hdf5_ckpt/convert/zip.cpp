@@ -11,7 +11,7 @@
 #include <array>
 #include <cstring>
 
-#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/core/error.h"
 
 namespace ddp::ckpt {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "hdf5_ckpt/convert/external.h"
-#include "hdf5_ckpt/detail/target_file.h"
+#include "hdf5_ckpt/io/target_file.h"
 
 namespace ddp::ckpt {
 

@@ -15,7 +15,7 @@ setup() { cd "$BATS_TEST_TMPDIR" || return; }
 
 # Prints the headers that the documentation names for users, and those that the examples include.
 entries() {
-  printf '%s\n' ddp_runtime/ddp.h hdf5_ckpt/checkpoint_directory.h slurm_ddp/version.h
+  printf '%s\n' ddp_runtime/ddp.h hdf5_ckpt/directory/checkpoint_directory.h slurm_ddp/version.h
   sed -n 's/^#include <\(\(ddp_runtime\|hdf5_ckpt\)[^>]*\)>.*/\1/p' "$here"/examples/*/*.cpp
 }
 

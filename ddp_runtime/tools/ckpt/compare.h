@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "hdf5_ckpt/array.h"
+#include "hdf5_ckpt/core/array.h"
 
 namespace ddp::ckpt::tool {
 

@@ -7,7 +7,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/tools/ckpt/text.h"
-#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/core/error.h"
 
 namespace ddp::ckpt::tool {
 

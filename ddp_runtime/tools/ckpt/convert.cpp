@@ -14,13 +14,13 @@
 #include "ddp_runtime/tools/ckpt/paths.h"
 #include "ddp_runtime/tools/ckpt/spool.h"
 #include "ddp_runtime/tools/ckpt/text.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
 #include "hdf5_ckpt/convert/external.h"
 #include "hdf5_ckpt/convert/file_kind.h"
 #include "hdf5_ckpt/convert/foreign_file.h"
 #include "hdf5_ckpt/convert/name_prefix.h"
-#include "hdf5_ckpt/detail/names.h"
-#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/core/error.h"
+#include "hdf5_ckpt/core/names.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
 
 namespace ddp::ckpt::tool {
 namespace {

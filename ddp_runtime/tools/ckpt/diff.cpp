@@ -11,7 +11,7 @@
 #include "ddp_runtime/tools/ckpt/compare.h"
 #include "ddp_runtime/tools/ckpt/paths.h"
 #include "ddp_runtime/tools/ckpt/text.h"
-#include "hdf5_ckpt/checkpoint.h"
+#include "hdf5_ckpt/read/checkpoint.h"
 
 namespace ddp::ckpt::tool {
 namespace {

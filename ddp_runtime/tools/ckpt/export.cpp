@@ -10,7 +10,7 @@
 #include "ddp_runtime/tools/ckpt/conversion.h"
 #include "hdf5_ckpt/convert/checkpoint_arrays.h"
 #include "hdf5_ckpt/convert/name_map.h"
-#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/core/error.h"
 
 namespace ddp::ckpt::tool {
 namespace {

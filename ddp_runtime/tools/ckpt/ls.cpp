@@ -11,9 +11,9 @@
 #include "ddp_runtime/tools/ckpt/commands.h"
 #include "ddp_runtime/tools/ckpt/paths.h"
 #include "ddp_runtime/tools/ckpt/text.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
-#include "hdf5_ckpt/clean.h"
-#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/core/error.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
+#include "hdf5_ckpt/directory/clean.h"
 
 namespace ddp::ckpt::tool {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "base/errors.h"
 #include "base/text.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
-#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/core/error.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
 
 namespace ddp::ckpt::tool {
 

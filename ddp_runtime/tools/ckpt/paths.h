@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "hdf5_ckpt/checkpoint.h"
+#include "hdf5_ckpt/read/checkpoint.h"
 
 namespace ddp::ckpt::tool {
 

@@ -8,7 +8,7 @@
 #include "ddp_runtime/tools/ckpt/commands.h"
 #include "ddp_runtime/tools/ckpt/paths.h"
 #include "ddp_runtime/tools/ckpt/text.h"
-#include "hdf5_ckpt/checkpoint.h"
+#include "hdf5_ckpt/read/checkpoint.h"
 
 namespace ddp::ckpt::tool {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "base/file_descriptor.h"
 #include "hdf5_ckpt/convert/external_hdf5.h"
-#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/core/error.h"
 
 namespace ddp::ckpt::tool {
 namespace {

@@ -9,8 +9,8 @@
 #include "ddp_runtime/tools/ckpt/commands.h"
 #include "ddp_runtime/tools/ckpt/paths.h"
 #include "ddp_runtime/tools/ckpt/text.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
-#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/core/error.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
 
 namespace ddp::ckpt::tool {
 namespace {

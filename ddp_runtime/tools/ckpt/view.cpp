@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ddp-ckpt view: writes one HDF5 file in which h5py sees every array as a whole.
 
-#include "hdf5_ckpt/view.h"
+#include "hdf5_ckpt/read/view.h"
 
 #include <fmt/format.h>
 

@@ -12,9 +12,9 @@
 #include <numeric>
 #include <string>
 
-#include "faulty_ops.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
-#include "hdf5_ckpt/writer.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
+#include "hdf5_ckpt/write/writer.h"
+#include "tests/unit/hdf5_ckpt/faulty_ops.h"
 
 namespace {
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "hdf5_ckpt/array.h"
-#include "hdf5_ckpt/detail/parts.h"
+#include "hdf5_ckpt/core/array.h"
+#include "hdf5_ckpt/core/parts.h"
 
 namespace ddp::ckpt::test {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares the numbers with those published in docs/evidence/checkpoint.md.
 
-#include "fault_matrix.h"
+#include "tests/unit/hdf5_ckpt/fault_matrix.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

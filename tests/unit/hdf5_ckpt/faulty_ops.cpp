@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decides for every call, in one function, whether the fault applies.
 
-#include "faulty_ops.h"
+#include "tests/unit/hdf5_ckpt/faulty_ops.h"
 
 #include <fcntl.h>
 

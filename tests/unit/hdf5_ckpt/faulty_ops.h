@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "hdf5_ckpt/file_ops.h"
+#include "hdf5_ckpt/core/file_ops.h"
 
 namespace ddp::ckpt::test {
 

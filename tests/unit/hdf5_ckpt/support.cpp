@@ -2,7 +2,7 @@
 // Contents depend only on names and seeds, so that a test can recreate the arrays that it has
 // saved.
 
-#include "support.h"
+#include "tests/unit/hdf5_ckpt/support.h"
 
 #include <algorithm>
 #include <fstream>

@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include "hdf5_ckpt/array.h"
-#include "hdf5_ckpt/checkpoint.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
-#include "hdf5_ckpt/file_ops.h"
+#include "hdf5_ckpt/core/array.h"
+#include "hdf5_ckpt/core/file_ops.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
+#include "hdf5_ckpt/read/checkpoint.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
 

@@ -16,7 +16,7 @@
 #include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/train/checkpointer.h"
 #include "ddp_runtime/train/training_state.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/unit/train/trained_ranks.h"

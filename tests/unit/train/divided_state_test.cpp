@@ -19,7 +19,7 @@
 #include "ddp_runtime/train/checkpointer.h"
 #include "ddp_runtime/train/training_state.h"
 #include "ddp_runtime/train/write_partition.h"
-#include "hdf5_ckpt/error.h"
+#include "hdf5_ckpt/core/error.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/parallel/branches.h"
 #include "tests/unit/temporary_directory.h"

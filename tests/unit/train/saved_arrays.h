@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "hdf5_ckpt/checkpoint_directory.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
 
 namespace ddp::train {
 

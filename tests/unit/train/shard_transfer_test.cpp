@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/in_process/run_ranks.h"
-#include "hdf5_ckpt/checkpoint.h"
+#include "hdf5_ckpt/read/checkpoint.h"
 
 namespace ddp::train {
 namespace {

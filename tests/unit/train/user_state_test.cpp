@@ -14,7 +14,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/data/open_data.h"
-#include "hdf5_ckpt/checkpoint_directory.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/unit/train/trained_ranks.h"
