@@ -408,8 +408,8 @@ PROGRAM
   chmod +x saves.sh
   run -1 bash -c "exec '$run_program' --events events.jsonl -- sh -c 'sleep 0.2; exit 1' 2> /dev/full"
   [ "$(values '"finish"' code)" = 1 ]
-  # A terminal that is closed.
-  "$run_program" --events events.jsonl -- ./saves.sh 2> /dev/full 3>&- &
+  # A terminal that is closed, also if these tests were started by nohup.
+  env --default-signal=HUP "$run_program" --events events.jsonl -- ./saves.sh 2> /dev/full 3>&- &
   job=$!
   wait_while_running "$job" test -e ready
   kill -HUP "$job"
