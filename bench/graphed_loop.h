@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "bench/training_loop.h"
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/data/prefetch.h"
 #include "ddp_runtime/parallel/bucket_plan.h"
 #include "ddp_runtime/profile/step_recorder.h"

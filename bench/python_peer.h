@@ -10,7 +10,7 @@
 
 #include "bench/child_process.h"
 #include "bench/training_loop.h"
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/models/model.h"
 
 namespace ddp::bench {

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "ddp_runtime/comm/transport.h"
-#include "ddp_runtime/comm/work.h"
+#include "ddp_runtime/comm/group/work.h"
+#include "ddp_runtime/comm/transport/transport.h"
 
 namespace ddp::bench {
 

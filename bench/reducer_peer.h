@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 
 namespace ddp::bench {
 

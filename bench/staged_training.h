@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/pipeline/pipeline.h"
 #include "ddp_runtime/pipeline/schedule.h"

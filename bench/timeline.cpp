@@ -10,10 +10,10 @@
 
 #include "base/errors.h"
 #include "bench/recording_transport.h"
-#include "ddp_runtime/comm/failure/failure_state.h"
-#include "ddp_runtime/comm/mpi/mpi_transport.h"
+#include "ddp_runtime/comm/failure/state/failure_state.h"
 #include "ddp_runtime/comm/schedules/chain.h"
 #include "ddp_runtime/comm/schedules/schedules.h"
+#include "ddp_runtime/comm/transport/mpi/mpi_transport.h"
 
 namespace ddp::bench {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "ddp_runtime/comm/link.h"
+#include "ddp_runtime/comm/transport/link.h"
 #include "ddp_runtime/comm/world.h"
 
 namespace ddp::bench {

@@ -13,10 +13,10 @@
 
 #include "ddp_runtime/comm/device/nccl_options.h"
 #include "ddp_runtime/comm/device/staging_options.h"
-#include "ddp_runtime/comm/failure/failure.h"
 #include "ddp_runtime/comm/failure/liveness_limits.h"
-#include "ddp_runtime/comm/group.h"
-#include "ddp_runtime/comm/group_options.h"
+#include "ddp_runtime/comm/failure/state/failure.h"
+#include "ddp_runtime/comm/group/group.h"
+#include "ddp_runtime/comm/p2p/group_options.h"
 
 namespace ddp::comm {
 

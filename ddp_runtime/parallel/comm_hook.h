@@ -30,7 +30,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/profile/interval.h"
 
 namespace ddp {

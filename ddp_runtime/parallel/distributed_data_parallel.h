@@ -27,7 +27,7 @@
 #include <span>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/device_graph.h"
 #include "ddp_runtime/parallel/options.h"
 #include "ddp_runtime/parallel/replica.h"

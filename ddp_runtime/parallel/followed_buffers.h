@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/ignored_tensors.h"
 #include "ddp_runtime/parallel/replica.h"
 

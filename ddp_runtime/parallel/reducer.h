@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/bucket_plan.h"
 #include "ddp_runtime/parallel/bucket_store.h"
 #include "ddp_runtime/parallel/device_graph.h"

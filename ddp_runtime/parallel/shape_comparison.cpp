@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/call_record.h"
+#include "ddp_runtime/comm/group/call_record.h"
 
 namespace ddp {
 

@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 
 namespace ddp {
 

@@ -19,7 +19,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/profile/step_recorder.h"
 

@@ -20,7 +20,7 @@
 #include <span>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/replica.h"
 
 namespace ddp::parameter_server {

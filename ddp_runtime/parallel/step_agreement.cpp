@@ -9,8 +9,8 @@
 
 #include "base/errors.h"
 #include "base/text.h"
-#include "ddp_runtime/comm/diagnosis/hang_analysis.h"
-#include "ddp_runtime/comm/group_name.h"
+#include "ddp_runtime/comm/failure/hang_analysis.h"
+#include "ddp_runtime/comm/group/group_name.h"
 
 namespace ddp {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/work.h"
+#include "ddp_runtime/comm/group/work.h"
 #include "ddp_runtime/profile/device_timer.h"
 
 namespace ddp {

@@ -24,7 +24,7 @@
 
 #include <string>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 
 namespace ddp {
 

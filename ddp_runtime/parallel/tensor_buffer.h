@@ -4,7 +4,7 @@
 
 #include <torch/torch.h>
 
-#include "ddp_runtime/comm/buffer.h"
+#include "ddp_runtime/comm/group/buffer.h"
 
 namespace ddp {
 

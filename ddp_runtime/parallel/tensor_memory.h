@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "ddp_runtime/comm/buffer.h"
+#include "ddp_runtime/comm/group/buffer.h"
 
 namespace ddp {
 

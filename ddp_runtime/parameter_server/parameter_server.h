@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parameter_server/exchange.h"
 #include "ddp_runtime/parameter_server/options.h"
 

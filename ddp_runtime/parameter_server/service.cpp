@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/peer_failure.h"
+#include "ddp_runtime/comm/group/peer_failure.h"
 
 namespace ddp::parameter_server {
 namespace {

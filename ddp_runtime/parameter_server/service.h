@@ -13,10 +13,10 @@
 #include <thread>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
-#include "ddp_runtime/comm/point_to_point_channel.h"
-#include "ddp_runtime/comm/wait_timer.h"
-#include "ddp_runtime/comm/work.h"
+#include "ddp_runtime/comm/failure/state/wait_timer.h"
+#include "ddp_runtime/comm/group/group.h"
+#include "ddp_runtime/comm/group/work.h"
+#include "ddp_runtime/comm/transport/point_to_point_channel.h"
 #include "ddp_runtime/parameter_server/exchange.h"
 #include "ddp_runtime/parameter_server/messages.h"
 #include "ddp_runtime/parameter_server/shard.h"

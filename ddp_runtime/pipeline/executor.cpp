@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/peer_failure.h"
+#include "ddp_runtime/comm/group/peer_failure.h"
 
 namespace ddp::pipeline {
 namespace {

@@ -29,7 +29,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddp_runtime/comm/work.h"
+#include "ddp_runtime/comm/group/work.h"
 #include "ddp_runtime/pipeline/neighbors.h"
 #include "ddp_runtime/pipeline/schedule.h"
 

@@ -3,7 +3,7 @@
 // pipeline].
 #pragma once
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 
 namespace ddp::pipeline {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/peer_failure.h"
+#include "ddp_runtime/comm/group/peer_failure.h"
 #include "ddp_runtime/parallel/loss_check.h"
 #include "ddp_runtime/parallel/step_agreement.h"
 #include "ddp_runtime/pipeline/executor.h"

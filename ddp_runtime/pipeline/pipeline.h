@@ -25,7 +25,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/options.h"
 #include "ddp_runtime/pipeline/micro_batch.h"
 #include "ddp_runtime/pipeline/operation_time.h"

@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/options.h"
 #include "ddp_runtime/pipeline/own_stages.h"
 

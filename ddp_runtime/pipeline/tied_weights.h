@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/pipeline/own_stages.h"
 
 namespace ddp::pipeline {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/best_metric.h"
 #include "ddp_runtime/train/directory_claim.h"
 #include "ddp_runtime/train/evaluation_result.h"

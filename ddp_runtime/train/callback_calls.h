@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "ddp_runtime/comm/group.h"
-#include "ddp_runtime/comm/run_events.h"
+#include "ddp_runtime/comm/ddp_run/run_events.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/callbacks.h"
 #include "ddp_runtime/train/checkpointer.h"
 

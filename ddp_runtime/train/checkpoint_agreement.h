@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/state_array.h"
 
 namespace ddp::train {

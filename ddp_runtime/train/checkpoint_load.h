@@ -12,7 +12,7 @@
 
 #include <string>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/training_state.h"
 #include "hdf5_ckpt/read/checkpoint.h"
 

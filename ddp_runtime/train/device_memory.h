@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 
 namespace ddp::train {
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "ddp_runtime/comm/group_name.h"
+#include "ddp_runtime/comm/group/group_name.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
 
 namespace ddp::train {

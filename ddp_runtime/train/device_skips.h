@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "ddp_runtime/amp/device_grad_scaler.h"
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/optim/skipped_steps.h"
 #include "ddp_runtime/parallel/late_value.h"
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/run_log.h"
 #include "hdf5_ckpt/core/owner_tag.h"
 #include "hdf5_ckpt/directory/lease.h"

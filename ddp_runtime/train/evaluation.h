@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ddp_runtime/amp/autocast.h"
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/data/dataset.h"
 #include "ddp_runtime/train/evaluation_result.h"
 #include "ddp_runtime/train/objective.h"

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/background_save.h"
 #include "ddp_runtime/train/options.h"
 #include "ddp_runtime/train/run_log.h"

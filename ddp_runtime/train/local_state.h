@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "ddp_runtime/amp/grad_scaler.h"
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/local/local_steps.h"
 #include "ddp_runtime/train/optimizer_state.h"
 #include "ddp_runtime/train/rank_state.h"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/mean_loss.h"
 #include "ddp_runtime/train/run_outcome.h"
 

@@ -14,7 +14,7 @@
 #include <memory>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/objective.h"
 
 namespace ddp::train {

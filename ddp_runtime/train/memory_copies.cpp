@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/deadline.h"
-#include "ddp_runtime/comm/run_events.h"
+#include "ddp_runtime/comm/ddp_run/run_events.h"
 #include "ddp_runtime/train/array_views.h"
 #include "ddp_runtime/train/local_saves.h"
 #include "ddp_runtime/train/rank_agreement.h"

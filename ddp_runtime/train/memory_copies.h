@@ -25,8 +25,8 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
-#include "ddp_runtime/comm/run_memory.h"
+#include "ddp_runtime/comm/ddp_run/run_memory.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/memory_restore.h"
 #include "ddp_runtime/train/options.h"
 #include "ddp_runtime/train/run_log.h"

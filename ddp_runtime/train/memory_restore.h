@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/local_adoption.h"
 #include "ddp_runtime/train/run_log.h"
 #include "hdf5_ckpt/core/lineage.h"

@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/train/state_array.h"
 

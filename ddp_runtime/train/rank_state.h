@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/state_array.h"
 #include "hdf5_ckpt/read/checkpoint.h"
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/best_checkpoint.h"
 #include "ddp_runtime/train/memory_restore.h"
 #include "ddp_runtime/train/options.h"

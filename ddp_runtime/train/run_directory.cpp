@@ -13,7 +13,7 @@
 #include <system_error>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/random_token.h"
+#include "ddp_runtime/comm/secret/random_token.h"
 #include "hdf5_ckpt/core/error.h"
 #include "hdf5_ckpt/directory/checkpoint_directory.h"
 #include "hdf5_ckpt/directory/enclosure.h"

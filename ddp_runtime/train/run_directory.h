@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "hdf5_ckpt/core/owner_tag.h"
 
 namespace ddp::train {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/profile/step_recorder.h"
 #include "ddp_runtime/train/evaluation_result.h"
 

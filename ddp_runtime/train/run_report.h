@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/train/divided_parameters.h"
 #include "ddp_runtime/train/run_outcome.h"

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/profile/step_recorder.h"
 #include "ddp_runtime/profile/step_totals.h"
 #include "ddp_runtime/train/report_file.h"

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/graph_hindrance.h"
 #include "ddp_runtime/train/learning_rate.h"
 #include "ddp_runtime/train/objective.h"

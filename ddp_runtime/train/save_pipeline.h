@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/background_save.h"
 #include "ddp_runtime/train/local_saves.h"
 #include "ddp_runtime/train/options.h"

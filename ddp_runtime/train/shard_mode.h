@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/train/options.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/local_adoption.h"
 #include "hdf5_ckpt/directory/local_store.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/options.h"
 #include "ddp_runtime/train/run_log.h"
 #include "ddp_runtime/train/training_state.h"

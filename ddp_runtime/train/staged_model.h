@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/data/dataset.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/pipeline/tied_weights.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/train/stage_residence.h"
 #include "ddp_runtime/train/state_array.h"

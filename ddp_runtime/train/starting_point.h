@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/checkpointer.h"
 #include "ddp_runtime/train/progress.h"
 

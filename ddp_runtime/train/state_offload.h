@@ -4,7 +4,7 @@
 
 #include <torch/torch.h>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/train/options.h"
 

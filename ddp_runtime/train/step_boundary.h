@@ -18,7 +18,7 @@
 #include <optional>
 #include <string>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/job_deadline.h"
 
 namespace ddp::train {

@@ -16,7 +16,7 @@
 #include <optional>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/profile/collective_times.h"
 
 namespace ddp::train {

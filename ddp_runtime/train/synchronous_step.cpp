@@ -8,7 +8,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
-#include "ddp_runtime/comm/group_name.h"
+#include "ddp_runtime/comm/group/group_name.h"
 #include "ddp_runtime/data/sampler.h"
 #include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/optim/skipped_steps.h"

@@ -8,7 +8,7 @@
 #include <system_error>
 #include <vector>
 
-#include "ddp_runtime/comm/buffer.h"
+#include "ddp_runtime/comm/group/buffer.h"
 #include "ddp_runtime/profile/merged_trace.h"
 
 namespace ddp::train {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/data/dataset.h"
 #include "ddp_runtime/train/callbacks.h"
 #include "ddp_runtime/train/initialize.h"

@@ -12,9 +12,9 @@
 
 #include "base/deadline.h"
 #include "base/errors.h"
-#include "ddp_runtime/comm/peer_failure.h"
-#include "ddp_runtime/comm/run_events.h"
-#include "ddp_runtime/comm/run_memory.h"
+#include "ddp_runtime/comm/ddp_run/run_events.h"
+#include "ddp_runtime/comm/ddp_run/run_memory.h"
+#include "ddp_runtime/comm/group/peer_failure.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/train/batch_advice.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/run_events.h"
+#include "ddp_runtime/comm/ddp_run/run_events.h"
 #include "ddp_runtime/train/divided_parameters.h"
 #include "ddp_runtime/train/run_lines.h"
 #include "ddp_runtime/train/starting_point.h"

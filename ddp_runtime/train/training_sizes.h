@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/sharded/shard_costs.h"
 #include "ddp_runtime/train/options.h"
 #include "ddp_runtime/train/shard_prediction.h"

@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "ddp_runtime/amp/grad_scaler.h"
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/parallel/replica.h"
 #include "ddp_runtime/train/best_evaluation.h"

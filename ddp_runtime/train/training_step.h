@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "ddp_runtime/amp/grad_scaler.h"
-#include "ddp_runtime/comm/group.h"
-#include "ddp_runtime/comm/peer_failure.h"
+#include "ddp_runtime/comm/group/group.h"
+#include "ddp_runtime/comm/group/peer_failure.h"
 #include "ddp_runtime/data/prefetch.h"
 #include "ddp_runtime/parallel/device_graph.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"

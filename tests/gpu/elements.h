@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/element_type.h"
-#include "ddp_runtime/comm/half_precision.h"
+#include "ddp_runtime/comm/group/element_type.h"
+#include "ddp_runtime/comm/group/half_precision.h"
 
 namespace ddp::comm::gpu {
 

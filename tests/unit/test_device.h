@@ -12,7 +12,7 @@
 #include <functional>
 #include <vector>
 
-#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/comm/p2p/run_ranks.h"
 
 namespace ddp::test {
 

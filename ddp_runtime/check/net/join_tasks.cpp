@@ -5,8 +5,8 @@
 
 #include <cstdlib>
 
-#include "ddp_runtime/comm/mpi/process_manager.h"
-#include "ddp_runtime/comm/tcp/tcp_plan.h"
+#include "ddp_runtime/comm/transport/mpi/process_manager.h"
+#include "ddp_runtime/comm/transport/tcp/tcp_plan.h"
 
 namespace ddp::check {
 namespace {

@@ -9,7 +9,7 @@
 #include "ddp_runtime/check/counted.h"
 #include "ddp_runtime/check/net/locate/pair_session.h"
 #include "ddp_runtime/check/resolve.h"
-#include "ddp_runtime/comm/random_token.h"
+#include "ddp_runtime/comm/secret/random_token.h"
 
 namespace ddp::check {
 namespace {

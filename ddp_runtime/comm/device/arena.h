@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/device/communicator.h"
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 
 namespace ddp::comm {
 

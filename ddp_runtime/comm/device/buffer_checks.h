@@ -4,8 +4,8 @@
 
 #include <stdexcept>
 
-#include "ddp_runtime/comm/buffer.h"
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/buffer.h"
+#include "ddp_runtime/comm/group/group.h"
 
 namespace ddp::comm {
 

@@ -9,7 +9,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
-#include "ddp_runtime/comm/peer_failure.h"
+#include "ddp_runtime/comm/group/peer_failure.h"
 
 namespace ddp::comm {
 namespace {

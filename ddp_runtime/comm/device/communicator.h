@@ -15,9 +15,9 @@
 #include <string>
 #include <string_view>
 
-#include "ddp_runtime/comm/buffer.h"
 #include "ddp_runtime/comm/device/device_calls.h"
 #include "ddp_runtime/comm/device/nccl_calls.h"
+#include "ddp_runtime/comm/group/buffer.h"
 
 namespace ddp::comm {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "ddp_runtime/comm/memory.h"
+#include "ddp_runtime/comm/group/memory.h"
 
 namespace ddp::comm {
 

@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "ddp_runtime/comm/device/event_pool.h"
-#include "ddp_runtime/comm/work.h"
+#include "ddp_runtime/comm/group/work.h"
 
 namespace ddp::comm {
 

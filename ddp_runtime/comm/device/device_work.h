@@ -9,8 +9,8 @@
 #include <mutex>
 
 #include "ddp_runtime/comm/device/event_pool.h"
-#include "ddp_runtime/comm/failure/failure_state.h"
-#include "ddp_runtime/comm/work.h"
+#include "ddp_runtime/comm/failure/state/failure_state.h"
+#include "ddp_runtime/comm/group/work.h"
 
 namespace ddp::comm {
 

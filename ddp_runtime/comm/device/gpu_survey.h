@@ -13,7 +13,7 @@
 
 #include "ddp_runtime/comm/device/device_calls.h"
 #include "ddp_runtime/comm/device/nccl_options.h"
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 
 namespace ddp::comm {
 

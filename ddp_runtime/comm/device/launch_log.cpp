@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "ddp_runtime/comm/call_record.h"
+#include "ddp_runtime/comm/group/call_record.h"
 
 namespace ddp::comm {
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/call_record.h"
-#include "ddp_runtime/comm/thread_settings.h"
+#include "ddp_runtime/comm/group/call_record.h"
+#include "ddp_runtime/comm/transport/thread_settings.h"
 
 namespace ddp::comm {
 namespace {

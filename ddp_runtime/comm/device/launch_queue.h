@@ -24,9 +24,9 @@
 #include "ddp_runtime/comm/device/launch_log.h"
 #include "ddp_runtime/comm/device/nccl_start.h"
 #include "ddp_runtime/comm/device/order_exchange.h"
-#include "ddp_runtime/comm/group.h"
-#include "ddp_runtime/comm/link_limits.h"
-#include "ddp_runtime/comm/wait_timer.h"
+#include "ddp_runtime/comm/failure/state/wait_timer.h"
+#include "ddp_runtime/comm/group/group.h"
+#include "ddp_runtime/comm/transport/link_limits.h"
 
 namespace ddp::comm {
 

@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <string>
 
-#include "ddp_runtime/comm/element_type.h"
-#include "ddp_runtime/comm/memory.h"
+#include "ddp_runtime/comm/group/element_type.h"
+#include "ddp_runtime/comm/group/memory.h"
 
 namespace ddp::comm {
 

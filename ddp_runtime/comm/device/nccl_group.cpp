@@ -6,9 +6,9 @@
 #include <exception>
 #include <utility>
 
-#include "ddp_runtime/comm/call_record.h"
 #include "ddp_runtime/comm/device/buffer_checks.h"
-#include "ddp_runtime/comm/parts.h"
+#include "ddp_runtime/comm/group/call_record.h"
+#include "ddp_runtime/comm/group/parts.h"
 
 namespace ddp::comm {
 namespace {

@@ -13,7 +13,7 @@
 #include "ddp_runtime/comm/device/arena.h"
 #include "ddp_runtime/comm/device/launch_queue.h"
 #include "ddp_runtime/comm/device/nccl_start.h"
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 
 namespace ddp::comm {
 

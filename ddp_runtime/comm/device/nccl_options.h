@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "ddp_runtime/comm/link_limits.h"
+#include "ddp_runtime/comm/transport/link_limits.h"
 
 namespace ddp::comm {
 

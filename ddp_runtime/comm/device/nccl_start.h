@@ -11,8 +11,8 @@
 #include "ddp_runtime/comm/device/event_pool.h"
 #include "ddp_runtime/comm/device/gpu_survey.h"
 #include "ddp_runtime/comm/device/nccl_options.h"
-#include "ddp_runtime/comm/failure/failure_state.h"
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/failure/state/failure_state.h"
+#include "ddp_runtime/comm/group/group.h"
 
 namespace ddp::comm {
 

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "ddp_runtime/comm/device/launch_log.h"
-#include "ddp_runtime/comm/group.h"
-#include "ddp_runtime/comm/point_to_point_channel.h"
+#include "ddp_runtime/comm/group/group.h"
+#include "ddp_runtime/comm/transport/point_to_point_channel.h"
 
 namespace ddp::comm {
 

@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/call_record.h"
 #include "ddp_runtime/comm/device/buffer_checks.h"
 #include "ddp_runtime/comm/device/gpu_survey.h"
-#include "ddp_runtime/comm/parts.h"
+#include "ddp_runtime/comm/group/call_record.h"
+#include "ddp_runtime/comm/group/parts.h"
 
 namespace ddp::comm {
 namespace {

@@ -18,8 +18,8 @@
 #include "ddp_runtime/comm/device/nccl_options.h"
 #include "ddp_runtime/comm/device/staging_options.h"
 #include "ddp_runtime/comm/device/staging_queue.h"
-#include "ddp_runtime/comm/failure/failure_state.h"
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/failure/state/failure_state.h"
+#include "ddp_runtime/comm/group/group.h"
 
 namespace ddp::comm {
 

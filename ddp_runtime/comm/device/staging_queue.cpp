@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/peer_failure.h"
-#include "ddp_runtime/comm/thread_settings.h"
+#include "ddp_runtime/comm/group/peer_failure.h"
+#include "ddp_runtime/comm/transport/thread_settings.h"
 
 namespace ddp::comm {
 namespace {

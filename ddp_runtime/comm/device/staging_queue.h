@@ -41,10 +41,10 @@
 #include "ddp_runtime/comm/device/device_work.h"
 #include "ddp_runtime/comm/device/event_pool.h"
 #include "ddp_runtime/comm/device/page_locked_pool.h"
-#include "ddp_runtime/comm/failure/failure_state.h"
-#include "ddp_runtime/comm/link_limits.h"
-#include "ddp_runtime/comm/wait_timer.h"
-#include "ddp_runtime/comm/work.h"
+#include "ddp_runtime/comm/failure/state/failure_state.h"
+#include "ddp_runtime/comm/failure/state/wait_timer.h"
+#include "ddp_runtime/comm/group/work.h"
+#include "ddp_runtime/comm/transport/link_limits.h"
 
 namespace ddp::comm {
 

@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "base/wake_event.h"
-#include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/failure/liveness.h"
-#include "ddp_runtime/comm/running_clock.h"
+#include "ddp_runtime/comm/failure/state/failure_state.h"
+#include "ddp_runtime/comm/failure/state/running_clock.h"
 #include "ddp_runtime/comm/secret/key.h"
 
 namespace ddp::comm {

@@ -13,9 +13,9 @@
 #include "ddp_runtime/comm/failure/hub.h"
 #include "ddp_runtime/comm/failure/hub_search.h"
 #include "ddp_runtime/comm/failure/spoke.h"
-#include "ddp_runtime/comm/peer_failure.h"
-#include "ddp_runtime/comm/random_token.h"
-#include "ddp_runtime/comm/text.h"
+#include "ddp_runtime/comm/group/peer_failure.h"
+#include "ddp_runtime/comm/secret/random_token.h"
+#include "ddp_runtime/comm/secret/text.h"
 
 namespace ddp::comm {
 namespace {

@@ -16,8 +16,8 @@
 #include <string>
 
 #include "ddp_runtime/comm/failure/channel_end.h"
-#include "ddp_runtime/comm/failure/failure_state.h"
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/failure/state/failure_state.h"
+#include "ddp_runtime/comm/group/group.h"
 
 namespace ddp::comm {
 

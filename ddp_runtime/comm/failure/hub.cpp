@@ -7,10 +7,10 @@
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
-#include "ddp_runtime/comm/descriptor_limit.h"
-#include "ddp_runtime/comm/peer_failure.h"
-#include "ddp_runtime/comm/text.h"
-#include "ddp_runtime/comm/thread_settings.h"
+#include "ddp_runtime/comm/group/peer_failure.h"
+#include "ddp_runtime/comm/secret/text.h"
+#include "ddp_runtime/comm/transport/descriptor_limit.h"
+#include "ddp_runtime/comm/transport/thread_settings.h"
 
 namespace ddp::comm {
 namespace {

@@ -14,12 +14,12 @@
 #include <thread>
 #include <vector>
 
-#include "ddp_runtime/comm/diagnosis/flight_recorder.h"
-#include "ddp_runtime/comm/diagnosis/hang_analysis.h"
 #include "ddp_runtime/comm/failure/channel_end.h"
 #include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/failure/event_queue.h"
+#include "ddp_runtime/comm/failure/hang_analysis.h"
 #include "ddp_runtime/comm/failure/reception.h"
+#include "ddp_runtime/comm/group/flight_recorder.h"
 
 namespace ddp::comm {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "ddp_runtime/comm/failure/connection.h"
-#include "ddp_runtime/comm/failure/failure_state.h"
 #include "ddp_runtime/comm/failure/greeting.h"
+#include "ddp_runtime/comm/failure/state/failure_state.h"
 #include "ddp_runtime/comm/secret/key.h"
 
 namespace ddp::comm {

@@ -16,7 +16,7 @@
 #include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/failure/event_queue.h"
 #include "ddp_runtime/comm/failure/greeting.h"
-#include "ddp_runtime/comm/running_clock.h"
+#include "ddp_runtime/comm/failure/state/running_clock.h"
 
 namespace ddp::comm {
 

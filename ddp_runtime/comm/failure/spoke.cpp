@@ -10,9 +10,9 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/failure/hub_search.h"
-#include "ddp_runtime/comm/peer_failure.h"
-#include "ddp_runtime/comm/text.h"
-#include "ddp_runtime/comm/thread_settings.h"
+#include "ddp_runtime/comm/group/peer_failure.h"
+#include "ddp_runtime/comm/secret/text.h"
+#include "ddp_runtime/comm/transport/thread_settings.h"
 
 namespace ddp::comm {
 namespace {

@@ -6,10 +6,10 @@
 #include <thread>
 #include <vector>
 
-#include "ddp_runtime/comm/diagnosis/flight_recorder.h"
 #include "ddp_runtime/comm/failure/channel_end.h"
 #include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/failure/reconnector.h"
+#include "ddp_runtime/comm/group/flight_recorder.h"
 
 namespace ddp::comm {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/subgroup.h"
+#include "ddp_runtime/comm/group/subgroup.h"
 
 namespace ddp::comm {
 

@@ -9,10 +9,10 @@
 #include <string>
 #include <utility>
 
-#include "ddp_runtime/comm/group.h"
-#include "ddp_runtime/comm/link.h"
-#include "ddp_runtime/comm/random_token.h"
-#include "ddp_runtime/comm/zeroed_bytes.h"
+#include "ddp_runtime/comm/group/group.h"
+#include "ddp_runtime/comm/group/zeroed_bytes.h"
+#include "ddp_runtime/comm/secret/random_token.h"
+#include "ddp_runtime/comm/transport/link.h"
 
 namespace ddp::comm {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "ddp_runtime/comm/host_reduce.h"
+#include "ddp_runtime/comm/group/host_reduce.h"
 
 namespace ddp::comm::schedules {
 

@@ -12,10 +12,10 @@
 
 #include <functional>
 
-#include "ddp_runtime/comm/buffer.h"
-#include "ddp_runtime/comm/link.h"
+#include "ddp_runtime/comm/group/buffer.h"
+#include "ddp_runtime/comm/group/subgroup.h"
 #include "ddp_runtime/comm/schedules/schedules.h"
-#include "ddp_runtime/comm/subgroup.h"
+#include "ddp_runtime/comm/transport/link.h"
 
 namespace ddp::comm::schedules {
 

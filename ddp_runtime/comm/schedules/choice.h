@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <string>
 
-#include "ddp_runtime/comm/network_model.h"
 #include "ddp_runtime/comm/schedules/rounds.h"
+#include "ddp_runtime/comm/transport/network_model.h"
 
 namespace ddp::comm::schedules {
 

@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstring>
 
-#include "ddp_runtime/comm/host_reduce.h"
+#include "ddp_runtime/comm/group/host_reduce.h"
 #include "ddp_runtime/comm/schedules/schedules.h"
 
 namespace ddp::comm::schedules {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "ddp_runtime/comm/host_reduce.h"
+#include "ddp_runtime/comm/group/host_reduce.h"
 #include "ddp_runtime/comm/schedules/rounds.h"
 #include "ddp_runtime/comm/schedules/schedules.h"
 

@@ -11,10 +11,10 @@
 
 #include <cstddef>
 
-#include "ddp_runtime/comm/buffer.h"
-#include "ddp_runtime/comm/link.h"
+#include "ddp_runtime/comm/group/buffer.h"
 #include "ddp_runtime/comm/node/node_memory.h"
 #include "ddp_runtime/comm/schedules/schedules.h"
+#include "ddp_runtime/comm/transport/link.h"
 
 namespace ddp::comm::schedules {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "ddp_runtime/comm/subgroup.h"
+#include "ddp_runtime/comm/group/subgroup.h"
 
 namespace ddp::comm::schedules {
 namespace {

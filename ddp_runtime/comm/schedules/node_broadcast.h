@@ -3,10 +3,10 @@
 // wire once per node, regardless of the placement of ranks.
 #pragma once
 
-#include "ddp_runtime/comm/buffer.h"
-#include "ddp_runtime/comm/link.h"
+#include "ddp_runtime/comm/group/buffer.h"
 #include "ddp_runtime/comm/node/node_map.h"
 #include "ddp_runtime/comm/schedules/choice.h"
+#include "ddp_runtime/comm/transport/link.h"
 
 namespace ddp::comm::schedules {
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "ddp_runtime/comm/buffer.h"
+#include "ddp_runtime/comm/group/buffer.h"
 #include "ddp_runtime/comm/node/node_memory.h"
 
 namespace ddp::comm::schedules {

@@ -6,10 +6,10 @@
 
 #include <cstddef>
 
-#include "ddp_runtime/comm/link.h"
 #include "ddp_runtime/comm/node/node_map.h"
 #include "ddp_runtime/comm/schedules/node_copies.h"
 #include "ddp_runtime/comm/schedules/schedules.h"
+#include "ddp_runtime/comm/transport/link.h"
 
 namespace ddp::comm::schedules {
 

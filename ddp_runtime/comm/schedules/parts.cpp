@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ddp_runtime/comm/host_reduce.h"
+#include "ddp_runtime/comm/group/host_reduce.h"
 #include "ddp_runtime/comm/schedules/choice.h"
 #include "ddp_runtime/comm/schedules/rounds.h"
 #include "ddp_runtime/comm/schedules/schedules.h"

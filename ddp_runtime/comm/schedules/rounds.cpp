@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/comm/schedules/rounds.h"
 
-#include "ddp_runtime/comm/host_reduce.h"
+#include "ddp_runtime/comm/group/host_reduce.h"
 
 namespace ddp::comm::schedules {
 namespace {

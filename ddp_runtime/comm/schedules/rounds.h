@@ -24,10 +24,10 @@
 #include <cstddef>
 #include <vector>
 
-#include "ddp_runtime/comm/buffer.h"
-#include "ddp_runtime/comm/cut.h"
-#include "ddp_runtime/comm/link.h"
+#include "ddp_runtime/comm/group/buffer.h"
+#include "ddp_runtime/comm/group/cut.h"
 #include "ddp_runtime/comm/schedules/schedules.h"
+#include "ddp_runtime/comm/transport/link.h"
 
 namespace ddp::comm::schedules {
 

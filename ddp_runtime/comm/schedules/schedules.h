@@ -23,11 +23,11 @@
 #include <cstddef>
 #include <vector>
 
-#include "ddp_runtime/comm/buffer.h"
-#include "ddp_runtime/comm/cut.h"
-#include "ddp_runtime/comm/link.h"
-#include "ddp_runtime/comm/parts.h"
-#include "ddp_runtime/comm/subgroup.h"
+#include "ddp_runtime/comm/group/buffer.h"
+#include "ddp_runtime/comm/group/cut.h"
+#include "ddp_runtime/comm/group/parts.h"
+#include "ddp_runtime/comm/group/subgroup.h"
+#include "ddp_runtime/comm/transport/link.h"
 
 namespace ddp::comm::schedules {
 

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "ddp_runtime/comm/host_reduce.h"
+#include "ddp_runtime/comm/group/host_reduce.h"
 #include "ddp_runtime/comm/schedules/rounds.h"
 
 namespace ddp::comm::schedules {

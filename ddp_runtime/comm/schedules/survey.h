@@ -5,11 +5,11 @@
 
 #include <string_view>
 
-#include "ddp_runtime/comm/link.h"
-#include "ddp_runtime/comm/network_model.h"
+#include "ddp_runtime/comm/group/subgroup.h"
 #include "ddp_runtime/comm/node/node_map.h"
 #include "ddp_runtime/comm/schedules/schedules.h"
-#include "ddp_runtime/comm/subgroup.h"
+#include "ddp_runtime/comm/transport/link.h"
+#include "ddp_runtime/comm/transport/network_model.h"
 
 namespace ddp::comm::schedules {
 

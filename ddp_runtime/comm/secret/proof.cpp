@@ -3,7 +3,7 @@
 
 #include <initializer_list>
 
-#include "ddp_runtime/comm/random_token.h"
+#include "ddp_runtime/comm/secret/random_token.h"
 
 namespace ddp::comm {
 namespace {

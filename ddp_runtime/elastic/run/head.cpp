@@ -12,7 +12,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
-#include "ddp_runtime/comm/descriptor_limit.h"
+#include "ddp_runtime/comm/transport/descriptor_limit.h"
 #include "ddp_runtime/elastic/event_json.h"
 #include "ddp_runtime/elastic/run/agent.h"
 

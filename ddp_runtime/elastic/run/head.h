@@ -17,7 +17,7 @@
 #include "base/socket.h"
 #include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/failure/greeting.h"
-#include "ddp_runtime/comm/running_clock.h"
+#include "ddp_runtime/comm/failure/state/running_clock.h"
 #include "ddp_runtime/comm/secret/key.h"
 #include "ddp_runtime/elastic/events.h"
 

@@ -11,7 +11,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
-#include "ddp_runtime/comm/random_token.h"
+#include "ddp_runtime/comm/secret/random_token.h"
 #include "ddp_runtime/elastic/accounting/resilience.h"
 #include "ddp_runtime/elastic/run/report_files.h"
 

@@ -19,7 +19,7 @@
 #include "base/hostlist.h"
 #include "base/socket.h"
 #include "base/text.h"
-#include "ddp_runtime/comm/run_memory.h"
+#include "ddp_runtime/comm/ddp_run/run_memory.h"
 #include "ddp_runtime/elastic/run/run_environment.h"
 
 namespace ddp::elastic {

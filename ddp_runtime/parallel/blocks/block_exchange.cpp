@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/cut.h"
+#include "ddp_runtime/comm/group/cut.h"
 #include "ddp_runtime/parallel/flat_memory.h"
 #include "ddp_runtime/parallel/missing_gradients.h"
 #include "ddp_runtime/parallel/step_marks.h"

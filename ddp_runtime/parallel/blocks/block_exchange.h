@@ -23,7 +23,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/blocks/summation_tree.h"
 #include "ddp_runtime/parallel/bucket_plan.h"
 #include "ddp_runtime/parallel/gradient_exchange.h"

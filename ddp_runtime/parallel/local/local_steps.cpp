@@ -8,7 +8,7 @@
 #include <span>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/group_name.h"
+#include "ddp_runtime/comm/group/group_name.h"
 #include "ddp_runtime/parallel/local/outer_step.h"
 #include "ddp_runtime/parallel/local/tensor_average.h"
 #include "ddp_runtime/parallel/same_parameters.h"

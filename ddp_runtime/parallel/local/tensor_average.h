@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/bucket_plan.h"
 #include "ddp_runtime/parallel/bucket_store.h"
 #include "ddp_runtime/parallel/replica.h"

@@ -26,7 +26,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/sharded/shard_plan.h"
 #include "ddp_runtime/parallel/sharded/whole_memory.h"
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/sharded/parameter_shards.h"
 
 namespace ddp {

@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/gradient_exchange.h"
 #include "ddp_runtime/parallel/launch_order.h"
 #include "ddp_runtime/parallel/replica.h"

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/sharded/flat_shard.h"
 #include "ddp_runtime/parallel/sharded/whole_memory.h"
 

@@ -31,7 +31,7 @@
 
 #include <torch/torch.h>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/parallel/sharded/shard_options.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/sharded/flat_shard.h"
 #include "ddp_runtime/parallel/sharded/sharded_units.h"
 #include "ddp_runtime/parallel/sharded/whole_memory.h"

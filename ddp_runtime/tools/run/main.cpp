@@ -14,7 +14,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
-#include "ddp_runtime/comm/run_memory.h"
+#include "ddp_runtime/comm/ddp_run/run_memory.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/elastic/run/agent.h"
 #include "ddp_runtime/elastic/run/host_watch.h"

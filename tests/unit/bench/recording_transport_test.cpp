@@ -6,7 +6,7 @@
 
 #include <array>
 
-#include "ddp_runtime/comm/in_process/in_process_transport.h"
+#include "ddp_runtime/comm/transport/in_process_transport.h"
 
 namespace ddp::bench {
 namespace {

@@ -9,7 +9,7 @@
 #include <mutex>
 
 #include "ddp_runtime/check/net/measure/pair_links.h"
-#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/comm/p2p/run_ranks.h"
 
 namespace ddp::check {
 namespace {

@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "base/socket.h"
-#include "ddp_runtime/comm/in_process/run_ranks.h"
-#include "ddp_runtime/comm/tcp/tcp_transport.h"
+#include "ddp_runtime/comm/p2p/run_ranks.h"
+#include "ddp_runtime/comm/transport/tcp/tcp_transport.h"
 
 namespace ddp::comm::test {
 

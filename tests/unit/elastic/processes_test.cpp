@@ -14,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "ddp_runtime/comm/run_memory.h"
+#include "ddp_runtime/comm/ddp_run/run_memory.h"
 #include "ddp_runtime/elastic/run/launcher.h"
 #include "ddp_runtime/elastic/run/node_checks.h"
 #include "ddp_runtime/elastic/run/node_watch.h"

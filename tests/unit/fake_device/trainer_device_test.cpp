@@ -14,7 +14,7 @@
 #include <set>
 #include <sstream>
 
-#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/comm/p2p/run_ranks.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/train/evaluation.h"

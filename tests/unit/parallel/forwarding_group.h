@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 
 namespace ddp::test {
 

@@ -12,8 +12,8 @@
 #include <mutex>
 #include <thread>
 
-#include "ddp_runtime/comm/in_process/run_ranks.h"
-#include "ddp_runtime/comm/peer_failure.h"
+#include "ddp_runtime/comm/group/peer_failure.h"
+#include "ddp_runtime/comm/p2p/run_ranks.h"
 
 namespace ddp::parameter_server {
 namespace {

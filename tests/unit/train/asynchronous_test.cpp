@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/comm/p2p/run_ranks.h"
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/parallel/stale_synchronous.h"
 #include "ddp_runtime/parallel/sync_batch_norm.h"

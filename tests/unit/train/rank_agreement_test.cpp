@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/comm/p2p/run_ranks.h"
 #include "tests/unit/error_of.h"
 
 namespace ddp::train {

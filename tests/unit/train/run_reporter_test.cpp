@@ -22,7 +22,7 @@
 #include <thread>
 #include <vector>
 
-#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/comm/p2p/run_ranks.h"
 #include "ddp_runtime/train/shard_prediction.h"
 #include "ddp_runtime/train/stage_plan.h"
 #include "ddp_runtime/train/trace_gather.h"

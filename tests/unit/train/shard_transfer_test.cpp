@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/comm/p2p/run_ranks.h"
 #include "hdf5_ckpt/read/checkpoint.h"
 
 namespace ddp::train {

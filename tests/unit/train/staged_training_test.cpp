@@ -8,7 +8,7 @@
 #include <mutex>
 #include <string>
 
-#include "ddp_runtime/comm/peer_failure.h"
+#include "ddp_runtime/comm/group/peer_failure.h"
 #include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/train/staged_model.h"
 #include "ddp_runtime/train/step_boundary.h"

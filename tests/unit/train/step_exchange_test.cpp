@@ -7,7 +7,7 @@
 
 #include <chrono>
 
-#include "ddp_runtime/comm/in_process/run_ranks.h"
+#include "ddp_runtime/comm/p2p/run_ranks.h"
 
 namespace ddp::train {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "ddp_runtime/check/net/measure/exchange.h"
 #include "ddp_runtime/check/net/measure/tcp.h"
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 
 namespace ddp::check {
 

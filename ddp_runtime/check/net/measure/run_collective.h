@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ddp_runtime/check/net/measure/protocol.h"
-#include "ddp_runtime/comm/group.h"
+#include "ddp_runtime/comm/group/group.h"
 
 namespace ddp::check {
 

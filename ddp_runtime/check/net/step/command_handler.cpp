@@ -15,10 +15,10 @@
 #include "ddp_runtime/check/net/measure/way_out.h"
 #include "ddp_runtime/check/resolve.h"
 #include "ddp_runtime/comm/failure/connection.h"
-#include "ddp_runtime/comm/mpi/process_manager.h"
 #include "ddp_runtime/comm/node/machine_key.h"
-#include "ddp_runtime/comm/p2p_group.h"
-#include "ddp_runtime/comm/tcp/tcp_transport.h"
+#include "ddp_runtime/comm/p2p/p2p_group.h"
+#include "ddp_runtime/comm/transport/mpi/process_manager.h"
+#include "ddp_runtime/comm/transport/tcp/tcp_transport.h"
 
 namespace ddp::check {
 namespace {

@@ -16,9 +16,9 @@
 #include "ddp_runtime/check/net/measure/protocol.h"
 #include "ddp_runtime/check/net/measure/tcp.h"
 #include "ddp_runtime/check/net/measure/write_bandwidth.h"
-#include "ddp_runtime/comm/failure/failure_state.h"
-#include "ddp_runtime/comm/mpi/mpi_environment.h"
+#include "ddp_runtime/comm/failure/state/failure_state.h"
 #include "ddp_runtime/comm/secret/key.h"
+#include "ddp_runtime/comm/transport/mpi/mpi_environment.h"
 #include "ddp_runtime/comm/world.h"
 
 namespace ddp::check {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/half_precision.h"
+#include "ddp_runtime/comm/group/half_precision.h"
 #include "tests/unit/comm/contract/group_contract.h"
 
 namespace ddp::comm::test {

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "ddp_runtime/comm/buffer.h"
 #include "ddp_runtime/comm/device/device_calls.h"
+#include "ddp_runtime/comm/group/buffer.h"
 #include "tests/unit/comm/fake_gpu/fake_gpu.h"
 
 namespace ddp::comm::test {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "ddp_runtime/comm/device/nccl_group.h"
-#include "ddp_runtime/comm/in_process/in_process_transport.h"
-#include "ddp_runtime/comm/p2p_group.h"
-#include "ddp_runtime/comm/peer_failure.h"
+#include "ddp_runtime/comm/group/peer_failure.h"
+#include "ddp_runtime/comm/p2p/p2p_group.h"
+#include "ddp_runtime/comm/transport/in_process_transport.h"
 #include "tests/unit/comm/device/gpu_kernels.h"
 
 namespace ddp::comm::test {

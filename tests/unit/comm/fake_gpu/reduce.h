@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "ddp_runtime/comm/half_precision.h"
+#include "ddp_runtime/comm/group/half_precision.h"
 
 namespace ddp::fake {
 

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/comm/transport/descriptor_limit.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+
+namespace ddp::comm {
+namespace {
+
+// Enough for any job. An unlimited soft limit would slow down programs that close every descriptor
+// up to the limit, which would take minutes.
+constexpr rlim_t kEnough = rlim_t{1} << 20;
+
+}  // namespace
+
+void raise_descriptor_limit() noexcept {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = std::min(limit.rlim_max, kEnough);
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = wanted;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+std::string out_of_descriptors(std::size_t missing, std::size_t others) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return fmt::format(
+      "rank 0 has no file descriptor left for its connections to the other ranks ({} of {} are "
+      "missing, the limit is {}); raise the limit of the nodes (ulimit -Hn)",
+      missing, others, limit.rlim_cur);
+}
+
+}  // namespace ddp::comm
