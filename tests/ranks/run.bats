@@ -9,7 +9,7 @@ load training
 setup() {
   training_setup
   run_program=$bin/ddp-run
-  mpi=(--launcher mpirun --launcher-options "--quiet --oversubscribe --bind-to none" --ranks-per-node 2)
+  mpi=(--launcher mpirun --launcher-options "--oversubscribe --bind-to none" --ranks-per-node 2)
   mlp=(--model mlp --data digits --batch 16 --checkpoint-dir ck --checkpoint-every 20 --keep-last 3)
   # A program that counts to $STEPS, and resumes where it was.
   cat > counts.sh <<'PROGRAM'
@@ -76,8 +76,8 @@ nothing_left() {
 
 @test "mpirun says what it has to say, and removes its files, before ddp-run has the last word" {
   mkdir files
-  TMPDIR=$work/files run -1 run_it --launcher mpirun --max-restarts 1 --ranks-per-node 2 -- sh -c 'ls -d "$TMPDIR"/ompi.*; exit 3'
-  [[ $output == *"$work/files/ompi."* ]]
+  TMPDIR=$work/files run -1 run_it --launcher mpirun --max-restarts 1 --ranks-per-node 2 -- sh -c 'ls -d "$TMPDIR"/*; exit 3'
+  [[ $output == *"$work/files/"* ]]
   [[ ${lines[-1]} == "ddp-run: all 1 restarts are used up (--max-restarts)"* ]]
   [ -z "$(ls files)" ]
   [ -z "$(processes '^mpirun')" ]
@@ -171,7 +171,7 @@ except BlockingIOError: os.set_blocking(9, True)'
   printf '%s\n' '#!/bin/bash' "trap '' TERM" ': > begun' 'while :; do sleep 0.1; done' > ignores.sh
   chmod +x ignores.sh
   TMPDIR=$work/files setsid bash -c 'trap - INT; trap "" HUP; exec "$@"' run \
-    "$run_program" --launcher mpirun --launcher-options --quiet --ranks-per-node 2 -- ./ignores.sh > log 2>&1 3>&- &
+    "$run_program" --launcher mpirun --launcher-options --oversubscribe --ranks-per-node 2 -- ./ignores.sh > log 2>&1 3>&- &
   job=$!
   wait_while_running "$job" [ -e begun ]
   kill -HUP "$job"
@@ -244,8 +244,8 @@ except BlockingIOError: os.set_blocking(9, True)'
 
 @test "several at once are refused with one sentence" {
   run -2 --separate-stderr mpirun -n 3 "$run_program" -- touch started
-  [ "$stderr" = "ddp-run: mpirun has started it 3 times (OMPI_COMM_WORLD_SIZE); start it once, in the batch script itself: it starts the ranks" ] ||
-    { echo "$stderr" && false; }
+  echo "$stderr" # with what mpirun of Open MPI 5 says of it
+  [ "$(grep '^ddp-run' <<< "$stderr")" = "ddp-run: mpirun has started it 3 times (OMPI_COMM_WORLD_SIZE); start it once, in the batch script itself: it starts the ranks" ]
   run -2 --separate-stderr env SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 "$run_program" -- touch started
   [[ $stderr == "ddp-run: srun has started it 2 times (SLURM_STEP_NUM_TASKS); "* ]]
   run -2 --separate-stderr env SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 "$run_program" -- touch started

@@ -144,7 +144,7 @@ PYTHON
 }
 
 @test "ddp-train tells where its time goes, and its run.json has it" {
-  mpi=(--launcher mpirun --launcher-options "--quiet --oversubscribe --bind-to none" --ranks-per-node 2)
+  mpi=(--launcher mpirun --launcher-options "--oversubscribe --bind-to none" --ranks-per-node 2)
   "$run_program" "${mpi[@]}" -- "$train" --model mlp --data digits --batch 16 --checkpoint-dir ck \
     --checkpoint-every 200 --report-dir report --steps 2000 > log 2>&1 3>&- &
   job=$!

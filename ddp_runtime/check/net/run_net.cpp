@@ -70,7 +70,8 @@ void stay_away(const NetOptions& options) {
   }
 }
 
-// Publishes the verdict, then shuts down all tasks with it.
+// Publishes the verdict, then shuts down all tasks with it. Why that failed is told before: mpirun
+// ends this task as soon as another one has exited with the status.
 NetOutcome conclude(Leader& leader, const NetOptions& options) {
   NetOutcome outcome;
   try {
@@ -80,7 +81,7 @@ NetOutcome conclude(Leader& leader, const NetOptions& options) {
     options.publish(verdict);
   } catch (const std::exception& error) {
     outcome.exit_code = exit_code_of(Severity::unknown);
-    outcome.complaint = error.what();
+    options.progress(error.what());
   }
   leader.shut_down({{"do", "verdict"}, {"exit_code", outcome.exit_code}});
   return outcome;

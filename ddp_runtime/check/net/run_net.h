@@ -58,7 +58,7 @@ struct NetOptions {
 
 struct NetOutcome {
   int exit_code = 3;
-  std::string complaint = {};  // for stderr, if this task has no verdict or could not publish it
+  std::string complaint = {};  // for stderr, if this task has no verdict
   bool left_behind = false;    // a thread still hangs: exit with _Exit
 };
 

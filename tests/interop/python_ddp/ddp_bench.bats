@@ -16,7 +16,7 @@ setup() {
 ranks() {
   local n=$1
   shift
-  timeout 100 "$MPIEXEC" --quiet -n "$n" "$DDP_BENCH" "$@"
+  timeout 100 "$MPIEXEC" -n "$n" "$DDP_BENCH" "$@"
 }
 
 has_torch() { /usr/bin/python3 -c 'import torch.distributed as d; exit(not d.is_gloo_available())'; }
@@ -165,7 +165,7 @@ peers_are_gone() {
 
 @test "when one rank of two is killed, all peers exit" {
   has_torch || skip "python3-torch with Gloo is not installed"
-  timeout 100 "$MPIEXEC" --quiet -n 2 "$DDP_BENCH" step --width 64 --steps 100000 > out 2>&1 &
+  timeout 100 "$MPIEXEC" -n 2 "$DDP_BENCH" step --width 64 --steps 100000 > out 2>&1 &
   local job=$!
   kill_rank_with_peer "$job" 2
   run ! wait "$job"
