@@ -86,7 +86,7 @@ with h5py.File('nan.h5', 'w') as f:
 # disturbed SIGNAL OPTIONS...: three ranks train without end, and rank 1 gets a signal. Sets $status
 # and $output.
 disturbed() {
-  local signal=$1 job victim
+  local signal=$1 job
   shift
   OMPI_MCA_orte_enable_recovery=1 timeout -k 5 90 mpirun --enable-recovery -n 3 "$train" \
     --epochs 100000 --batch 4 --staleness 2 --log-every 50 "$@" > out 2>&1 &
@@ -96,9 +96,7 @@ disturbed() {
     sleep 0.1
   done
   grep -q 'step 50/' out
-  for victim in $(pgrep -P "$(pgrep -P "$job" -f mpirun || echo "$job")" -f ddp-train); do
-    grep -qz '^OMPI_COMM_WORLD_RANK=1$' "/proc/$victim/environ" && kill "-$signal" "$victim"
-  done
+  kill "-$signal" "$(pid_of_rank 1 "$train")"
   status=0
   wait "$job" || status=$?
 }
