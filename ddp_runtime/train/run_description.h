@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ddp_runtime/data/sampler.h"
-#include "ddp_runtime/train/trainer.h"
+#include "ddp_runtime/train/train_task.h"
 
 namespace ddp::train {
 

@@ -11,7 +11,7 @@
 #include "ddp_runtime/train/learning_rate.h"
 #include "ddp_runtime/train/objective.h"
 #include "ddp_runtime/train/options.h"
-#include "ddp_runtime/train/trainer.h"
+#include "ddp_runtime/train/train_task.h"
 
 namespace ddp::train {
 
