@@ -15,7 +15,7 @@
 #include "ddp_runtime/data/prefetch.h"
 #include "ddp_runtime/parallel/bucket_plan.h"
 #include "ddp_runtime/profile/step_recorder.h"
-#include "ddp_runtime/train/training_step.h"
+#include "ddp_runtime/train/step/training_step.h"
 
 namespace ddp::bench {
 

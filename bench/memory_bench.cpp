@@ -10,8 +10,8 @@
 #include "bench/training_loop.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/profile/process_memory.h"
-#include "ddp_runtime/train/shard_mode.h"
-#include "ddp_runtime/train/training_sizes.h"
+#include "ddp_runtime/train/memory/training_sizes.h"
+#include "ddp_runtime/train/options/shard_mode.h"
 
 namespace ddp::bench {
 namespace {

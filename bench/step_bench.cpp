@@ -21,7 +21,7 @@
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/parallel/hooks/compression.h"
 #include "ddp_runtime/profile/step_recorder.h"
-#include "ddp_runtime/train/training_sizes.h"
+#include "ddp_runtime/train/memory/training_sizes.h"
 
 namespace ddp::bench {
 namespace {

@@ -8,7 +8,7 @@
 #include "ddp_runtime/optim/optimizers.h"
 #include "ddp_runtime/parallel/sharded/sharded_data_parallel.h"
 #include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
-#include "ddp_runtime/train/channels_last.h"
+#include "ddp_runtime/train/model/channels_last.h"
 
 namespace ddp::bench {
 namespace {

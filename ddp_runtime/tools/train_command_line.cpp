@@ -17,7 +17,7 @@
 #include "ddp_runtime/comm/failure/liveness.h"
 #include "ddp_runtime/tools/train_settings.h"
 #include "ddp_runtime/tools/validators.h"
-#include "ddp_runtime/train/option_limits.h"
+#include "ddp_runtime/train/options/option_limits.h"
 #include "slurm_ddp/version.h"
 
 namespace ddp::tools {

@@ -11,8 +11,8 @@
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/tools/local_steps_arguments.h"
-#include "ddp_runtime/train/initialize.h"
-#include "ddp_runtime/train/options.h"
+#include "ddp_runtime/train/model/initialize.h"
+#include "ddp_runtime/train/options/options.h"
 
 namespace ddp::tools {
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "ddp_runtime/train/progress.h"
+#include "ddp_runtime/train/run/progress.h"
 
 namespace ddp::tools {
 namespace {

@@ -2,7 +2,7 @@
 // The output of ddp-train at the end of a run.
 #pragma once
 
-#include "ddp_runtime/train/run_result.h"
+#include "ddp_runtime/train/run/run_result.h"
 
 namespace ddp::tools {
 

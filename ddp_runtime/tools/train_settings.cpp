@@ -15,12 +15,12 @@
 #include "ddp_runtime/parallel/reduce_type.h"
 #include "ddp_runtime/pipeline/balance.h"
 #include "ddp_runtime/tools/validators.h"
-#include "ddp_runtime/train/best_checkpoint.h"
-#include "ddp_runtime/train/checkpoint_interval.h"
-#include "ddp_runtime/train/global_batch.h"
-#include "ddp_runtime/train/graph_hindrance.h"
-#include "ddp_runtime/train/shard_mode.h"
-#include "ddp_runtime/train/stage_rules.h"
+#include "ddp_runtime/train/checkpoint/directory/best_checkpoint.h"
+#include "ddp_runtime/train/options/checkpoint_interval.h"
+#include "ddp_runtime/train/options/global_batch.h"
+#include "ddp_runtime/train/options/graph_hindrance.h"
+#include "ddp_runtime/train/options/shard_mode.h"
+#include "ddp_runtime/train/stages/stage_rules.h"
 
 namespace ddp::tools {
 namespace {

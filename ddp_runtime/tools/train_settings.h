@@ -6,7 +6,7 @@
 
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/tools/train_command_line.h"
-#include "ddp_runtime/train/initialize.h"
+#include "ddp_runtime/train/model/initialize.h"
 
 namespace ddp::tools {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/train/trainer.h"
 
-#include "ddp_runtime/train/training_run.h"
+#include "ddp_runtime/train/run/training_run.h"
 
 namespace ddp::train {
 

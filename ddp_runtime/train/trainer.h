@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "ddp_runtime/comm/group/group.h"
-#include "ddp_runtime/train/options.h"
-#include "ddp_runtime/train/run_result.h"
-#include "ddp_runtime/train/train_task.h"
+#include "ddp_runtime/train/options/options.h"
+#include "ddp_runtime/train/run/run_result.h"
+#include "ddp_runtime/train/run/train_task.h"
 
 namespace ddp::train {
 

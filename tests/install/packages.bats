@@ -24,7 +24,7 @@ with_torch() { [ -e "$root/usr/include/slurm_ddp/ddp_runtime/ddp.h" ] || skip "t
 
 @test "slurm-ddp-dev has headers, libraries and the CMake package, and depends on the packages that it searches for" {
   [[ $(basename "$package") == slurm-ddp-dev_* ]]
-  [ -s "$root/usr/include/slurm_ddp/hdf5_ckpt/checkpoint_directory.h" ]
+  [ -s "$root/usr/include/slurm_ddp/hdf5_ckpt/directory/checkpoint_directory.h" ]
   [ -s "$root/usr/lib/libslurm_ddp_hdf5_ckpt.a" ]
   [ -s "$root/usr/lib/cmake/slurm_ddp/slurm_ddpConfig.cmake" ]
   [ ! -e "$root/usr/bin" ]

@@ -6,7 +6,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/optim/optimizers.h"
-#include "ddp_runtime/train/optimizer.h"
+#include "ddp_runtime/train/model/optimizer.h"
 
 namespace parity {
 namespace {
@@ -48,7 +48,8 @@ torch::optim::AdagradOptions adagrad_options(const json& o) {
       .eps(o.value("eps", 1e-10));
 }
 
-// The optimizer's own options are its class's defaults, for the reason in train/optimizer.cpp.
+// The optimizer's own options are its class's defaults, for the reason in
+// train/model/optimizer.cpp.
 template <class Optimizer, class Options>
 std::unique_ptr<torch::optim::Optimizer> over(const Tensors& parameters, const Options& options,
                                               double rate_of_biases) {

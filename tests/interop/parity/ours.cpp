@@ -22,7 +22,7 @@
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
-#include "ddp_runtime/train/bf16_weights.h"
+#include "ddp_runtime/train/model/bf16_weights.h"
 #include "tests/interop/parity/net.h"
 #include "tests/interop/parity/optimizers.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batches that are copied to a device while it computes; see Note [Staged batches]. The fixture
 // fails if two streams access memory in no order.
-#include "ddp_runtime/train/batch_staging.h"
+#include "ddp_runtime/train/step/batch_staging.h"
 
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
@@ -12,7 +12,7 @@
 #include <memory>
 #include <thread>
 
-#include "ddp_runtime/train/batch_transfer.h"
+#include "ddp_runtime/data/batch_transfer.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/fake_device/fake_device_fixture.h"
 #include "tests/unit/fake_device/streams.h"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ddp_runtime/comm/device/device_memory.h"
-#include "ddp_runtime/train/device_memory.h"
+#include "ddp_runtime/train/memory/device_memory.h"
 #include "tests/unit/comm/device/gpu_ranks.h"
 #include "tests/unit/comm/device/staged_ranks.h"
 #include "tests/unit/fake_device/fake_device_fixture.h"

@@ -17,7 +17,7 @@
 
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
-#include "ddp_runtime/train/half_cross_entropy.h"
+#include "ddp_runtime/train/objective/half_cross_entropy.h"
 #include "ddp_runtime/train/trainer.h"
 #include "tests/unit/comm/device/gpu_ranks.h"
 #include "tests/unit/comm/device/staged_ranks.h"

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "ddp_runtime/models/model.h"
-#include "ddp_runtime/train/freeze.h"
+#include "ddp_runtime/train/model/freeze.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/unit/train/trained_ranks.h"

@@ -15,8 +15,8 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/data/tensor_dataset.h"
-#include "ddp_runtime/train/best_evaluation.h"
-#include "ddp_runtime/train/run_table.h"
+#include "ddp_runtime/train/objective/best_evaluation.h"
+#include "ddp_runtime/train/options/run_table.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/unit/train/trained_ranks.h"

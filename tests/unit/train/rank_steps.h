@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddp_runtime/train/training_step.h"
+#include "ddp_runtime/train/step/training_step.h"
 
 namespace ddp::train {
 

@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "ddp_runtime/train/bf16_weights.h"
-#include "ddp_runtime/train/training_sizes.h"
+#include "ddp_runtime/train/memory/training_sizes.h"
+#include "ddp_runtime/train/model/bf16_weights.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/train/small_runs.h"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "ddp_runtime/models/model.h"
-#include "ddp_runtime/train/freeze.h"
-#include "ddp_runtime/train/shard_mode.h"
+#include "ddp_runtime/train/model/freeze.h"
+#include "ddp_runtime/train/options/shard_mode.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/unit/train/saved_arrays.h"
 #include "tests/unit/train/trained_ranks.h"

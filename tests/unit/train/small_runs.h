@@ -11,7 +11,7 @@
 #include <string>
 
 #include "ddp_runtime/models/model.h"
-#include "ddp_runtime/train/shard_mode.h"
+#include "ddp_runtime/train/options/shard_mode.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/unit/train/saved_arrays.h"
 #include "tests/unit/train/trained_ranks.h"

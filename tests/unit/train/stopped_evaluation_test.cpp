@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "ddp_runtime/data/open_data.h"
-#include "ddp_runtime/train/step_boundary.h"
+#include "ddp_runtime/train/ranks/step_boundary.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/unit/train/saved_arrays.h"
 #include "tests/unit/train/trained_ranks.h"
