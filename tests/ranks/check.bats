@@ -310,7 +310,8 @@ time.sleep(60)" > port.txt &
     '--slow-critical nan' '--deadline nan' '--expect-gbps -NaN'; do
     # shellcheck disable=SC2086
     run -3 --separate-stderr net 2 $mistake
-    [ "$(grep -c '^ddp-check: ' <<< "$stderr")" -eq 1 ] || { echo "$mistake: $stderr"; false; }
+    # mpirun of Open MPI 5 gives no key, which is told, too.
+    [ "$(grep '^ddp-check: ' <<< "$stderr" | grep -vc 'no key for this step')" -eq 1 ] || { echo "$mistake: $stderr"; false; }
   done
   run -3 "$check"
   run -3 "$check" frobnicate
@@ -429,7 +430,8 @@ PY
   run -0 net 3
   [[ $(verdict) == *"; TCP "*" GB/s "*" through lo; MPI "* ]]
   [ "$(json "sorted({p['a_via'] for p in r['measurements']['tcp']})")" = "['lo 127.0.0.1']" ]
-  [[ $(json "r['measurements']['mpi_transport'][0]['modules']") == "pml "*"btl "* ]]
+  # Open MPI 5 has its modules in its own library, which does not show them.
+  ! mpirun --version | grep -q '(Open MPI) 4' || [[ $(json "r['measurements']['mpi_transport'][0]['modules']") == "pml "*"btl "* ]]
   [ "$(findings net.counters)" = $'n1 OK\nn2 OK\nn3 OK' ]
 }
 
