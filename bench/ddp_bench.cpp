@@ -21,6 +21,7 @@
 #include "bench/step_bench.h"
 #include "bench/timeline.h"
 #include "bench/trainer_bench.h"
+#include "ddp_runtime/comm/group/launcher_rank.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/parallel/cuda.h"
 #include "ddp_runtime/tools/validators.h"

@@ -7,11 +7,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +25,7 @@
 #include "ddp_runtime/comm/device/staged_group.h"
 #include "ddp_runtime/comm/failure/error_channel.h"
 #include "ddp_runtime/comm/failure/state/failure_state.h"
+#include "ddp_runtime/comm/group/launcher_rank.h"
 #include "ddp_runtime/comm/group/peer_failure.h"
 #include "ddp_runtime/comm/p2p/p2p_group.h"
 #include "ddp_runtime/comm/secret/step_secret.h"
@@ -43,20 +42,6 @@
 
 namespace ddp::comm {
 namespace {
-
-// SLURM_PROCID comes behind those of MPI, because the ranks of an mpirun in a batch script inherit
-// that of the script.
-constexpr std::array kLaunchersRanks{"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
-                                     "SLURM_PROCID"};
-
-std::optional<int> integer_from_environment(const char* name) noexcept {
-  const char* text = std::getenv(name);
-  if (text == nullptr) return std::nullopt;
-  int value = 0;
-  const auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
-  if (error != std::errc() || *end != '\0') return std::nullopt;
-  return value;
-}
 
 // The number of ranks according to the launcher.
 struct Announced {
@@ -400,11 +385,8 @@ namespace {
 // All ranks of a launcher have made the same mistake. A rank that was started by hand may be the
 // only one.
 void report_usage_error(const std::string& program, const char* text) {
-  const bool has_launcher =
-      std::any_of(kLaunchersRanks.begin(), kLaunchersRanks.end(),
-                  [](const char* name) { return std::getenv(name) != nullptr; });
-  if (rank_from_environment() == 0 || !has_launcher) {
-    print_failure(program, rank_from_environment(), has_launcher ? 1 : 2, text);
+  if (rank_from_environment() == 0 || !has_launcher()) {
+    print_failure(program, rank_from_environment(), has_launcher() ? 1 : 2, text);
   }
   let_rank_0_report();
 }
@@ -429,13 +411,6 @@ int run(const std::string& program, const WorldOptions& options,
     print_failure(program, rank_from_environment(), 2, text_of_current_exception().c_str());
     return 1;
   }
-}
-
-int rank_from_environment() noexcept {
-  for (const char* name : kLaunchersRanks) {
-    if (const auto rank = integer_from_environment(name)) return *rank;
-  }
-  return integer_from_environment("RANK").value_or(0);
 }
 
 void let_rank_0_report() noexcept {

@@ -16,6 +16,7 @@
 #include "ddp_runtime/comm/failure/liveness_limits.h"
 #include "ddp_runtime/comm/failure/state/failure.h"
 #include "ddp_runtime/comm/group/group.h"
+#include "ddp_runtime/comm/group/launcher_rank.h"  // also for users: rank_from_environment()
 #include "ddp_runtime/comm/p2p/group_options.h"
 
 namespace ddp::comm {
@@ -123,10 +124,6 @@ int > int run(const std::string& program, const WorldOptions& options, Body body
   const int failure = run(program, options, keep_code);
   return failure != 0 ? failure : code;
 }
-
-// This process's rank according to its launcher, for use before the world is joined; 0 if the
-// launcher does not set one.
-int rank_from_environment() noexcept;
 
 // For an error that all ranks have, and rank 0 reports: every other rank calls this before it
 // exits. mpirun ends all ranks when one of them exits with an error, and then sometimes loses what

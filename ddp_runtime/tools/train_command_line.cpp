@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/tools/train_command_line.h"
+#include "ddp_runtime/comm/group/launcher_rank.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/errors.h"
+#include "ddp_runtime/comm/group/launcher_rank.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/tools/check/bounded_config.h"
 #include "ddp_runtime/tools/check/check_outputs.h"

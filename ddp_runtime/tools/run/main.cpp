@@ -15,7 +15,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "ddp_runtime/comm/ddp_run/run_memory.h"
-#include "ddp_runtime/comm/world.h"
+#include "ddp_runtime/comm/group/launcher_rank.h"
 #include "ddp_runtime/elastic/run/agent.h"
 #include "ddp_runtime/elastic/run/host_watch.h"
 #include "ddp_runtime/elastic/run/run_environment.h"

@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "base/errors.h"
+#include "ddp_runtime/comm/group/launcher_rank.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/parallel/sync_batch_norm.h"
