@@ -430,7 +430,7 @@ void RunReporter::update(const RunOutcome& so_far) {
 }
 
 // A process without steps would replace the report of those that have trained.
-void RunReporter::update_before_save(const RunOutcome& so_far) {
+void RunReporter::update_with_save(const RunOutcome& so_far) {
   compares() && steps_ > 0 ? update(so_far) : keep_rows();
 }
 
@@ -507,8 +507,10 @@ json RunReporter::unfinished_earlier() const {
 }
 
 bool RunReporter::lacks_ending() {
-  const bool mine = writes() && (!std::filesystem::exists(target_.directory / "run.json") ||
-                                 !unfinished_earlier().is_null());
+  std::error_code ignored;  // writing reports it
+  const bool mine =
+      writes() && (!std::filesystem::exists(target_.directory / "run.json", ignored) ||
+                   !unfinished_earlier().is_null());
   return group_.all_reduce_value(mine ? 1 : 0, comm::ReduceOp::max) != 0;
 }
 

@@ -4,10 +4,11 @@
 // Note [A report at any moment]
 // A run that is killed writes nothing more, so its report is kept up to date while it trains: about
 // every `interval_seconds` all ranks send rank 0 their times, and rank 0 adds the rows of steps.csv
-// and replaces run.json. So they do before the checkpoint after which nothing is left to train: if
-// they are killed between the two, no later process trains a step of which it could report. A run
-// that fails or is asked to stop updates it once more at its end. "outcome" in run.json records how
-// it ended.
+// and replaces run.json. They also do so with the checkpoint after which nothing is left to train:
+// before it at the end of an epoch, and just after it within one, where the step must have ended
+// first. If they are killed later, no process trains a step of which it could report. A run that
+// fails or is asked to stop updates it once more at its end. "outcome" in run.json records how it
+// ended.
 #pragma once
 
 #include <array>
@@ -79,9 +80,9 @@ class RunReporter {
   void keep_rows();
   // Collective: updates the report on disk. Logs a warning if it cannot be written.
   void update(const RunOutcome& so_far);
-  // The same between steps, before a save. Collective if the ranks are synchronous; others write
+  // The same between steps, for a checkpoint. Collective if the ranks are synchronous; others write
   // only their rows.
-  void update_before_save(const RunOutcome& so_far);
+  void update_with_save(const RunOutcome& so_far);
   // The same if this process has not written a report yet, or if it is old.
   void update_if_old(const RunOutcome& so_far);
   // Collective, once: returns the report on rank 0, null on the others. Logs a warning if it cannot

@@ -337,7 +337,7 @@ void TrainingRun::keep_report(bool saved) {
   reporter_->add_rows(losses_.take_averaged());
   if (due) reporter_->update(outcome_so_far());
   if (!saved) return;
-  should_continue() ? reporter_->keep_rows() : reporter_->update_before_save(outcome_so_far());
+  should_continue() ? reporter_->keep_rows() : reporter_->update_with_save(outcome_so_far());
 }
 
 void TrainingRun::run_epoch() {
@@ -497,7 +497,7 @@ void TrainingRun::end_epoch() {
   position_.begin_epoch(position_.epoch + 1);
   if (checkpointing_enabled()) {
     if (checkpointer_.due(position_, true) || checkpointer_.copy_due(position_, true))
-      reporter_->update_before_save(outcome_so_far());
+      reporter_->update_with_save(outcome_so_far());
     if (evaluates()) {
       const auto span = reporter_->measure(RunReporter::WallPart::checkpoint);
       checkpointer_.save_best(position_, evaluation_);
@@ -528,7 +528,7 @@ void TrainingRun::save_after_step() {
 // Exit status 0, or 75 for a run that must be continued, guarantees that no training is lost.
 void TrainingRun::save_last() {
   reporter_->add_rows(losses_.take_averaged());
-  reporter_->update_before_save(outcome_so_far());
+  reporter_->update_with_save(outcome_so_far());
   const auto begin = profile::Clock::now();
   checkpointer_.save_last(position_);
   add_checkpoint_time(begin);

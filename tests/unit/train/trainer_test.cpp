@@ -393,6 +393,11 @@ TEST_F(Training, AReportIsNotWhereCheckpointsAreRemoved) {
                 AllOf(HasSubstr("--report-dir " + place.string() + " " + why),
                       HasSubstr("choose a directory elsewhere")));
   }
+  const auto here = fs::current_path();
+  fs::current_path(dir_ / "run");
+  o.report_directory = "best/report";
+  EXPECT_THAT(error_of([&] { run(1, o); }), HasSubstr("--report-dir best/report has the name of"));
+  fs::current_path(here);
   for (const auto* place : {"run", "run/report"}) {
     o.report_directory = dir_ / place;
     o.steps += 1;

@@ -67,7 +67,8 @@ std::string why_misplaced_report(const fs::path& directory) {
   std::error_code ignored;
   bool kept = place.kind != Kind::none;
   if (place.kind == Kind::among) {
-    const auto within = fs::weakly_canonical(directory, ignored).lexically_relative(place.run);
+    const auto whole = fs::weakly_canonical(fs::absolute(directory, ignored), ignored);
+    const auto within = whole.lexically_relative(place.run);
     kept = !within.empty() && ckpt::has_kept_name(*within.begin());
   }
   if (!kept) return {};

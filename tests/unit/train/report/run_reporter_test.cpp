@@ -522,7 +522,7 @@ TEST_F(KeptReport, LacksItsEndingIfThereIsNone) {
   const auto file = directory_ / "run.json";
   run({.first_step = 9, .end = [&](RunReporter& reporter, const RunOutcome& outcome) {
          EXPECT_TRUE(reporter.lacks_ending());
-         reporter.update_before_save(outcome);
+         reporter.update_with_save(outcome);
          reporter.update_if_old(outcome);
          EXPECT_FALSE(fs::exists(file)) << "this process has trained nothing";
          finish(reporter, outcome);

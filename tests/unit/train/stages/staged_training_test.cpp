@@ -148,7 +148,8 @@ TEST_F(StagedTraining, AStopInAnEvaluationIsAnsweredAfterOneMorePass) {
   const double loss = loss_;
   data_.evaluation = stopping;
   train_layout(layout, 8, "stopped");
-  EXPECT_LE(stopping->reads, 32) << "of 64; 16 if a rank began the first pass after the signal";
+  EXPECT_LE(stopping->reads, 32)
+      << "out of 64, or 16 if a rank starts the first pass after the signal";
   StopSignals::forget();
   stopping->stops = false;
   EXPECT_EQ(train_layout(layout, 8, "stopped"), expected);
