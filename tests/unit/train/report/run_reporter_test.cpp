@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -533,17 +534,20 @@ TEST_F(KeptReport, LacksItsEndingIfThereIsNone) {
 
 // Evaluations may take most of the time, so that few steps look at the clock.
 TEST_F(KeptReport, IsUpdatedBetweenStepsIfItIsOld) {
+  std::atomic<int> written = 0;
   for (const bool old : {false, true}) {
     run({.steps = 2, .interval = old ? 1e-9 : 1e9, .end = [&](RunReporter& reporter, auto& now) {
            reporter.update_if_old(now);
            const auto file = reporter.file();  // of rank 0
            if (file.empty()) return reporter.update_if_old(now);
+           ++written;
            EXPECT_EQ(report().at("outcome"), "running") << "the first one of a process is due";
            fs::remove(file);
            reporter.update_if_old(now);
            EXPECT_EQ(fs::exists(file), old);
          }});
   }
+  EXPECT_EQ(written, 2);
 }
 
 TEST_F(KeptReport, FinishedRunStartedAgainKeepsItsReport) {
