@@ -336,8 +336,7 @@ void TrainingRun::keep_report(bool saved) {
   if (due) average_losses();
   reporter_->add_rows(losses_.take_averaged());
   if (due) reporter_->update(outcome_so_far());
-  if (!saved) return;
-  should_continue() ? reporter_->keep_rows() : reporter_->update_with_save(outcome_so_far());
+  if (saved) reporter_->keep_rows();
 }
 
 void TrainingRun::run_epoch() {
@@ -497,7 +496,7 @@ void TrainingRun::end_epoch() {
   position_.begin_epoch(position_.epoch + 1);
   if (checkpointing_enabled()) {
     if (checkpointer_.due(position_, true) || checkpointer_.copy_due(position_, true))
-      reporter_->update_with_save(outcome_so_far());
+      reporter_->keep_rows();
     if (evaluates()) {
       const auto span = reporter_->measure(RunReporter::WallPart::checkpoint);
       checkpointer_.save_best(position_, evaluation_);
@@ -525,7 +524,9 @@ void TrainingRun::save_after_step() {
   add_checkpoint_time(begin);
 }
 
-// Exit status 0, or 75 for a run that must be continued, guarantees that no training is lost.
+// Exit status 0, or 75 for a run that must be continued, guarantees that no training is lost. The
+// report comes first: only here is a checkpoint committed after which nothing is left to train, and
+// a process that resumes from it can complete a report, but not write one.
 void TrainingRun::save_last() {
   reporter_->add_rows(losses_.take_averaged());
   reporter_->update_with_save(outcome_so_far());
