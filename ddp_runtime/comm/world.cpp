@@ -179,7 +179,9 @@ std::unique_ptr<Transport> World::connect(const WorldOptions& options) {
   const auto plan = tcp_plan(getenv, key, &why_no_plan);
   const bool has_plan = plan && plan->ranks > 1;
   const auto over_tcp = [&](const std::string& reason) {
+    failures_->on_slow_wait(options.group.announce);
     auto transport = make_tcp_transport(*plan, *failures_, options.start_timeout);
+    failures_->on_slow_wait({});
     if (plan->rank == 0 && options.group.announce && (!reason.empty() || !key)) {
       options.group.announce(fmt::format(
           "{}{}ranks are connected over TCP{}", reason, reason.empty() ? "" : ", so ",
@@ -391,6 +393,14 @@ void report_usage_error(const std::string& program, const char* text) {
   let_rank_0_report();
 }
 
+// A rank that does not reach rank 0 cannot tell it, and rank 0 would wait for it. SLURM drops
+// output that it has not yet passed on.
+void end_unconnected_ranks() {
+  if (rank_from_environment() == 0) return;
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  kill_this_step();
+}
+
 }  // namespace
 
 int run(const std::string& program, const WorldOptions& options,
@@ -406,6 +416,7 @@ int run(const std::string& program, const WorldOptions& options,
     return 2;
   } catch (const std::exception& error) {
     print_failure(program, rank_from_environment(), 2, error.what());
+    end_unconnected_ranks();
     return 1;
   } catch (...) {
     print_failure(program, rank_from_environment(), 2, text_of_current_exception().c_str());

@@ -226,7 +226,7 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
          "Seconds that a collective may take before the run stops and names the rank it waits for")
       ->check(positive())
       ->capture_default_str();
-  app.add_option("--start-timeout", c.start_timeout_seconds, "Seconds for MPI to connect all ranks")
+  app.add_option("--start-timeout", c.start_timeout_seconds, "Seconds to connect all ranks")
       ->check(positive())
       ->capture_default_str();
   app.add_option("--silence", c.silence_seconds,

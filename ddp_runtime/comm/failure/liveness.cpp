@@ -42,8 +42,8 @@ std::string what_happened(LossKind kind, bool several, std::chrono::milliseconds
       break;
   }
   return fmt::format(
-      "{} been silent for {:.3g} s, and the machine does not answer: it is down, hangs or is cut "
-      "off from the network",
+      "{} been silent for {:.3g} s, and the machine does not answer: it is down, hangs, is cut off "
+      "from the network, or its large packets are lost there (ddp-check net tells)",
       several ? "have" : "has", seconds);
 }
 

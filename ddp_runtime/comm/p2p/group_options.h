@@ -17,8 +17,8 @@ struct GroupOptions {
   bool in_rank_order = false;
   // The network for which schedules are chosen. Must be the same on all ranks.
   NetworkSource network = {};
-  // Called once, on rank 0 and from the communication thread, with a description of the network and
-  // the schedules chosen for it.
+  // Called with lines for the user: on rank 0, from the communication thread, how ranks are
+  // connected, and the schedules chosen for the network; on any rank, that it waits for others.
   std::function<void(const std::string&)> announce = nullptr;
 };
 

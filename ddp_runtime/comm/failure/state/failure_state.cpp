@@ -47,7 +47,7 @@ void FailureState::on_first_failure(std::function<void(const Failure&)> observer
   observer_ = std::move(observer);
 }
 
-void FailureState::report_slow_wait(const std::string& report) {
+void FailureState::report_slow_wait(const std::string& report) const {
   const std::lock_guard lock(mutex_);
   if (slow_wait_observer_) slow_wait_observer_(report);
 }

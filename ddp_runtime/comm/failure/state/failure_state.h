@@ -25,7 +25,7 @@ class FailureState {
 
   // Reports a slow wait, so that the observer can ask the other ranks whether it can still
   // complete. `report` says which rank waits for which.
-  void report_slow_wait(const std::string& report);
+  void report_slow_wait(const std::string& report) const;
   // Sets the observer of slow waits, which may be reported repeatedly.
   void on_slow_wait(std::function<void(const std::string&)> observer);
   // Count this rank's current waits that have become long. If there are none, the data path works

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <sstream>
 #include <utility>
@@ -23,8 +24,9 @@ namespace {
 
 constexpr const char* kReceiver = "rendezvous";
 constexpr std::chrono::seconds kLeaderAnswersWithin{10};
-constexpr int kSilences = 3;
+constexpr int kSilences = 3;       // also of name servers
 constexpr std::size_t kNamed = 8;  // of the missing ranks
+constexpr std::chrono::milliseconds kSlow{30'000};
 
 constexpr std::size_t kMaxHosts = 4;  // of a rank
 constexpr std::chrono::milliseconds kBetweenLooks{500};
@@ -66,21 +68,49 @@ Place place_of(const std::string& seen, Place told) {
 
 using Joined = std::map<int, Caller>;
 
-std::string who_is_missing(const TcpPlan& plan, const Joined& joined,
-                           const Switchboard::Unproved& unproved,
-                           std::chrono::milliseconds timeout) {
+// Says once that ranks wait, if they have waited for long.
+class SlowWait {
+ public:
+  SlowWait(const FailureState& failures, std::chrono::milliseconds timeout)
+      : failures_(failures),
+        timeout_(timeout),
+        slow_(Clock::now() + std::min(kSlow, timeout / 4)) {}
+
+  void tell(const std::function<std::string()>& what) {
+    if (told_ || Clock::now() < slow_) return;
+    told_ = true;
+    failures_.report_slow_wait(
+        fmt::format("{}; waiting for at most {} s", what(),
+                    std::chrono::ceil<std::chrono::seconds>(timeout_).count()));
+  }
+
+ private:
+  const FailureState& failures_;
+  std::chrono::milliseconds timeout_;
+  Deadline slow_;
+  bool told_ = false;
+};
+
+// `within`: " within 600 s", or nothing yet.
+std::string who_is_missing(const TcpPlan& plan, const Joined& joined, const std::string& within) {
   std::vector<int> missing;
   for (int rank = 1; rank < plan.ranks; ++rank) {
     if (!joined.contains(rank)) missing.push_back(rank);
   }
   const std::size_t all = missing.size();
   missing.resize(std::min(all, kNamed));
-  auto text = fmt::format(
-      "{} of {} ranks did not connect to rank 0 at {}, port {}, within {} s: {}{}; they have not "
-      "started, a firewall blocks that port, or the name means another machine there",
-      all, plan.ranks, plan.leader, plan.port,
-      std::chrono::duration_cast<std::chrono::seconds>(timeout).count(), fmt::join(missing, ", "),
-      all > kNamed ? ", ..." : "");
+  return fmt::format("{} of {} ranks did not connect to rank 0 at {}, port {}{}: {}{}", all,
+                     plan.ranks, plan.leader, plan.port, within, fmt::join(missing, ", "),
+                     all > kNamed ? ", ..." : "");
+}
+
+std::string why_ranks_are_missing(const TcpPlan& plan, const Joined& joined,
+                                  const Switchboard::Unproved& unproved,
+                                  std::chrono::milliseconds timeout) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout).count();
+  auto text = who_is_missing(plan, joined, fmt::format(", within {} s", seconds)) +
+              "; they have not started, a firewall blocks that port, or the name means another "
+              "machine there";
   if (unproved.times > 0) {
     text += fmt::format(
         "; {} connections, the last from {}, did not prove that they have the job's "
@@ -115,17 +145,21 @@ class Leader {
     directory_[0] = {{plan.leader}, plan.port};
   }
 
-  Directory lead(std::chrono::milliseconds timeout) {
+  Directory lead(const FailureState& failures, std::chrono::milliseconds timeout) {
     const Deadline deadline = Clock::now() + timeout;
+    SlowWait slow(failures, timeout);
     while (missing() > 0 && Clock::now() < deadline) {
       const Deadline look = std::min(deadline, Clock::now() + kBetweenLooks);
       for (auto& caller : mailbox_->take_before(look)) take(std::move(caller));
       forget_the_gone();
+      if (missing() > 0) slow.tell([&] { return who_is_missing(plan_, joined_, " yet"); });
       if (switchboard_.out_of_descriptors()) {
         fail(out_of_descriptors(missing(), directory_.size() - 1));
       }
     }
-    if (missing() > 0) fail(who_is_missing(plan_, joined_, switchboard_.unproved(), timeout));
+    if (missing() > 0) {
+      fail(why_ranks_are_missing(plan_, joined_, switchboard_.unproved(), timeout));
+    }
     tell_all(joined_, parts_of(text_of(directory_)));
     return std::move(directory_);
   }
@@ -196,12 +230,21 @@ Directory join(const Switchboard& switchboard, const TcpPlan& plan, const Failur
   const Deadline deadline = Clock::now() + timeout;
   const auto slice = std::min<std::chrono::milliseconds>(timeout, kLeaderAnswersWithin);
   Reached reached;
+  SlowWait slow(failures, timeout);
   int silences = 0;
-  // Rank 0 may start much later. A stranger at its port does not make room for it.
-  while (!reached.connection && !reached.stranger && silences < kSilences &&
+  int unknowns = 0;
+  // Rank 0 may start much later. A stranger at its port does not make room for it, and an unknown
+  // name stays unknown.
+  while (!reached.connection && !reached.stranger && silences < kSilences && unknowns < kSilences &&
          Clock::now() < deadline) {
     reached = reach_hub(leader, {plan.key, plan.rank, who}, {slice, slice}, failures);
+    if (reached.connection) break;
     silences = reached.silent ? silences + 1 : 0;
+    unknowns = addresses_of(plan.leader).empty() ? unknowns + 1 : 0;
+    if (plan.rank > static_cast<int>(kNamed)) continue;
+    slow.tell([&] {
+      return fmt::format("rank {}: {}", plan.rank, why_not_reached(plan, leader, reached));
+    });
   }
   if (!reached.connection) throw RuntimeError(why_not_reached(plan, leader, reached));
   auto& connection = *reached.connection;
@@ -240,7 +283,7 @@ Listener listen_for_ranks(const TcpPlan& plan) {
 
 Directory meet(Switchboard& switchboard, const TcpPlan& plan, const FailureState& failures,
                std::chrono::milliseconds timeout) {
-  return plan.rank == 0 ? Leader(switchboard, plan).lead(timeout)
+  return plan.rank == 0 ? Leader(switchboard, plan).lead(failures, timeout)
                         : join(switchboard, plan, failures, timeout);
 }
 

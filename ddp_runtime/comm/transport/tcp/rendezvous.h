@@ -37,7 +37,8 @@ Listener listen_for_ranks(const TcpPlan& plan);
 
 // Collective. Returns where each rank listens. Throws RuntimeError if rank 0 cannot be reached or
 // is another program, or on rank 0 if ranks are missing after `timeout`; then PeerFailure with the
-// same text on the others.
+// same text on the others. Reports to `failures` if the wait is slow, as ranks may start late: rank
+// 0 and the first of those that do not reach it say once what they wait for.
 Directory meet(Switchboard& switchboard, const TcpPlan& plan, const FailureState& failures,
                std::chrono::milliseconds timeout);
 

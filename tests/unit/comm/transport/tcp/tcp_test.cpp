@@ -28,6 +28,7 @@ namespace {
 
 using testing::AllOf;
 using testing::Contains;
+using testing::EndsWith;
 using testing::HasSubstr;
 using namespace std::chrono_literals;
 
@@ -128,6 +129,26 @@ TEST(TcpRendezvous, MissingRanksAreNamedOnAll) {
                 HasSubstr("2 of 4 ranks did not connect to rank 0 at 127.0.0.1, port " +
                           std::to_string(plan.port) + ", within 1 s: 1, 3; they have not started"));
   }
+}
+
+// What a rank says while it waits.
+std::string said_by(const TcpPlan& plan) {
+  FailureState failures;
+  std::string said;
+  failures.on_slow_wait([&](const std::string& text) { said += text + "\n"; });
+  error_of([&] { make_tcp_transport(plan, failures, 200ms); });
+  return said;
+}
+
+TEST(TcpRendezvous, ALongWaitIsToldOnce) {
+  auto plan = test::local_plan(11);
+  const auto port = std::to_string(plan.port);
+  EXPECT_EQ(said_by(plan), "10 of 11 ranks did not connect to rank 0 at 127.0.0.1, port " + port +
+                               " yet: 1, 2, 3, 4, 5, 6, 7, 8, ...; waiting for at most 1 s\n");
+  EXPECT_THAT(said_by(of_rank(plan, 8)),
+              AllOf(HasSubstr("rank 8: this rank cannot open a TCP connection to rank 0"),
+                    EndsWith("; waiting for at most 1 s\n")));
+  EXPECT_EQ(said_by(of_rank(plan, 9)), "");
 }
 
 TEST(TcpRendezvous, AProgramWithoutTheKeyIsRefusedAndNamed) {
