@@ -95,17 +95,29 @@ launch::EnvLookup lookup_for_task(const PlannedStep& planned, const TaskEnvironm
   _exit(status);
 }
 
+// From 26.05 on, SLURM does not name the node.
+void log_error_of_node(const TaskEnvironment& environment, const std::string& what) noexcept {
+  try {
+    const auto node = environment.get("SLURMD_NODENAME");
+    log_error(node ? *node + ": " + what : what);
+  } catch (const std::exception&) {  // out of memory
+    log_error(what);
+  }
+}
+
 // If the user requested a plan, reports an error and ends the task, so that the program does not
 // run without a plan. Otherwise only prints a note.
-void fail(const PlannedStep& planned, const std::string& what) {
+void fail(const PlannedStep& planned, const TaskEnvironment& environment, const std::string& what) {
   if (!planned.was_requested) return log_line("no variable is set, because " + what);
-  log_error(what);
+  log_error_of_node(environment, what);
   end_task(1);
 }
 
 // Only one task of the node reports the error, because all would report the same.
 void fail_on_node(const PlannedStep& planned, const TaskEnvironment& environment) {
-  if (environment.get("SLURM_LOCALID").value_or("0") == "0") return fail(planned, planned.error);
+  if (environment.get("SLURM_LOCALID").value_or("0") == "0") {
+    return fail(planned, environment, planned.error);
+  }
   if (planned.was_requested) end_task(1);
 }
 
@@ -211,7 +223,7 @@ void slurmstepd_task_init(const PluginState& state, spank_t spank) {
     name_step_of_key(environment, planned.step.id);
     start_planned(planned, environment);
   } catch (const std::exception& error) {
-    fail(planned, error.what());
+    fail(planned, environment, error.what());
   }
 }
 

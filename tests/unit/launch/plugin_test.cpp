@@ -139,8 +139,9 @@ TEST(Plugin, QuotedVariableCannotAddALineToTheLog) {
   const Transcript done = run_plugin(
       planned_step({{variable::kSettings, "error: x\n[2026-01-01] error: Node n17 drained\x1b[2J" +
                                               std::string(100'000, 'y')}}));
-  EXPECT_THAT(done.text, AllOf(HasSubstr("error: ddp: x?[2026-01-01] error: Node n17 drained?[2J"),
-                               Not(HasSubstr("\n[2026"))));
+  EXPECT_THAT(done.text,
+              AllOf(HasSubstr("error: ddp: p2: x?[2026-01-01] error: Node n17 drained?[2J"),
+                    Not(HasSubstr("\n[2026"))));
   EXPECT_LT(done.text.size(), 5'000U);
 }
 
@@ -195,7 +196,7 @@ TEST(Plugin, SurvivesAnyAnswerOfSlurm) {
     FakeSlurm no_setting = planned_step();
     no_setting.setenv_result = result;
     const Transcript done = run_plugin(no_setting);
-    EXPECT_THAT(done.text, HasSubstr("error: ddp: SLURM does not set RANK"));
+    EXPECT_THAT(done.text, HasSubstr("error: ddp: p2: SLURM does not set RANK"));
     EXPECT_EQ(WEXITSTATUS(done.status), 1) << "a task without its rank must not run";
   }
 }
