@@ -22,6 +22,7 @@
 #include "ddp_runtime/report/escape.h"
 #include "ddp_runtime/report/extrap_file.h"
 #include "ddp_runtime/report/render.h"
+#include "ddp_runtime/tools/help_lines.h"
 #include "slurm_ddp/version.h"
 
 namespace {
@@ -323,6 +324,7 @@ constexpr const char* kFooter =
 
 int run(int argc, char** argv) {
   CLI::App app(kDescription, "ddp-report");
+  tools::keep_help_lines(app);
   app.footer(kFooter);
   app.set_version_flag("--version", program_name());
   app.set_config("--config", "", "Read options from this file (TOML or INI)")->type_name("FILE");

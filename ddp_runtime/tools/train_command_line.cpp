@@ -16,6 +16,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/failure/liveness.h"
+#include "ddp_runtime/tools/help_lines.h"
 #include "ddp_runtime/tools/train_settings.h"
 #include "ddp_runtime/tools/validators.h"
 #include "ddp_runtime/train/options/option_limits.h"
@@ -389,6 +390,7 @@ std::variant<TrainCommandLine, NoRun> read_train_command_line(
   TrainCommandLine c;
   CLI::App app("Trains a model with data parallelism: alone, under mpirun, or under srun --ddp.",
                "ddp-train");
+  keep_help_lines(app);
   app.footer(kExamples);
   app.set_version_flag("--version", fmt::format("ddp-train {}", kVersion));
   app.set_config("--config", "", "Read options from a file (name=value lines)");

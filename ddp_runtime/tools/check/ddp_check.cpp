@@ -19,6 +19,7 @@
 #include "ddp_runtime/tools/check/net_command.h"
 #include "ddp_runtime/tools/check/node_command.h"
 #include "ddp_runtime/tools/check/simulate_command.h"
+#include "ddp_runtime/tools/help_lines.h"
 
 namespace {
 
@@ -57,6 +58,7 @@ int complain(const std::string& text) {
 
 int run(int argc, char** argv) {
   CLI::App app(kDescription, "ddp-check");
+  tools::keep_help_lines(app);
   app.footer(kFooter);
   app.set_version_flag("--version", tools::program_name());
   app.config_formatter(std::make_shared<tools::BoundedConfig>());

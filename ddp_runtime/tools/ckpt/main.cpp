@@ -15,6 +15,7 @@
 
 #include "ddp_runtime/tools/ckpt/commands.h"
 #include "ddp_runtime/tools/ckpt/text.h"
+#include "ddp_runtime/tools/help_lines.h"
 #include "slurm_ddp/version.h"
 
 namespace {
@@ -221,6 +222,7 @@ void add_rollback(CLI::App& app, Work& work) {
 
 int run(int argc, char** argv) {
   CLI::App app(kDescription, "ddp-ckpt");
+  ddp::tools::keep_help_lines(app);
   Work work;
   app.footer(kExamples);
   app.set_version_flag("--version", std::string("ddp-ckpt ") + ddp::kVersion);

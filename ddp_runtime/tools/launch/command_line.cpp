@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "ddp_runtime/tools/help_lines.h"
 #include "slurm_ddp/version.h"
 #include "spank_plugin/launch/spec.h"
 
@@ -72,6 +73,7 @@ ParsedCommandLine parse_command_line(int argc, char** argv) {
   ParsedCommandLine parsed;
   CommandLine& line = parsed.command_line;
   CLI::App app(kDescription, "ddp-launch");
+  tools::keep_help_lines(app);
   app.footer(footer());
   app.set_version_flag("--version", std::string("ddp-launch ") + kVersion);
   app.set_config("--config", "", "Read options from this file (INI or TOML)");

@@ -20,6 +20,7 @@
 #include "ddp_runtime/elastic/run/host_watch.h"
 #include "ddp_runtime/elastic/run/run_environment.h"
 #include "ddp_runtime/elastic/run/run_loop.h"
+#include "ddp_runtime/tools/help_lines.h"
 #include "ddp_runtime/tools/run/run_arguments.h"
 #include "ddp_runtime/tools/run/simulate_command.h"
 #include "slurm_ddp/version.h"
@@ -61,6 +62,7 @@ int run_task(const std::vector<std::string>& program) {
 
 int run(int argc, char** argv) {
   CLI::App app(kDescription, "ddp-run");
+  tools::keep_help_lines(app);
   app.footer(kFooter);
   app.set_version_flag("--version", std::string("ddp-run ") + ddp::kVersion);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);

@@ -10,6 +10,7 @@
 #include "base/duration.h"
 #include "base/errors.h"
 #include "ddp_runtime/elastic/simulate.h"
+#include "ddp_runtime/tools/help_lines.h"
 #include "ddp_runtime/tools/validators.h"
 
 namespace ddp::tools {
@@ -92,6 +93,7 @@ int run_simulate_command(int argc, char** argv) {
       "  ddp-run simulate --nodes 1250 --stall 10 --restart 90\n"
       "  ddp-run simulate --nodes 64 --spares 1 --min-nodes 64   is a spare worth its price?",
       "ddp-run simulate");
+  keep_help_lines(app);
   Request request;
   add_options_of_simulation(app, request);
   try {
