@@ -14,15 +14,20 @@ export project_root build_dir
 export cluster=$project_root/tests/local_cluster/cluster
 export PATH=$build_dir/bin:$project_root/tests/cluster/programs:$PATH
 
+# Whether SLURM can start MPI programs. Debian's SLURM 26.05 cannot.
+has_pmix() { compgen -G "/usr/lib/*/slurm*/mpi_pmix.so" > /dev/null; }
+need_pmix() { has_pmix || skip "this SLURM has no PMIx"; }
+
 # cluster_up N [options of `cluster up`]: exports the settings for srun, and $work. Plain srun
-# starts MPI programs, as on a site with PMIx as the default; with --mpi-default none, SLURM has its
-# own default.
+# starts MPI programs, as on a site with PMIx as the default; with --mpi-default none, or where there
+# is no PMIx, SLURM has its own default.
 cluster_up() {
   [[ -n $build_dir ]] || { echo "no build directory; build first, or set SLURM_DDP_BUILD" >&2; return 1; }
   export SLURM_DDP_BUILD=$build_dir
-  local message rc=0
+  local message rc=0 mpi=none
+  ! has_pmix || mpi=pmix
   # Standard output is redirected, because a daemon that inherits it would keep bats waiting.
-  message=$("$cluster" up "$1" --mpi-default pmix "${@:2}" 2>&1 </dev/null) || rc=$?
+  message=$("$cluster" up "$1" --mpi-default $mpi "${@:2}" 2>&1 </dev/null) || rc=$?
   ((rc != 75)) || skip "no cluster here: $message"
   ((rc == 0)) || { echo "$message" >&2; return "$rc"; }
   eval "$("$cluster" env)"

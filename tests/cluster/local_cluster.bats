@@ -57,6 +57,7 @@ own_step_daemons() {
 }
 
 @test "an MPI program spans two nodes" {
+  need_pmix
   command -v mpicc >/dev/null || skip "no MPI compiler on this machine"
   cat >sum.c <<'C'
 #include <mpi.h>

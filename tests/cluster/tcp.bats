@@ -21,8 +21,6 @@ setup() {
 train=(ddp-train --model mlp --data digits --optimizer adamw --checkpoint-dir)
 said="there is no process manager for MPI, so ranks are connected over TCP"
 
-has_pmix() { [[ $(srun --mpi=list 2>&1) == *pmix* ]]; }
-
 # Runs a program with four ranks on two nodes over MPI. Debian's Open MPI 6 uses lo only, if nothing is said.
 over_mpi() {
   if has_pmix; then
@@ -57,7 +55,7 @@ over_mpi() {
 }
 
 @test "--backend says what it needs, and tcp may be asked for beside PMIx" {
-  has_pmix || skip "this SLURM has no PMIx"
+  need_pmix
   run -0 srun --ddp --mpi=pmix -N2 -n2 "${train[@]}" a --steps 2 --backend tcp
   run -2 srun --ddp -N2 -n2 "${train[@]}" b --steps 2 --backend mpi
   [[ $output == *"srun started 2 tasks without the PMIx server through which MPI connects them; add --mpi=pmix"* ]]

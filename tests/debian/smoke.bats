@@ -41,7 +41,7 @@ setup() {
   # A busy machine may deserve a WARNING.
   run srun --ddp -N2 --ntasks-per-node=1 ddp-check net --mib 1
   [[ $status -le 1 && $output == *"allreduce_busbw_GBps="* ]]
-  [[ $(srun --mpi=list 2>&1) == *pmix* ]] || skip "this SLURM has no PMIx"
+  need_pmix
   run srun --mpi=pmix --ddp -N2 --ntasks-per-node=1 ddp-check net --mib 1
   [[ $status -le 1 && $output == *"mpi_GBps="* ]]
 }
@@ -64,5 +64,5 @@ PYTHON
 @test "job scripts find out whether a site has a default type of MPI" {
   # shellcheck disable=SC1090
   source <(grep -A 3 '^if .*MpiDefault' "$project_root/jobscripts/train.sbatch")
-  [[ $(srun --mpi=list 2>&1) != *pmix* ]] || [ "$SLURM_MPI_TYPE" = pmix ]
+  ! has_pmix || [ "$SLURM_MPI_TYPE" = pmix ]
 }
