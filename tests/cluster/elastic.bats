@@ -8,6 +8,7 @@ load common
 setup_file() {
   cluster_up 3
   export OMP_NUM_THREADS=1
+  has_pmix || export SLURM_DDP=auto
 }
 teardown_file() { cluster_down; }
 

@@ -52,7 +52,7 @@ std::optional<std::string> missing_process_manager(const Environment& environmen
   if (has_pmi && (support.pmi2 || !has_pmi2_of_srun(environment))) return std::nullopt;
   return fmt::format(
       "srun started {} tasks {} the PMIx server through which MPI connects them; add --mpi=pmix to "
-      "srun (srun --mpi=list shows the types that this SLURM supports)",
+      "srun, or where srun --mpi=list does not show it, --ddp, which connects them over TCP",
       tasks,
       has_pmi ? "with PMI-2, which this MPI library does not support, instead of" : "without");
 }
