@@ -18,13 +18,14 @@ export PATH=$build_dir/bin:$project_root/tests/cluster/programs:$PATH
 has_pmix() { compgen -G "/usr/lib/*/slurm*/mpi_pmix.so" > /dev/null; }
 need_pmix() { has_pmix || skip "this SLURM has no PMIx"; }
 
-# cluster_up N [options of `cluster up`]: exports the settings for srun, and $work. Plain srun
-# starts MPI programs, as on a site with PMIx as the default; with --mpi-default none, or where there
-# is no PMIx, SLURM has its own default.
+# cluster_up N [options of `cluster up`]: exports the settings for srun, $work, and $mpi, which is
+# pmix, or none where there is no PMIx. Plain srun has --mpi=$mpi, as on a site where PMIx is the
+# default; with --mpi-default none, SLURM has its own default.
 cluster_up() {
   [[ -n $build_dir ]] || { echo "no build directory; build first, or set SLURM_DDP_BUILD" >&2; return 1; }
   export SLURM_DDP_BUILD=$build_dir
-  local message rc=0 mpi=none
+  local message rc=0
+  mpi=none
   ! has_pmix || mpi=pmix
   # Standard output is redirected, because a daemon that inherits it would keep bats waiting.
   message=$("$cluster" up "$1" --mpi-default $mpi "${@:2}" 2>&1 </dev/null) || rc=$?
@@ -35,7 +36,7 @@ cluster_up() {
   work=$(mktemp -d /var/tmp/slurm-ddp-test.XXXXXX)
   chmod 755 "$work"
   state=$(dirname "$SLURM_CONF")
-  export cluster_mode work state
+  export cluster_mode work state mpi
 }
 
 cluster_down() {

@@ -20,15 +20,17 @@ setup() {
 }
 
 step=(srun --ddp -N3 --ntasks-per-node=1)
+managers="pmix none" # over MPI, and over TCP
+has_pmix || managers=none
 
-# ends FAULT RANK...: checks that the fault ends all ranks, over MPI and where SLURM has no process manager for it. With
-# --kill-on-bad-exit=0, SLURM does not terminate the other tasks.
+# ends FAULT RANK...: checks that the fault ends all ranks. With --kill-on-bad-exit=0, SLURM does not terminate the
+# other tasks.
 ends() {
   local manager status
-  for manager in pmix none; do
+  for manager in $managers; do
     status=0
     rm -f ./*
-    timeout -k 5 90 "${step[@]}" --mpi=$manager --kill-on-bad-exit=0 "$build_dir/tests/fault_ranks" "$1" "$work" > out 2>&1 ||
+    timeout -k 5 90 "${step[@]}" --mpi="$manager" --kill-on-bad-exit=0 "$build_dir/tests/fault_ranks" "$1" "$work" > out 2>&1 ||
       status=$?
     if [ "$status" -eq 0 ] || [ "$status" -eq 124 ]; then
       cat out
@@ -46,6 +48,7 @@ ends() {
 # SLURM ends the step when one rank has given up, or before, if its PMIx plugin finds the dead one first; so not each
 # message arrives.
 @test "the wait for a rank killed before MPI connects is bounded" {
+  need_pmix
   run timeout -k 5 90 "${step[@]}" --kill-on-bad-exit=0 "$build_dir/tests/fault_ranks" kill-before-start "$work"
   echo "$output"
   [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
@@ -118,9 +121,9 @@ PY
 
 @test "a node whose link is cut is named within seconds by default" {
   local manager job
-  for manager in pmix none; do
+  for manager in $managers; do
     rm -f ./*
-    timeout -k 5 90 "${step[@]}" --mpi=$manager --kill-on-bad-exit=0 "$build_dir/tests/comm_ranks" barriers 60 "$work" > out 2>&1 3>&- &
+    timeout -k 5 90 "${step[@]}" --mpi="$manager" --kill-on-bad-exit=0 "$build_dir/tests/comm_ranks" barriers 60 "$work" > out 2>&1 3>&- &
     job=$!
     wait_until 60 test -s pid.0 -a -s pid.1 -a -s pid.2
     ip -n ddp-controller link set dev node2 down # node2's port on the switch
@@ -139,7 +142,7 @@ PY
 # bats test_tags=full
 @test "a slow link of the leader does not stop the run" {
   local manager
-  for manager in pmix none; do survives_slow_link $manager; done
+  for manager in $managers; do survives_slow_link "$manager"; done
 }
 survives_slow_link() { # --mpi=
   rm -f ./*

@@ -132,7 +132,7 @@ PY
 
 @test "ddp-check blames no healthy node" {
   # Beside other tests, the latency may deserve a WARNING, which names no node.
-  run --separate-stderr srun --mpi=pmix --ddp -N3 --ntasks-per-node=1 ddp-check net --slow-warning 0.9 --slow-critical 0.9 \
+  run --separate-stderr srun --mpi="$mpi" --ddp -N3 --ntasks-per-node=1 ddp-check net --slow-warning 0.9 --slow-critical 0.9 \
     --exclude-file exclude.txt
   [ "$status" -le 1 ]
   [[ $output == *" nodes=3 tasks=3 "* ]]
@@ -143,7 +143,7 @@ PY
 @test "ddp-check names the node whose link is throttled to a hundredth" {
   [ "$cluster_mode" = netns ] || skip "plain mode: the nodes do not have their own links"
   throttle node2 200mbit
-  run -2 srun --mpi=pmix --ddp --kill-on-bad-exit=0 -N4 --ntasks-per-node=1 ddp-check net --mib 8 \
+  run -2 srun --mpi="$mpi" --ddp --kill-on-bad-exit=0 -N4 --ntasks-per-node=1 ddp-check net --mib 8 \
     --slow-warning 0.9 --slow-critical 0.9 --exclude-file exclude.txt
   [ "$(cat exclude.txt)" = node2 ]
 }
@@ -164,8 +164,8 @@ PY
 @test "two pipelines of gpt, each on a node, reach the loss of one process" {
   cat "$project_root"/docs/*.md > text
   local gpt=(--model gpt --data text:text --layers 4 --width 32 --context 32 --batch 4 --lr 0.05 --steps 40)
-  srun --mpi=pmix -N1 -n1 ddp-train "${gpt[@]}" --accumulate 8 > one
-  srun --mpi=pmix --ddp -N2 --ntasks-per-node=2 ddp-train "${gpt[@]}" --accumulate 4 --stages 2 > pipelines
+  srun --mpi="$mpi" -N1 -n1 ddp-train "${gpt[@]}" --accumulate 8 > one
+  srun --mpi="$mpi" --ddp -N2 --ntasks-per-node=2 ddp-train "${gpt[@]}" --accumulate 4 --stages 2 > pipelines
   cat pipelines
   # Ranks 0 and 1, which are neighbors, share the first of two nodes.
   grep -E '^ +0 +0,2 +node[1-3],node[1-3] ' pipelines

@@ -86,7 +86,7 @@ def debian(run):
         return Command(f"Debian {release}: {test}", ["scripts/on_debian", release, f"tests/debian/{test}"], skip_status=77,
                        tests=True)
 
-    return [on("13", "smoke"), *([on("13", "whole"), on("sid", "smoke")] if run.full else [])]
+    return [on("13", "smoke"), *([on("13", "whole"), on("sid", "smoke"), on("sid", "whole")] if run.full else [])]
 
 
 # In the order of their results. The gate leaves out those that take long and rarely find what the others do not.
