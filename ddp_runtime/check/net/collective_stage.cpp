@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "ddp_runtime/check/byte_units.h"
+#include "ddp_runtime/check/findings/byte_units.h"
 #include "ddp_runtime/check/net/join_tasks.h"
 #include "ddp_runtime/check/net/measurements.h"
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddp_runtime/check/finding.h"
+#include "ddp_runtime/check/findings/finding.h"
 #include "ddp_runtime/check/net/evaluate/evaluate_collective.h"
 #include "ddp_runtime/check/net/step/leader.h"
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "ddp_runtime/check/byte_units.h"
+#include "ddp_runtime/check/findings/byte_units.h"
 
 namespace ddp::check {
 namespace {

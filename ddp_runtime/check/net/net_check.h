@@ -2,9 +2,9 @@
 // Runs the network check on rank 0: its stages in order, and the verdict.
 #pragma once
 
+#include "ddp_runtime/check/findings/verdict.h"
 #include "ddp_runtime/check/net/run_net.h"
 #include "ddp_runtime/check/net/step/leader.h"
-#include "ddp_runtime/check/verdict.h"
 
 namespace ddp::check {
 

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/check/findings/verdict.h"
 #include "ddp_runtime/check/net/evaluate/evaluate_collective.h"
 #include "ddp_runtime/check/net/run_net.h"
 #include "ddp_runtime/check/net/step/leader.h"
 #include "ddp_runtime/check/net/step/node_table.h"
-#include "ddp_runtime/check/verdict.h"
 
 namespace ddp::check {
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "base/socket.h"
-#include "ddp_runtime/check/counted.h"
+#include "ddp_runtime/check/findings/counted.h"
+#include "ddp_runtime/check/findings/resolve.h"
 #include "ddp_runtime/check/net/locate/pair_session.h"
-#include "ddp_runtime/check/resolve.h"
 #include "ddp_runtime/comm/secret/random_token.h"
 
 namespace ddp::check {

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "ddp_runtime/check/byte_units.h"
-#include "ddp_runtime/check/counted.h"
+#include "ddp_runtime/check/findings/byte_units.h"
+#include "ddp_runtime/check/findings/counted.h"
 #include "ddp_runtime/check/net/carriers.h"
 #include "ddp_runtime/check/net/measurements.h"
 #include "ddp_runtime/check/net/pair_stage.h"

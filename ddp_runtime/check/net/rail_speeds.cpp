@@ -6,9 +6,9 @@
 
 #include <map>
 
-#include "ddp_runtime/check/byte_units.h"
-#include "ddp_runtime/check/counted.h"
-#include "ddp_runtime/check/net/locate/threshold.h"
+#include "ddp_runtime/check/findings/byte_units.h"
+#include "ddp_runtime/check/findings/counted.h"
+#include "ddp_runtime/check/findings/threshold.h"
 
 namespace ddp::check {
 namespace {

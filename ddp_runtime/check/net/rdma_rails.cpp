@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "ddp_runtime/check/counted.h"
+#include "ddp_runtime/check/findings/counted.h"
 #include "ddp_runtime/check/net/evaluate/another_kind.h"
 
 namespace ddp::check {

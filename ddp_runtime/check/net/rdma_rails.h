@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/finding.h"
+#include "ddp_runtime/check/findings/finding.h"
 #include "ddp_runtime/check/net/measure/protocol.h"
 
 namespace ddp::check {

@@ -9,12 +9,12 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "ddp_runtime/check/findings/operations.h"
 #include "ddp_runtime/check/net/locate/pair_schedule.h"
 #include "ddp_runtime/check/net/net_check.h"
 #include "ddp_runtime/check/net/step/agent.h"
 #include "ddp_runtime/check/net/step/leader.h"
 #include "ddp_runtime/check/net/step/node_table.h"
-#include "ddp_runtime/check/operations.h"
 
 namespace ddp::check {
 namespace {

@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/check/findings/verdict.h"
 #include "ddp_runtime/check/net/evaluate/evaluate_pairs.h"
 #include "ddp_runtime/check/net/measure/inject.h"
-#include "ddp_runtime/check/net/measure/nccl_pair.h"
+#include "ddp_runtime/check/net/measure/nccl/nccl_pair.h"
 #include "ddp_runtime/check/net/measure/write_bandwidth.h"
 #include "ddp_runtime/check/net/step/job_step.h"
-#include "ddp_runtime/check/verdict.h"
 #include "ddp_runtime/comm/secret/step_secret.h"
 
 namespace ddp::check {

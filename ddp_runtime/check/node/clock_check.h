@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "ddp_runtime/check/finding.h"
+#include "ddp_runtime/check/findings/finding.h"
 
 namespace ddp::check {
 

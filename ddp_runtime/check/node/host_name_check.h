@@ -3,8 +3,8 @@
 // that address to their peers.
 #pragma once
 
-#include "ddp_runtime/check/finding.h"
-#include "ddp_runtime/check/resolve.h"
+#include "ddp_runtime/check/findings/finding.h"
+#include "ddp_runtime/check/findings/resolve.h"
 
 namespace ddp::check {
 

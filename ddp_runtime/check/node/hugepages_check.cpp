@@ -5,7 +5,7 @@
 
 #include <charconv>
 
-#include "ddp_runtime/check/byte_units.h"
+#include "ddp_runtime/check/findings/byte_units.h"
 
 namespace ddp::check {
 namespace {

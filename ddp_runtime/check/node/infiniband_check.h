@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "ddp_runtime/check/finding.h"
+#include "ddp_runtime/check/findings/finding.h"
 #include "spank_plugin/fabric/compute_ports.h"
 
 namespace ddp::check {

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "ddp_runtime/check/finding.h"
+#include "ddp_runtime/check/findings/finding.h"
 #include "spank_plugin/fabric/compute_ports.h"
 
 namespace ddp::check {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/finding.h"
+#include "ddp_runtime/check/findings/finding.h"
 #include "spank_plugin/fabric/compute_ports.h"
 
 namespace ddp::check {

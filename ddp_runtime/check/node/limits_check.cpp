@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "ddp_runtime/check/byte_units.h"
+#include "ddp_runtime/check/findings/byte_units.h"
 
 namespace ddp::check {
 namespace {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "ddp_runtime/check/finding.h"
+#include "ddp_runtime/check/findings/finding.h"
 
 namespace ddp::check {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "ddp_runtime/check/byte_units.h"
+#include "ddp_runtime/check/findings/byte_units.h"
 #include "ddp_runtime/check/node/running_jobs.h"
 
 namespace ddp::check {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "ddp_runtime/check/finding.h"
+#include "ddp_runtime/check/findings/finding.h"
 
 namespace ddp::check {
 

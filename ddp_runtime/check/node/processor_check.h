@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "ddp_runtime/check/environment.h"
-#include "ddp_runtime/check/finding.h"
+#include "ddp_runtime/check/findings/environment.h"
+#include "ddp_runtime/check/findings/finding.h"
 
 namespace ddp::check {
 

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/environment.h"
-#include "ddp_runtime/check/node/gpu_copies.h"
+#include "ddp_runtime/check/findings/environment.h"
+#include "ddp_runtime/check/findings/verdict.h"
+#include "ddp_runtime/check/node/gpu/gpu_copies.h"
+#include "ddp_runtime/check/node/gpu/nvml.h"
 #include "ddp_runtime/check/node/interfaces_check.h"
-#include "ddp_runtime/check/node/nvml.h"
-#include "ddp_runtime/check/verdict.h"
 
 namespace ddp::check {
 

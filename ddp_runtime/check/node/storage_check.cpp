@@ -24,9 +24,9 @@
 
 #include "base/deadline.h"
 #include "base/file_descriptor.h"
-#include "ddp_runtime/check/byte_units.h"
+#include "ddp_runtime/check/findings/byte_units.h"
+#include "ddp_runtime/check/findings/within.h"
 #include "ddp_runtime/check/node/running_jobs.h"
-#include "ddp_runtime/check/within.h"
 
 namespace ddp::check {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "ddp_runtime/check/finding.h"
+#include "ddp_runtime/check/findings/finding.h"
 
 namespace ddp::check {
 

@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "ddp_runtime/check/verdict.h"
+#include "ddp_runtime/check/findings/verdict.h"
 
 namespace ddp::tools {
 

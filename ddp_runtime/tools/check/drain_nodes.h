@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
-#include "ddp_runtime/check/drain_policy.h"
-#include "ddp_runtime/check/operations.h"
+#include "ddp_runtime/check/findings/drain_policy.h"
+#include "ddp_runtime/check/findings/operations.h"
 
 namespace ddp::tools {
 

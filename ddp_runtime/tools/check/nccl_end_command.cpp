@@ -9,7 +9,7 @@
 #include <exception>
 
 #include "base/deadline.h"
-#include "ddp_runtime/check/net/measure/nccl_pair.h"
+#include "ddp_runtime/check/net/measure/nccl/nccl_pair.h"
 #include "ddp_runtime/check/net/measure/protocol.h"
 #include "ddp_runtime/tools/check/ending.h"
 

@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 
-#include "ddp_runtime/check/net/measure/nccl_end.h"
+#include "ddp_runtime/check/net/measure/nccl/nccl_end.h"
 
 namespace ddp::tools {
 

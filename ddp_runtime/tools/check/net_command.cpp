@@ -9,7 +9,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
-#include "ddp_runtime/check/environment.h"
+#include "ddp_runtime/check/findings/environment.h"
 #include "ddp_runtime/check/net/run_net.h"
 #include "ddp_runtime/check/node/run_node_checks.h"
 #include "ddp_runtime/comm/secret/step_secret.h"

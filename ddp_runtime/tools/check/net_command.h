@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ddp_runtime/check/net/evaluate/evaluate_pairs.h"
-#include "ddp_runtime/check/net/measure/nccl_calls.h"
+#include "ddp_runtime/check/net/measure/nccl/nccl_calls.h"
 #include "ddp_runtime/tools/check/check_outputs.h"
 
 namespace ddp::tools {

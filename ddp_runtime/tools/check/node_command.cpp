@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/tools/check/node_command.h"
 
-#include "ddp_runtime/check/environment.h"
-#include "ddp_runtime/check/finding.h"
+#include "ddp_runtime/check/findings/environment.h"
+#include "ddp_runtime/check/findings/finding.h"
 #include "ddp_runtime/check/node/run_node_checks.h"
 #include "ddp_runtime/tools/check/ending.h"
 #include "ddp_runtime/tools/validators.h"

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include "ddp_runtime/check/counted.h"
+#include "ddp_runtime/check/findings/counted.h"
 #include "ddp_runtime/tools/validators.h"
 
 namespace ddp::tools {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "ddp_runtime/check/environment.h"
+#include "ddp_runtime/check/findings/environment.h"
 
 namespace ddp::check {
 

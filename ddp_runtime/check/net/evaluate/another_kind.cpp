@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "ddp_runtime/check/counted.h"
+#include "ddp_runtime/check/findings/counted.h"
 
 namespace ddp::check {
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ddp_runtime/check/byte_units.h"
-#include "ddp_runtime/check/net/locate/threshold.h"
+#include "ddp_runtime/check/findings/byte_units.h"
+#include "ddp_runtime/check/findings/threshold.h"
 
 namespace ddp::check {
 namespace {

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <optional>
 
+#include "ddp_runtime/check/findings/threshold.h"
 #include "ddp_runtime/check/net/locate/locate.h"
-#include "ddp_runtime/check/net/locate/threshold.h"
 
 namespace ddp::check {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/finding.h"
+#include "ddp_runtime/check/findings/finding.h"
 #include "ddp_runtime/check/net/locate/pair_schedule.h"
 #include "ddp_runtime/check/net/measure/protocol.h"
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ddp_runtime/check/byte_units.h"
+#include "ddp_runtime/check/findings/byte_units.h"
 #include "ddp_runtime/check/net/measure/transport_kind.h"
 
 namespace ddp::check {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/socket.h"
+#include "ddp_runtime/check/findings/resolve.h"
 #include "ddp_runtime/check/net/step/node_table.h"
-#include "ddp_runtime/check/resolve.h"
 
 namespace ddp::check {
 namespace {

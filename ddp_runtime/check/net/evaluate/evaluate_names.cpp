@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "ddp_runtime/check/resolve.h"
+#include "ddp_runtime/check/findings/resolve.h"
 
 namespace ddp::check {
 namespace {

@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-#include "ddp_runtime/check/byte_units.h"
+#include "ddp_runtime/check/findings/byte_units.h"
 #include "ddp_runtime/check/net/evaluate/evaluate_exchanges.h"
 #include "ddp_runtime/check/net/locate/screen.h"
 

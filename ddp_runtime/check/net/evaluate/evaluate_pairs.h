@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/finding.h"
+#include "ddp_runtime/check/findings/finding.h"
+#include "ddp_runtime/check/findings/threshold.h"
 #include "ddp_runtime/check/net/locate/locate.h"
 #include "ddp_runtime/check/net/locate/retest.h"
-#include "ddp_runtime/check/net/locate/threshold.h"
 
 namespace ddp::check {
 

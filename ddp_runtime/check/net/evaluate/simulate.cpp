@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "ddp_runtime/check/findings/pattern.h"
 #include "ddp_runtime/check/net/locate/pair_session.h"
-#include "ddp_runtime/check/net/measure/pattern.h"
 
 namespace ddp::check {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/check/findings/threshold.h"
 #include "ddp_runtime/check/net/locate/pair_schedule.h"
-#include "ddp_runtime/check/net/locate/threshold.h"
 
 namespace ddp::check {
 

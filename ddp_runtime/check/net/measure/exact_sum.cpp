@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/check/net/measure/exact_sum.h"
 
-#include "ddp_runtime/check/net/measure/pattern.h"
+#include "ddp_runtime/check/findings/pattern.h"
 
 namespace ddp::check {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "base/deadline.h"
 #include "base/errors.h"
-#include "ddp_runtime/check/net/locate/threshold.h"
-#include "ddp_runtime/check/net/measure/pattern.h"
+#include "ddp_runtime/check/findings/pattern.h"
+#include "ddp_runtime/check/findings/threshold.h"
 
 namespace ddp::check {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/subprocess.h"
 #include "base/text.h"
-#include "ddp_runtime/check/counted.h"
+#include "ddp_runtime/check/findings/counted.h"
 #include "spank_plugin/fabric/assignments.h"
 #include "spank_plugin/fabric/compute_ports.h"
 #include "spank_plugin/fabric/host/local_addresses.h"

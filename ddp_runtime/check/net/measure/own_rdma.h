@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/environment.h"
+#include "ddp_runtime/check/findings/environment.h"
 #include "ddp_runtime/check/net/measure/protocol.h"
 #include "spank_plugin/fabric/node.h"
 

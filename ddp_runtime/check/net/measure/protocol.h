@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/check/findings/counters_check.h"
 #include "ddp_runtime/check/net/measure/collective.h"
 #include "ddp_runtime/check/net/measure/exact_sum.h"
 #include "ddp_runtime/check/net/measure/exchange.h"
-#include "ddp_runtime/check/node/counters_check.h"
 
 namespace ddp::check {
 

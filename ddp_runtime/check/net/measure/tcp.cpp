@@ -12,7 +12,7 @@
 #include <string_view>
 #include <utility>
 
-#include "ddp_runtime/check/resolve.h"
+#include "ddp_runtime/check/findings/resolve.h"
 
 namespace ddp::check {
 namespace {

@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "ddp_runtime/check/findings/resolve.h"
 #include "ddp_runtime/check/net/measure/own_facts.h"
 #include "ddp_runtime/check/net/measure/own_link.h"
 #include "ddp_runtime/check/net/measure/protocol.h"
@@ -19,7 +20,6 @@
 #include "ddp_runtime/check/net/step/control_channel.h"
 #include "ddp_runtime/check/net/step/handshake.h"
 #include "ddp_runtime/check/net/step/worker.h"
-#include "ddp_runtime/check/resolve.h"
 
 namespace ddp::check {
 namespace {

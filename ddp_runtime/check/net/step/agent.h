@@ -7,7 +7,7 @@
 #include <string>
 
 #include "ddp_runtime/check/net/measure/inject.h"
-#include "ddp_runtime/check/net/measure/nccl_pair.h"
+#include "ddp_runtime/check/net/measure/nccl/nccl_pair.h"
 #include "ddp_runtime/check/net/measure/write_bandwidth.h"
 #include "ddp_runtime/check/net/step/job_step.h"
 #include "ddp_runtime/comm/secret/step_secret.h"

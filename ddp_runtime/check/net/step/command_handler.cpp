@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "ddp_runtime/check/findings/resolve.h"
 #include "ddp_runtime/check/net/measure/pair_links.h"
 #include "ddp_runtime/check/net/measure/run_collective.h"
 #include "ddp_runtime/check/net/measure/traffic.h"
 #include "ddp_runtime/check/net/measure/way_out.h"
-#include "ddp_runtime/check/resolve.h"
 #include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/node/machine_key.h"
 #include "ddp_runtime/comm/p2p/p2p_group.h"

@@ -11,7 +11,7 @@
 
 #include "base/socket.h"
 #include "ddp_runtime/check/net/measure/inject.h"
-#include "ddp_runtime/check/net/measure/nccl_pair.h"
+#include "ddp_runtime/check/net/measure/nccl/nccl_pair.h"
 #include "ddp_runtime/check/net/measure/path_probe.h"
 #include "ddp_runtime/check/net/measure/protocol.h"
 #include "ddp_runtime/check/net/measure/tcp.h"

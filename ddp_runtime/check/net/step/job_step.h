@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/environment.h"
+#include "ddp_runtime/check/findings/environment.h"
 
 namespace ddp::check {
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/text.h"
+#include "ddp_runtime/check/findings/node_name.h"
 #include "ddp_runtime/check/net/measure/answers.h"
-#include "ddp_runtime/check/node_name.h"
 
 namespace ddp::check {
 namespace {
