@@ -112,9 +112,9 @@ class Call {
       const at::AutoDispatchBelowAutograd below;
       torch::jit::Stack stack = arguments;
       op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
-      const auto results = torch::jit::pop(stack, outputs.size());
+      const auto computed = torch::jit::pop(stack, outputs.size());
       for (std::size_t i = 0; i < outputs.size(); ++i) {
-        const auto values = tensors_of(results[i]);
+        const auto values = tensors_of(computed[i]);
         for (std::size_t k = 0; k < outputs[i].size(); ++k) {
           if (outputs[i][k].defined()) outputs[i][k].copy_(values.at(k));
         }

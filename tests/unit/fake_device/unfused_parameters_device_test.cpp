@@ -60,11 +60,12 @@ class UnfusedParameters : public FakeDeviceTest {
   }
 
   using SetGradients = std::function<void(OnBoth&)>;
+  static void set_usual_gradients(OnBoth& both) { both.set_gradients(); }
 
   // Makes some steps of SGD and AdamW, on both.
   template <class Ours, class Theirs>
   static void expect_same_steps(OnBoth both, Ours ours, Theirs theirs,
-                                const SetGradients& set_gradients) {
+                                const SetGradients& set_gradients = set_usual_gradients) {
     for (int i = 0; i < 3; ++i) {
       set_gradients(both);
       ours.step();
@@ -72,9 +73,8 @@ class UnfusedParameters : public FakeDeviceTest {
       both.expect_close();
     }
   }
-  static void expect_steps_of_libtorch(
-      const std::function<OnBoth()>& make,
-      const SetGradients& set_gradients = [](OnBoth& both) { both.set_gradients(); }) {
+  static void expect_steps_of_libtorch(const std::function<OnBoth()>& make,
+                                       const SetGradients& set_gradients = set_usual_gradients) {
     const auto with = [&]<class Ours, class Theirs>(const auto& options) {
       const auto both = make();
       expect_same_steps(both, Fusing<Ours>(both.on_device, options), Theirs(both.host, options),
@@ -158,8 +158,7 @@ TEST_F(UnfusedParameters, MayBeComplex) {
   both.add(torch::randn({3}));
   const auto options = SGDOptions(0.1).momentum(0.9);
   expect_same_steps(both, Fusing<optim::SGD>(both.on_device, options),
-                    torch::optim::SGD(both.host, options),
-                    [](OnBoth& both) { both.set_gradients(); });
+                    torch::optim::SGD(both.host, options));
 }
 
 TEST_F(UnfusedParameters, MayHaveStateOfAnotherType) {
@@ -287,8 +286,7 @@ TEST_F(UnfusedParameters, MayBeListedTwice) {
   const Parameters ours_twice{both.on_device[0], both.on_device[0]};
   const Parameters theirs_twice{both.host[0], both.host[0]};
   expect_same_steps(both, Fusing<optim::AdamW>(ours_twice, AdamWOptions(0.1)),
-                    torch::optim::AdamW(theirs_twice, AdamWOptions(0.1)),
-                    [](OnBoth& both) { both.set_gradients(); });
+                    torch::optim::AdamW(theirs_twice, AdamWOptions(0.1)));
 }
 
 }  // namespace
