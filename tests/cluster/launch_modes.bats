@@ -115,7 +115,7 @@ JOB
   run srun --ddp=torchrun -N2 -n4 record-task
   [ "$status" -ne 0 ]
   [[ $output == *"it needs one task per node, but 4 tasks run on 2 nodes; use srun --ntasks-per-node=1"* ]]
-  [ "$(grep -o 'error: ddp: node[12]: ' <<< "$output" | sort -u | wc -l)" -eq 2 ] # once on each node
+  [ "$(grep -o 'error: ddp: node[1-4]: ' <<< "$output" | sort -u | wc -l)" -eq 2 ] # once on each node
   [ "$(grep -c 'error: ddp:' <<< "$output")" -eq 2 ]
   [ -z "$(ls "$RECORDS")" ]
 }
