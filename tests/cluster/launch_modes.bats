@@ -32,6 +32,13 @@ torchrun() {
   echo "/usr/bin/python3 -m torch.distributed.run $(command -v torch-client)"
 }
 
+# Debian 13 and later build PyTorch without libuv, which its torchrun needs.
+need_torchrun() {
+  need_torch
+  /usr/bin/python3 -c 'import torch.distributed as d; d.TCPStore("127.0.0.1", 0, 1, True)' 2> /dev/null ||
+    skip "this PyTorch is built without libuv, which torchrun needs"
+}
+
 # The package's PyTorch 1.13 fails with the default values of --redirects and --tee under Python
 # 3.11. For ranks below 9, these values have the same effect as the defaults.
 without_the_bug() {
@@ -39,7 +46,7 @@ without_the_bug() {
 }
 
 @test "torchrun with no options: one task per node, recognized automatically" {
-  need_torch
+  need_torchrun
   without_the_bug
   # shellcheck disable=SC2046
   PET_NPROC_PER_NODE=2 srun --ddp -N2 --ntasks-per-node=1 $(torchrun) >out 2>err
@@ -49,7 +56,7 @@ without_the_bug() {
 
 # bats test_tags=full
 @test "torchrun with the c10d rendezvous, in arbitrary order" {
-  need_torch
+  need_torchrun
   without_the_bug
   printf 'node2\nnode1\n' >hosts
   # shellcheck disable=SC2046
@@ -72,7 +79,7 @@ has_sizes() { [ "$(paste -sd' ' stop.sizes 2>/dev/null)" = "$1" ]; }
 
 # bats test_tags=full
 @test "torchrun loses the node of rank 0 and gets another one" {
-  need_torch
+  need_torchrun
   without_the_bug
   rm -f stop stop.sizes
   export PET_NPROC_PER_NODE=1 PET_MONITOR_INTERVAL=1
@@ -224,7 +231,7 @@ PY
 }
 
 @test "GPUs: each rank that a task starts has its own, whatever starts it" {
-  /usr/bin/python3 -c 'import torch' 2>/dev/null || skip "no PyTorch"
+  need_torchrun
   without_the_bug
   local torchrun="/usr/bin/python3 -m torch.distributed.run" two=(--ntasks-per-node=1 --gpus-per-node=2)
   [ "$(gpus_of srun --ddp=ucx=bind -N2 "${two[@]}" bash -c "$torchrun which.py")" = "0.0 0.1 1.0 1.1" ]
