@@ -26,9 +26,9 @@ using testing::HasSubstr;
 constexpr int kTensors = 3;  // of a batch
 
 data::Batch numbered(int number) {
-  return pin_for(device(), {torch::full({4, 8}, number, torch::kFloat32),
-                            torch::full({4}, number, torch::kInt64),
-                            {torch::full({4, 2}, number, torch::kUInt8)}});
+  return data::pin_for(device(), {torch::full({4, 8}, number, torch::kFloat32),
+                                  torch::full({4}, number, torch::kInt64),
+                                  {torch::full({4, 2}, number, torch::kUInt8)}});
 }
 
 data::Batch place_for_batches() {
