@@ -26,10 +26,11 @@ std::vector<unsigned char> read_maybe_gzipped(const std::filesystem::path& file,
     contents.resize(at + kChunk);
     const int n = gzread(stream.get(), contents.data() + at, static_cast<unsigned>(kChunk));
     contents.resize(at + static_cast<std::size_t>(n > 0 ? n : 0));
-    // gzread() reports a truncated stream only at its end, as a buffer error.
+    // A truncated stream is a buffer error, which zlib 1.3.2 tells with its last bytes, and older
+    // ones with the end.
     int error = Z_OK;
     const char* text = gzerror(stream.get(), &error);
-    if (n < 0 || (n == 0 && error != Z_OK)) {
+    if (n < 0 || error != Z_OK) {
       throw RuntimeError(fmt::format("{} is damaged or truncated ({}); download it again",
                                      file.string(),
                                      error == Z_ERRNO ? std::strerror(errno) : text));
