@@ -22,7 +22,7 @@ traces() {
   ls -d /run/slurm-ddp-cluster* /etc/netns/ddp-* 2>/dev/null || true
   local dir
   for dir in /proc/[0-9]*; do
-    [ "$dir/root/" -ef / ] || continue # a cluster on another release of Debian (scripts/on_debian)
+    [ "$dir/ns/pid" -ef /proc/self/ns/pid ] || continue # a cluster of others, as one by scripts/on_debian
     { tr '\0' ' ' <"$dir/cmdline"; } 2>/dev/null | grep -F '/run/slurm-ddp-cluster/' || true
   done
 }
