@@ -79,6 +79,11 @@ void MasterWeights::note_rounded(const torch::Tensor& parameter) {
   found->second.storage = parameter.storage();
 }
 
+MasterWeights* masters_of(const torch::optim::Optimizer& optimizer) {
+  const auto* const keeper = dynamic_cast<const KeepsMasters*>(&optimizer);
+  return keeper == nullptr ? nullptr : keeper->masters();
+}
+
 torch::Tensor state_like(const torch::optim::Optimizer& optimizer, const torch::Tensor& values) {
   const auto* const keeper = dynamic_cast<const KeepsMasters*>(&optimizer);
   if (keeper != nullptr && values.is_cpu() && keeper->state_file() != nullptr) {

@@ -111,6 +111,8 @@ class KeepsMasters {
   bool has_state_elsewhere_ = false;
 };
 
+// Null if the optimizer keeps none.
+MasterWeights* masters_of(const torch::optim::Optimizer& optimizer);
 // New state of a parameter, zeros like `values`, where this optimizer keeps it.
 torch::Tensor state_like(const torch::optim::Optimizer& optimizer, const torch::Tensor& values);
 // Waits until the tensors of the state have the values of all steps, if steps write them without

@@ -14,6 +14,26 @@
 namespace ddp::optim {
 namespace {
 
+template <class Base>
+struct CaseOf;
+template <>
+struct CaseOf<torch::optim::SGD> {
+  using Method = SgdMethod;
+  static constexpr Rule kRule = Rule::sgd;
+};
+template <>
+struct CaseOf<torch::optim::Adam> {
+  using Method = AdamCase;
+  static constexpr Rule kRule = Rule::adam;
+};
+template <>
+struct CaseOf<torch::optim::AdamW> {
+  using Method = AdamWCase;
+  static constexpr Rule kRule = Rule::adamw;
+};
+template <class Base>
+using MethodOf = typename CaseOf<Base>::Method;
+
 // Lets an optimizer see other parameter groups while this object lives.
 // libtorch's step goes over all groups of the optimizer; this is how it updates
 // some parameters with the optimizer's own state, and leaves the rest alone,
@@ -67,21 +87,6 @@ class LentMasters {
   const std::vector<MasterOf>& masters_;
 };
 
-// Into the file, or to the host.
-template <class Method>
-void move_state_if_elsewhere(typename Method::Optimizer& optimizer, const Means& means) {
-  if (!dynamic_cast<KeepsMasters&>(optimizer).take_state_elsewhere()) return;
-  for (const auto& group : optimizer.param_groups()) {
-    for (const auto& parameter : group.params()) {
-      auto* const state = find_state<typename Method::State>(optimizer, parameter);
-      if (state == nullptr) continue;
-      Method::for_each_tensor(*state, [&](torch::Tensor& tensor) {
-        tensor = offloaded(tensor, parameter, means.file, means.host);
-      });
-    }
-  }
-}
-
 // libtorch's step for the parameters that do not fit.
 template <class Method>
 void update_rest(typename Method::Optimizer& optimizer, Step<Method>& step) {
@@ -134,27 +139,6 @@ bool update_unless(const torch::Tensor& flag, typename Method::Optimizer& optimi
 }
 
 template <class Method>
-torch::Tensor step_of(typename Method::Optimizer& optimizer, const Means& means,
-                      const torch::optim::Optimizer::LossClosure& closure,
-                      const torch::Tensor& flag, std::deque<FlaggedStep>& unsettled) {
-  torch::Tensor loss;
-  if (closure != nullptr) {
-    const at::AutoGradMode with_gradients(true);
-    loss = closure();
-  }
-  const torch::NoGradGuard no_grad;
-  move_state_if_elsewhere<Method>(optimizer, means);
-  if (flag.defined()) {
-    if (update_unless<Method>(flag, optimizer, means.masters, means.host, unsettled)) return loss;
-    unsettled.push_back({flag, {}});
-    if (flag.item<float>() != 0) return loss;
-  }
-  settle_now<Method>(optimizer, unsettled);
-  update<Method>(optimizer, means);
-  return loss;
-}
-
-template <class Method>
 class SplitStep final : public PartialStep {
  public:
   SplitStep(typename Method::Optimizer& optimizer, Means means)
@@ -177,169 +161,128 @@ class SplitStep final : public PartialStep {
   Step<Method> step_;
 };
 
-template <class Method>
-std::unique_ptr<PartialStep> partial_step_of(typename Method::Optimizer& optimizer, Means means,
-                                             const torch::Tensor& flag,
-                                             std::deque<FlaggedStep>& unsettled) {
-  if ((means.rules == nullptr && !kHasFusedUpdates) || flag.defined()) return nullptr;
-  settle_now<Method>(optimizer, unsettled);
-  move_state_if_elsewhere<Method>(optimizer, means);
-  auto step = std::make_unique<SplitStep<Method>>(optimizer, std::move(means));
+}  // namespace
+
+template <class Base>
+const UpdateRules* Fused<Base>::rules() const {
+  return rules_in_use(CaseOf<Base>::kRule);
+}
+
+template <class Base>
+Means Fused<Base>::means() const {
+  return {rules(), [this](torch::DeviceType type) { return fuses(type); }, masters(), state_file(),
+          host_state()};
+}
+
+// Into the file, or to the host.
+template <class Base>
+void Fused<Base>::move_state_if_elsewhere() {
+  using Method = MethodOf<Base>;
+  if (!take_state_elsewhere()) return;
+  for (const auto& group : this->param_groups()) {
+    for (const auto& parameter : group.params()) {
+      auto* const state = find_state<typename Method::State>(*this, parameter);
+      if (state == nullptr) continue;
+      Method::for_each_tensor(*state, [&](torch::Tensor& tensor) {
+        tensor = offloaded(tensor, parameter, state_file(), host_state());
+      });
+    }
+  }
+}
+
+template <class Base>
+torch::Tensor Fused<Base>::step(LossClosure closure) {
+  using Method = MethodOf<Base>;
+  const torch::Tensor flag = std::exchange(next_flag_, {});
+  torch::Tensor loss;
+  if (closure != nullptr) {
+    const at::AutoGradMode with_gradients(true);
+    loss = closure();
+  }
+  const torch::NoGradGuard no_grad;
+  move_state_if_elsewhere();
+  if (flag.defined()) {
+    if (update_unless<Method>(flag, *this, masters(), host_state(), unsettled_)) return loss;
+    unsettled_.push_back({flag, {}});
+    if (flag.template item<float>() != 0) return loss;
+  }
+  settle_now<Method>(*this, unsettled_);
+  update<Method>(*this, means());
+  return loss;
+}
+
+template <class Base>
+void Fused<Base>::settle_step(bool skipped) {
+  settle_oldest<MethodOf<Base>>(*this, unsettled_, skipped);
+}
+
+template <class Base>
+std::unique_ptr<PartialStep> Fused<Base>::begin_partial_step() {
+  using Method = MethodOf<Base>;
+  if ((rules() == nullptr && !kHasFusedUpdates) || next_flag_.defined()) return nullptr;
+  settle_now<Method>(*this, unsettled_);
+  move_state_if_elsewhere();
+  auto step = std::make_unique<SplitStep<Method>>(*this, means());
   if (!step->possible()) return nullptr;
   return step;
 }
 
-template <class Method>
-std::vector<torch::Tensor> capture_step_of(typename Method::Optimizer& optimizer,
-                                           MasterWeights* masters, HostState* host,
-                                           const torch::Tensor& flag,
-                                           const DeviceNumbers& numbers) {
+template <class Base>
+void Fused<Base>::capture_step(const DeviceNumbers& numbers) {
   const torch::NoGradGuard no_grad;
-  const auto fuses = [&](torch::DeviceType type) {
+  captured_.flag = std::exchange(next_flag_, {});
+  const auto on_the_device = [&](torch::DeviceType type) {
     return kHasFusedUpdates && type == numbers.steps.device().type();
   };
-  return Step<Method>(optimizer, {.fuses = fuses, .masters = masters, .host = host})
-      .capture(flag, numbers);
+  Step<MethodOf<Base>> step(*this,
+                            {.fuses = on_the_device, .masters = masters(), .host = host_state()});
+  captured_.parameters = step.capture(captured_.flag, numbers);
 }
 
-void take_written_weights(MasterWeights* masters, const std::vector<torch::Tensor>& parameters) {
-  if (masters == nullptr) return;
-  for (const auto& parameter : parameters) masters->values_of(parameter);
+template <class Base>
+void Fused<Base>::begin_replay() {
+  if (masters() == nullptr) return;
+  for (const auto& parameter : captured_.parameters) masters()->values_of(parameter);
 }
 
-template <class Method>
-void note_replay_of(typename Method::Optimizer& optimizer, MasterWeights* masters,
-                    const std::vector<torch::Tensor>& parameters, const torch::Tensor& flag,
-                    std::deque<FlaggedStep>& unsettled) {
-  FlaggedStep step{flag, {}};
-  for (const auto& parameter : parameters) {
-    Step<Method>::note_replay(optimizer, masters, parameter);
+template <class Base>
+void Fused<Base>::note_replay() {
+  FlaggedStep step{captured_.flag, {}};
+  for (const auto& parameter : captured_.parameters) {
+    Step<MethodOf<Base>>::note_replay(*this, masters(), parameter);
     step.parts[parameter.unsafeGetTensorImpl()] = {parameter, false};
   }
-  if (flag.defined()) unsettled.push_back(std::move(step));
+  if (step.flag.defined()) unsettled_.push_back(std::move(step));
 }
 
 // SGD does not count its steps, and the operators do not ask for their number.
-template <class Method>
-std::int64_t steps_made_by(typename Method::Optimizer& optimizer) {
-  for (const auto& group : optimizer.param_groups()) {
+template <class Base>
+std::int64_t Fused<Base>::steps_made() {
+  using Method = MethodOf<Base>;
+  for (const auto& group : this->param_groups()) {
     for (const auto& parameter : group.params()) {
-      const auto* const state = find_state<typename Method::State>(optimizer, parameter);
+      const auto* const state = find_state<typename Method::State>(*this, parameter);
       if (state != nullptr) return Method::number_of_step(state) - 1;
     }
   }
   return 0;
 }
 
-}  // namespace
+template <class Base>
+void Fused<Base>::save(torch::serialize::OutputArchive& archive) const {
+  await_state(*this);
+  Base::save(archive);
+}
 
-torch::Tensor SGD::step(LossClosure closure) {
-  return step_of<SgdMethod>(*this, means(), closure, std::exchange(next_flag_, {}), unsettled_);
-}
-void SGD::settle_step(bool skipped) {
-  settle_oldest<SgdMethod>(*this, unsettled_, skipped);
-}
-std::unique_ptr<PartialStep> SGD::begin_partial_step() {
-  return partial_step_of<SgdMethod>(*this, means(), next_flag_, unsettled_);
-}
-void SGD::capture_step(const DeviceNumbers& numbers) {
-  captured_.flag = std::exchange(next_flag_, {});
-  captured_.parameters =
-      capture_step_of<SgdMethod>(*this, masters(), host_state(), captured_.flag, numbers);
-}
-void SGD::begin_replay() {
-  take_written_weights(masters(), captured_.parameters);
-}
-void SGD::note_replay() {
-  note_replay_of<SgdMethod>(*this, masters(), captured_.parameters, captured_.flag, unsettled_);
-}
-void SGD::save(torch::serialize::OutputArchive& archive) const {
+template <class Base>
+void Fused<Base>::load(torch::serialize::InputArchive& archive) {
   await_state(*this);
-  torch::optim::SGD::save(archive);
-}
-void SGD::load(torch::serialize::InputArchive& archive) {
-  await_state(*this);
-  torch::optim::SGD::load(archive);
+  Base::load(archive);
   note_state_elsewhere();
 }
-std::int64_t SGD::steps_made() {
-  return steps_made_by<SgdMethod>(*this);
-}
-Means SGD::means() const {
-  return {rules(), [this](torch::DeviceType type) { return fuses(type); }, masters(), state_file(),
-          host_state()};
-}
-torch::Tensor Adam::step(LossClosure closure) {
-  return step_of<AdamCase>(*this, means(), closure, std::exchange(next_flag_, {}), unsettled_);
-}
-void Adam::settle_step(bool skipped) {
-  settle_oldest<AdamCase>(*this, unsettled_, skipped);
-}
-std::unique_ptr<PartialStep> Adam::begin_partial_step() {
-  return partial_step_of<AdamCase>(*this, means(), next_flag_, unsettled_);
-}
-void Adam::capture_step(const DeviceNumbers& numbers) {
-  captured_.flag = std::exchange(next_flag_, {});
-  captured_.parameters =
-      capture_step_of<AdamCase>(*this, masters(), host_state(), captured_.flag, numbers);
-}
-void Adam::begin_replay() {
-  take_written_weights(masters(), captured_.parameters);
-}
-void Adam::note_replay() {
-  note_replay_of<AdamCase>(*this, masters(), captured_.parameters, captured_.flag, unsettled_);
-}
-void Adam::save(torch::serialize::OutputArchive& archive) const {
-  await_state(*this);
-  torch::optim::Adam::save(archive);
-}
-void Adam::load(torch::serialize::InputArchive& archive) {
-  await_state(*this);
-  torch::optim::Adam::load(archive);
-  note_state_elsewhere();
-}
-std::int64_t Adam::steps_made() {
-  return steps_made_by<AdamCase>(*this);
-}
-Means Adam::means() const {
-  return {rules(), [this](torch::DeviceType type) { return fuses(type); }, masters(), state_file(),
-          host_state()};
-}
-torch::Tensor AdamW::step(LossClosure closure) {
-  return step_of<AdamWCase>(*this, means(), closure, std::exchange(next_flag_, {}), unsettled_);
-}
-void AdamW::settle_step(bool skipped) {
-  settle_oldest<AdamWCase>(*this, unsettled_, skipped);
-}
-std::unique_ptr<PartialStep> AdamW::begin_partial_step() {
-  return partial_step_of<AdamWCase>(*this, means(), next_flag_, unsettled_);
-}
-void AdamW::capture_step(const DeviceNumbers& numbers) {
-  captured_.flag = std::exchange(next_flag_, {});
-  captured_.parameters =
-      capture_step_of<AdamWCase>(*this, masters(), host_state(), captured_.flag, numbers);
-}
-void AdamW::begin_replay() {
-  take_written_weights(masters(), captured_.parameters);
-}
-void AdamW::note_replay() {
-  note_replay_of<AdamWCase>(*this, masters(), captured_.parameters, captured_.flag, unsettled_);
-}
-void AdamW::save(torch::serialize::OutputArchive& archive) const {
-  await_state(*this);
-  torch::optim::AdamW::save(archive);
-}
-void AdamW::load(torch::serialize::InputArchive& archive) {
-  await_state(*this);
-  torch::optim::AdamW::load(archive);
-  note_state_elsewhere();
-}
-std::int64_t AdamW::steps_made() {
-  return steps_made_by<AdamWCase>(*this);
-}
-Means AdamW::means() const {
-  return {rules(), [this](torch::DeviceType type) { return fuses(type); }, masters(), state_file(),
-          host_state()};
-}
+
+template class Fused<torch::optim::SGD>;
+template class Fused<torch::optim::Adam>;
+template class Fused<torch::optim::AdamW>;
 
 }  // namespace ddp::optim

@@ -49,13 +49,16 @@ namespace ddp::optim {
 
 struct Means;  // how a step may update parameters: see step.h
 
-class SGD : public torch::optim::SGD,
-            public SkipsSteps,
-            public StepsInParts,
-            public StepsInGraphs,
-            public KeepsMasters {
+// `Base`: torch::optim's SGD, Adam or AdamW.
+template <class Base>
+class Fused : public Base,
+              public SkipsSteps,
+              public StepsInParts,
+              public StepsInGraphs,
+              public KeepsMasters {
  public:
-  using torch::optim::SGD::SGD;
+  using Base::Base;
+  using LossClosure = torch::optim::Optimizer::LossClosure;
 
   torch::Tensor step(LossClosure closure = nullptr) override;
   void settle_step(bool skipped) override;
@@ -69,65 +72,31 @@ class SGD : public torch::optim::SGD,
 
  protected:
   // The rules of the one pass; null leaves every parameter to libtorch's step.
-  virtual const UpdateRules* rules() const { return rules_in_use(Rule::sgd); }
+  virtual const UpdateRules* rules() const;
   // Whether ATen's fused operators update the parameters on this kind of
   // device.
   virtual bool fuses(torch::DeviceType type) const { return type == torch::kCUDA; }
 
  private:
   Means means() const;
+  void move_state_if_elsewhere();
 };
 
-class Adam : public torch::optim::Adam,
-             public SkipsSteps,
-             public StepsInParts,
-             public StepsInGraphs,
-             public KeepsMasters {
+extern template class Fused<torch::optim::SGD>;
+extern template class Fused<torch::optim::Adam>;
+extern template class Fused<torch::optim::AdamW>;
+
+class SGD : public Fused<torch::optim::SGD> {
  public:
-  using torch::optim::Adam::Adam;
-
-  torch::Tensor step(LossClosure closure = nullptr) override;
-  void settle_step(bool skipped) override;
-  std::unique_ptr<PartialStep> begin_partial_step() override;
-  void capture_step(const DeviceNumbers& numbers) override;
-  void begin_replay() override;
-  void note_replay() override;
-  std::int64_t steps_made() override;
-  void save(torch::serialize::OutputArchive& archive) const override;
-  void load(torch::serialize::InputArchive& archive) override;
-
- protected:
-  virtual const UpdateRules* rules() const { return rules_in_use(Rule::adam); }
-  virtual bool fuses(torch::DeviceType type) const { return type == torch::kCUDA; }
-
- private:
-  Means means() const;
+  using Fused::Fused;
 };
-
-class AdamW : public torch::optim::AdamW,
-              public SkipsSteps,
-              public StepsInParts,
-              public StepsInGraphs,
-              public KeepsMasters {
+class Adam : public Fused<torch::optim::Adam> {
  public:
-  using torch::optim::AdamW::AdamW;
-
-  torch::Tensor step(LossClosure closure = nullptr) override;
-  void settle_step(bool skipped) override;
-  std::unique_ptr<PartialStep> begin_partial_step() override;
-  void capture_step(const DeviceNumbers& numbers) override;
-  void begin_replay() override;
-  void note_replay() override;
-  std::int64_t steps_made() override;
-  void save(torch::serialize::OutputArchive& archive) const override;
-  void load(torch::serialize::InputArchive& archive) override;
-
- protected:
-  virtual const UpdateRules* rules() const { return rules_in_use(Rule::adamw); }
-  virtual bool fuses(torch::DeviceType type) const { return type == torch::kCUDA; }
-
- private:
-  Means means() const;
+  using Fused::Fused;
+};
+class AdamW : public Fused<torch::optim::AdamW> {
+ public:
+  using Fused::Fused;
 };
 
 }  // namespace ddp::optim

@@ -9,15 +9,15 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "ddp_runtime/optim/abilities.h"
 #include "ddp_runtime/optim/partial_step.h"
+#include "ddp_runtime/parallel/flat_memory.h"
 #include "ddp_runtime/parallel/followed_buffers.h"
 #include "ddp_runtime/parallel/ignored_tensors.h"
 #include "ddp_runtime/parallel/loss_check.h"
 #include "ddp_runtime/parallel/reduce_type.h"
 #include "ddp_runtime/parallel/reducer.h"
 #include "ddp_runtime/parallel/same_parameters.h"
-#include "ddp_runtime/parallel/sharded/sharded_build.h"
-#include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
 #include "ddp_runtime/parallel/sparse_gradients.h"
 #include "ddp_runtime/parallel/step_agreement.h"
 #include "ddp_runtime/parallel/sync_batch_norm.h"
@@ -94,8 +94,8 @@ void require_one_evaluation(const torch::optim::Optimizer& optimizer) {
 
 // The ranks exchange what each has updated.
 void require_common_parameters(const DistributedDataParallel& replica,
-                               const torch::optim::Optimizer& optimizer) {
-  if (dynamic_cast<const ShardedOptimizer*>(&optimizer) == nullptr) return;
+                               torch::optim::Optimizer& optimizer) {
+  if (optim::abilities_of(optimizer).divides == nullptr) return;
   for (const auto& group : optimizer.param_groups()) {
     for (const auto& parameter : group.params()) {
       if (!replica.ignores(parameter)) continue;
@@ -286,7 +286,7 @@ void DistributedDataParallel::require_agreement() {
 // gradients. An error that all ranks have to report is left to finish().
 std::unique_ptr<optim::PartialStep> DistributedDataParallel::begin_partial_step(
     torch::optim::Optimizer& optimizer) {
-  auto* const splits = dynamic_cast<optim::StepsInParts*>(&optimizer);
+  auto* const splits = optim::abilities_of(optimizer).parts;
   if (!gradients_->begin_buckets() || splits == nullptr || !agreement_->holds()) return nullptr;
   return splits->begin_partial_step();
 }

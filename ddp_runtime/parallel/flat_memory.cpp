@@ -43,4 +43,8 @@ torch::Tensor gradient_window(const torch::Tensor& flat, std::int64_t offset,
   return window(flat, offset, contiguous.sizes(), contiguous.strides());
 }
 
+bool is_without_memory(const torch::Tensor& tensor) {
+  return tensor.has_storage() && tensor.numel() > 0 && tensor.storage().data_ptr().get() == nullptr;
+}
+
 }  // namespace ddp

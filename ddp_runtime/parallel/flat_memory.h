@@ -30,4 +30,7 @@ torch::Tensor window(const torch::Tensor& flat, std::int64_t offset, at::IntArra
 torch::Tensor gradient_window(const torch::Tensor& flat, std::int64_t offset,
                               const torch::Tensor& parameter);
 
+// Whether the tensor has elements but no memory for them, because ranks have divided it.
+bool is_without_memory(const torch::Tensor& tensor);
+
 }  // namespace ddp

@@ -39,7 +39,7 @@ class GradientExchange {
   // backwards, on all ranks.
   virtual void begin_step(int micro_batches) = 0;
   // Throws UsageError for an optimizer that cannot update what this exchange averages.
-  virtual void require_optimizer(const torch::optim::Optimizer& optimizer) const = 0;
+  virtual void require_optimizer(torch::optim::Optimizer& optimizer) const = 0;
   // After each forward of a step, or instead of one on a rank that has no data. Then all ranks have
   // gathered the same units in this step; these
   // are their numbers, and their names, one per line.

@@ -4,21 +4,10 @@
 #include <fmt/format.h>
 
 #include "base/errors.h"
+#include "ddp_runtime/optim/abilities.h"
 #include "ddp_runtime/optim/master_weights.h"
-#include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
 
 namespace ddp {
-namespace {
-
-bool has_masters(const torch::optim::Optimizer& optimizer) {
-  if (const auto* const sharded = dynamic_cast<const ShardedOptimizer*>(&optimizer)) {
-    return sharded->keeps_masters();
-  }
-  const auto* const keeper = dynamic_cast<const optim::KeepsMasters*>(&optimizer);
-  return keeper != nullptr && keeper->masters() != nullptr;
-}
-
-}  // namespace
 
 void require_reduce_type(const DataParallelOptions& options) {
   if (!options.reduce_type) return;
@@ -50,8 +39,8 @@ void widen_gradient(const torch::Tensor& parameter, const ReduceType& reduce_typ
   gradient = gradient.to(type_of_the_sum(parameter.scalar_type(), reduce_type));
 }
 
-void require_masters(const torch::optim::Optimizer& optimizer, const ReduceType& reduce_type) {
-  if (!reduce_type || has_masters(optimizer)) return;
+void require_masters(torch::optim::Optimizer& optimizer, const ReduceType& reduce_type) {
+  if (!reduce_type || optim::masters_of(optim::updater_of(optimizer)) != nullptr) return;
   for (const auto& group : optimizer.param_groups()) {
     for (const auto& parameter : group.params()) {
       const auto type = parameter.scalar_type();

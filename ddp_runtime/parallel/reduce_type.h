@@ -35,7 +35,7 @@ void widen_gradient(const torch::Tensor& parameter, const ReduceType& reduce_typ
 
 // Throws UsageError if gradients are longer than the parameters that the optimizer updates, and it
 // has no masters of these: operators of libtorch do not mix the types.
-void require_masters(const torch::optim::Optimizer& optimizer, const ReduceType& reduce_type);
+void require_masters(torch::optim::Optimizer& optimizer, const ReduceType& reduce_type);
 
 // "auto", for the type of the gradients, "fp32" or "bf16". Throws UsageError for anything else.
 ReduceType parse_reduce_type(const std::string& name);

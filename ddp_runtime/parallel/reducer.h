@@ -71,7 +71,7 @@ class Reducer final : public GradientExchange {
   // Collective only once: when the buckets are rebuilt, in the step after the first reduction.
   void require_unchanged(const std::string& /*when*/) override {}
   void begin_step(int /*micro_batches*/) override;
-  void require_optimizer(const torch::optim::Optimizer& optimizer) const override {
+  void require_optimizer(torch::optim::Optimizer& optimizer) const override {
     require_masters(optimizer, options_.reduce_type);
   }
   void end_forward(Forward /*forward*/) override {}

@@ -41,7 +41,7 @@ class BlockExchange final : public GradientExchange {
 
   void require_unchanged(const std::string& /*when*/) override {}
   void begin_step(int micro_batches) override;
-  void require_optimizer(const torch::optim::Optimizer& /*optimizer*/) const override {}
+  void require_optimizer(torch::optim::Optimizer& /*optimizer*/) const override {}
   void end_forward(Forward /*forward*/) override {}
   bool sends_in_each_pass() const override { return false; }
   const std::vector<std::size_t>& gathers() const override { return no_gathers_; }

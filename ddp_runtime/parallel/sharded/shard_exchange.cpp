@@ -474,7 +474,7 @@ void ShardExchange::mark_on(StepMarks* marks) noexcept {
 
 // --- The optimizer
 
-void ShardExchange::require_optimizer(const torch::optim::Optimizer& optimizer) const {
+void ShardExchange::require_optimizer(torch::optim::Optimizer& optimizer) const {
   require_masters(optimizer, options_.data_parallel.reduce_type);
   const auto* const sharded = dynamic_cast<const ShardedOptimizer*>(&optimizer);
   if (sharded != nullptr && sharded->is_of(*this)) return;

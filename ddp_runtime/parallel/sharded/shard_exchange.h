@@ -72,7 +72,7 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
     return spans_;
   }
   std::size_t bucket_count() const noexcept override { return launches_.buckets.size(); }
-  void require_optimizer(const torch::optim::Optimizer& optimizer) const override;
+  void require_optimizer(torch::optim::Optimizer& optimizer) const override;
 
   std::optional<std::size_t> find_unit(const torch::nn::Module& module) const override;
   void enter(std::size_t unit) override;

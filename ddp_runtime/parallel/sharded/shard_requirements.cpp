@@ -10,6 +10,7 @@
 #include "base/errors.h"
 #include "ddp_runtime/optim/plain_memory.h"
 #include "ddp_runtime/parallel/each_module.h"
+#include "ddp_runtime/parallel/flat_memory.h"
 #include "ddp_runtime/parallel/reduce_type.h"
 #include "ddp_runtime/parallel/sharded/flat_shard.h"
 #include "ddp_runtime/parallel/sharded/sharded_build.h"

@@ -9,13 +9,10 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/optim/plain_memory.h"
+#include "ddp_runtime/parallel/flat_memory.h"
 #include "ddp_runtime/parallel/replica.h"
 
 namespace ddp {
-
-bool is_without_memory(const torch::Tensor& tensor) {
-  return tensor.has_storage() && tensor.numel() > 0 && tensor.storage().data_ptr().get() == nullptr;
-}
 
 ShardedBuild::ShardedBuild(comm::Group& group, std::optional<torch::Device> device)
     : group_(group), device_(device) {}

@@ -53,7 +53,4 @@ class ShardedBuild {
   std::vector<std::unique_ptr<FlatShard>> flats_;
 };
 
-// Whether the tensor has elements but no memory for them.
-bool is_without_memory(const torch::Tensor& tensor);
-
 }  // namespace ddp

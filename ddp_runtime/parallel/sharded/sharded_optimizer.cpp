@@ -144,8 +144,7 @@ torch::Tensor ShardedOptimizer::part_of(const torch::Tensor& parameter) const {
 }
 
 optim::MasterWeights* ShardedOptimizer::masters() const {
-  const auto* const keeper = dynamic_cast<const optim::KeepsMasters*>(&*optimizer_);
-  return keeper == nullptr ? nullptr : keeper->masters();
+  return optim::masters_of(*optimizer_);
 }
 
 bool ShardedOptimizer::has_master(const torch::Tensor& parameter) const {
@@ -215,7 +214,7 @@ torch::Tensor ShardedOptimizer::step(LossClosure closure) {
 }
 
 optim::SkipsSteps& ShardedOptimizer::skips_of_shard() const {
-  auto* const skips = dynamic_cast<optim::SkipsSteps*>(&*optimizer_);
+  auto* const skips = optim::abilities_of(*optimizer_).skips;
   if (skips != nullptr) return *skips;
   throw UsageError(
       "the optimizer that a ShardedOptimizer divides does not take the flags of skipped steps; use "

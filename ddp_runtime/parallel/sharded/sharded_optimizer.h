@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/group/group.h"
+#include "ddp_runtime/optim/abilities.h"
 #include "ddp_runtime/optim/skipped_steps.h"
 #include "ddp_runtime/parallel/sharded/parameter_shards.h"
 
@@ -40,7 +41,9 @@ class MasterWeights;
 
 class ShardedDataParallel;
 
-class ShardedOptimizer final : public torch::optim::Optimizer, public optim::SkipsSteps {
+class ShardedOptimizer final : public torch::optim::Optimizer,
+                               public optim::SkipsSteps,
+                               public optim::DividesParameters {
  public:
   // Collective. Takes over an optimizer without state: SGD, Adam, AdamW or RMSprop, of libtorch or
   // ddp::optim. Its parameters must be dense, have the same values on all ranks, and be updated by
@@ -73,7 +76,7 @@ class ShardedOptimizer final : public torch::optim::Optimizer, public optim::Ski
 
   // What updates this rank's rows: its parameters are parts of the real ones, as vectors, and its
   // state is all that this rank has.
-  torch::optim::Optimizer& shard() const noexcept { return *optimizer_; }
+  torch::optim::Optimizer& shard() const noexcept override { return *optimizer_; }
   comm::Group& group() const noexcept { return shards_->groups().all; }
   // The ranks that divide.
   comm::Group& sharing() const noexcept { return shards_->groups().sharing; }

@@ -18,6 +18,7 @@
 #include "ddp_runtime/comm/group/peer_failure.h"
 #include "ddp_runtime/data/batch_transfer.h"
 #include "ddp_runtime/models/model.h"
+#include "ddp_runtime/parallel/flat_memory.h"
 #include "ddp_runtime/parallel/module_device.h"
 #include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/train/memory/training_sizes.h"

@@ -13,8 +13,8 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/parallel/each_module.h"
+#include "ddp_runtime/parallel/flat_memory.h"
 #include "ddp_runtime/parallel/replica.h"
-#include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/train/objective/objective.h"
 
 namespace ddp::train {

@@ -71,8 +71,7 @@ const NamedTensor& OptimizerState::parameter_of(const std::string& name, std::st
 
 // What the optimizer updates.
 torch::Tensor OptimizerState::values_of(const torch::Tensor& parameter) const {
-  const auto* const keeper = dynamic_cast<const optim::KeepsMasters*>(&optimizer_);
-  auto* const masters = keeper == nullptr ? nullptr : keeper->masters();
+  auto* const masters = optim::masters_of(optimizer_);
   return masters == nullptr ? parameter : masters->values_of(parameter);
 }
 

@@ -97,12 +97,6 @@ std::string order_name(std::size_t replica) {
   return replica == 0 ? "ddp/gradient_order" : fmt::format("ddp/gradient_order-{}", replica);
 }
 
-// Null if the optimizer keeps none.
-optim::MasterWeights* masters_of(torch::optim::Optimizer& optimizer) {
-  const auto* const keeper = dynamic_cast<const optim::KeepsMasters*>(&optimizer);
-  return keeper == nullptr ? nullptr : keeper->masters();
-}
-
 }  // namespace
 
 void Position::begin_epoch(std::int64_t number) {
@@ -273,13 +267,13 @@ bool TrainingState::is_replicated(const std::string& array) const {
 bool TrainingState::has_masters() const {
   if (divided_->keeps_masters()) return true;
   return std::any_of(optimizers_.begin(), optimizers_.end(),
-                     [](auto* optimizer) { return masters_of(*optimizer) != nullptr; });
+                     [](auto* optimizer) { return optim::masters_of(*optimizer) != nullptr; });
 }
 
 // Replaces the weights that have masters by these.
 void TrainingState::add_masters(std::vector<NamedTensor>& tensors) const {
   for (auto* const optimizer : optimizers_) {
-    auto* const kept = masters_of(*optimizer);
+    auto* const kept = optim::masters_of(*optimizer);
     if (kept == nullptr) continue;
     const auto updated = parameters_of(*optimizer);
     for (auto& t : tensors) {
@@ -392,7 +386,7 @@ torch::ScalarType TrainingState::type_in(const ckpt::Checkpoint& checkpoint,
 
 void TrainingState::round_masters() {
   for (auto* const optimizer : optimizers_) {
-    auto* const kept = masters_of(*optimizer);
+    auto* const kept = optim::masters_of(*optimizer);
     if (kept != nullptr) kept->round_into(module_.parameters());
   }
   divided_->round_masters();

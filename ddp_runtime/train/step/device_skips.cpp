@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ddp_runtime/comm/group/group_name.h"
+#include "ddp_runtime/optim/abilities.h"
 #include "ddp_runtime/parallel/tensor_buffer.h"
 
 namespace ddp::train {
@@ -27,7 +28,7 @@ DeviceSkips::DeviceSkips(comm::Group& group, torch::Device device,
                          bool watch_losses)
     : group_(group),
       floats_(torch::TensorOptions(torch::kFloat32).device(device)),
-      optimizer_(dynamic_cast<optim::SkipsSteps&>(optimizer)),
+      optimizer_(*optim::abilities_of(optimizer).skips),
       scaler_(scaler),
       watch_losses_(watch_losses) {
   if (scaler != nullptr) device_scaler_.emplace(*scaler, device);

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "ddp_runtime/comm/group/group_name.h"
 #include "ddp_runtime/data/sampler.h"
+#include "ddp_runtime/optim/abilities.h"
 #include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/optim/skipped_steps.h"
 #include "ddp_runtime/parallel/module_device.h"
@@ -46,22 +47,23 @@ DataParallelOptions parallel_options(const TrainOptions& options) {
 
 // What the options need that an optimizer of another class than those of ddp::optim does not have;
 // null if it has all.
-const char* what_it_lacks(const torch::optim::Optimizer& optimizer, const TrainOptions& options,
+const char* what_it_lacks(torch::optim::Optimizer& optimizer, const TrainOptions& options,
                           torch::Device device) {
-  if (dynamic_cast<const optim::KeepsMasters*>(&optimizer) == nullptr) {
+  const auto abilities = optim::abilities_of(optimizer);
+  if (abilities.keeper == nullptr) {
     if (options.param_type == amp::Precision::bf16)
       return "bf16 weights, which need float32 masters";
     if (offloads(options)) return "a state in another place (--offload-optimizer)";
   }
   const bool skips = options.on_nan == OnNan::skip || options.loss_scale != 0 ||
                      options.precision == amp::Precision::fp16;
-  if (!device.is_cpu() && skips && dynamic_cast<const optim::SkipsSteps*>(&optimizer) == nullptr) {
+  if (!device.is_cpu() && skips && abilities.skips == nullptr) {
     return "skipped steps and loss scaling on a GPU";
   }
   return nullptr;
 }
 
-void require_usable(const torch::optim::Optimizer& optimizer, const TrainOptions& options,
+void require_usable(torch::optim::Optimizer& optimizer, const TrainOptions& options,
                     torch::Device device) {
   const char* const what = what_it_lacks(optimizer, options, device);
   if (what == nullptr) return;
@@ -82,8 +84,7 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(torch::nn::Module& modul
 
 // Of what updates this rank's parameters, or its parts of them; null if it has none.
 optim::KeepsMasters* keeper_of(torch::optim::Optimizer& optimizer) {
-  auto* const sharded = dynamic_cast<ShardedOptimizer*>(&optimizer);
-  return dynamic_cast<optim::KeepsMasters*>(sharded == nullptr ? &optimizer : &sharded->shard());
+  return optim::abilities_of(optim::updater_of(optimizer)).keeper;
 }
 
 }  // namespace
@@ -100,6 +101,7 @@ SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
       replica_(make_replica(group, module, options, parallel_options(options))),
       optimizer_(shard_if_wanted(make_optimizer(module, options, device_, parts.optimizer),
                                  *replica_, options)),
+      can_(optim::abilities_of(*optimizer_)),
       rates_(*optimizer_),
       scaler_(make_scaler(options)) {
   require_offloadable(options_, device_);
@@ -342,9 +344,9 @@ void SynchronousStep::update(GradientStep& step) {
 
 // By the operators that a flag makes the optimizer use on every kind of device.
 void SynchronousStep::update_like_the_graph(GradientStep& step) {
-  skips_steps().skip_next_step_if(never_);
+  can_.skips->skip_next_step_if(never_);
   step.apply(*optimizer_);
-  skips_steps().settle_step(false);
+  can_.skips->settle_step(false);
 }
 
 // Returns whether the step of this batch can be a replay, for which everything is on the device
@@ -362,7 +364,7 @@ bool SynchronousStep::prepare_replay(const data::Batch& batch, double learning_r
   if (!graph_->captured() && device_skips_ && !updated_) return false;
   {
     const auto span = recorder_.measure(Phase::data);
-    graph_->load(batch, learning_rate, steps_in_graphs().steps_made());
+    graph_->load(batch, learning_rate, can_.graphs->steps_made());
   }
   return graph_->captured() || capture();
 }
@@ -383,7 +385,7 @@ bool SynchronousStep::capture() {
     }
     notes_.push_back(fmt::format("graph: steps run eagerly, because {}", why));
   }
-  skips_steps().skip_next_step_if({});
+  can_.skips->skip_next_step_if({});
   graph_.reset();
   return false;
 }
@@ -405,7 +407,7 @@ GraphedStep::Results SynchronousStep::enqueue(const data::Batch& batch,
     device_skips_->decide(amp::gradients_of(module_.parameters()), DeviceSkips::Have::all);
   }
   if (options_.clip_norm > 0) clip_gradients(module_.parameters(), options_.clip_norm);
-  steps_in_graphs().capture_step(numbers);
+  can_.graphs->capture_step(numbers);
   if (!device_skips_) return {loss.detach(), {}};
   device_skips_->put_back(module_.buffers(), buffers_before_);
   return {loss.detach(), device_skips_->facts()};
@@ -427,7 +429,7 @@ StepOutcome SynchronousStep::replay(std::int64_t tag) {
   StepOutcome outcome;
   const bool alone = group_->size() == 1;
   const auto span = recorder_.measure(alone ? Phase::backward : Phase::optimizer);
-  steps_in_graphs().begin_replay();
+  can_.graphs->begin_replay();
   const auto& results = graph_->replay();
   ++replays_;
   outcome.loss.add(LateValue(results.loss));
@@ -435,17 +437,9 @@ StepOutcome SynchronousStep::replay(std::int64_t tag) {
     begin_collectives(results.loss);
     end_collectives();
   }
-  steps_in_graphs().note_replay();
+  can_.graphs->note_replay();
   if (device_skips_) note(device_skips_->end_step(steps_, results.facts));
   return outcome;
-}
-
-optim::StepsInGraphs& SynchronousStep::steps_in_graphs() {
-  return dynamic_cast<optim::StepsInGraphs&>(*optimizer_);
-}
-
-optim::SkipsSteps& SynchronousStep::skips_steps() {
-  return dynamic_cast<optim::SkipsSteps&>(*optimizer_);
 }
 
 void SynchronousStep::note(const std::optional<DeviceSkips::Result>& settled) {

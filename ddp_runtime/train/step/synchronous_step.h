@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/optim/abilities.h"
 #include "ddp_runtime/optim/captured_step.h"
-#include "ddp_runtime/optim/skipped_steps.h"
 #include "ddp_runtime/train/step/device_skips.h"
 #include "ddp_runtime/train/step/graphed_step.h"
 #include "ddp_runtime/train/step/loss_watch.h"
@@ -79,8 +79,6 @@ class SynchronousStep final : public TrainingStep {
   void begin_collectives(const torch::Tensor& loss);
   void end_collectives();
   StepOutcome replay(std::int64_t tag);
-  optim::StepsInGraphs& steps_in_graphs();
-  optim::SkipsSteps& skips_steps();
 
   void note(const std::optional<DeviceSkips::Result>& settled);
   void note_skipped(SkippedUpdate update);
@@ -95,6 +93,7 @@ class SynchronousStep final : public TrainingStep {
   std::optional<StepMarks> marks_;  // on a device
   std::unique_ptr<DistributedDataParallel> replica_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  optim::Abilities can_;  // of the optimizer
   GroupRates rates_;
   std::optional<LossWeights> weights_;  // set if the objective weighs batches
   std::optional<amp::GradScaler> scaler_;

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "ddp_runtime/parallel/flat_memory.h"
 #include "tests/unit/parallel/tower.h"
 
 namespace ddp::test {
