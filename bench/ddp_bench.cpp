@@ -23,7 +23,7 @@
 #include "bench/trainer_bench.h"
 #include "ddp_runtime/comm/group/launcher_rank.h"
 #include "ddp_runtime/comm/world.h"
-#include "ddp_runtime/parallel/cuda.h"
+#include "ddp_runtime/parallel/device/cuda.h"
 #include "ddp_runtime/tools/validators.h"
 #include "slurm_ddp/version.h"
 

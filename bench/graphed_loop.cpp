@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "ddp_runtime/parallel/cuda_graph.h"
+#include "ddp_runtime/parallel/device/cuda_graph.h"
 
 namespace ddp::bench {
 namespace {

@@ -13,7 +13,7 @@
 #include "bench/training_loop.h"
 #include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/data/prefetch.h"
-#include "ddp_runtime/parallel/bucket_plan.h"
+#include "ddp_runtime/parallel/buckets/bucket_plan.h"
 #include "ddp_runtime/profile/step_recorder.h"
 #include "ddp_runtime/train/step/training_step.h"
 

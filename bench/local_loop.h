@@ -6,7 +6,7 @@
 
 #include "bench/training_loop.h"
 #include "ddp_runtime/comm/group/group.h"
-#include "ddp_runtime/parallel/bucket_plan.h"
+#include "ddp_runtime/parallel/buckets/bucket_plan.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/parallel/local/local_steps.h"
 

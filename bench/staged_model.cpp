@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "base/errors.h"
-#include "ddp_runtime/parallel/split_backward.h"
+#include "ddp_runtime/parallel/buckets/split_backward.h"
 #include "ddp_runtime/torch_compat.h"
 
 namespace ddp::bench {

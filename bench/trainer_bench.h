@@ -7,7 +7,7 @@
 
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/models/model.h"
-#include "ddp_runtime/parallel/bucket_plan.h"
+#include "ddp_runtime/parallel/buckets/bucket_plan.h"
 
 namespace ddp::bench {
 

@@ -7,8 +7,8 @@
 #include "base/errors.h"
 #include "ddp_runtime/models/builtin.h"
 #include "ddp_runtime/models/matrix_products.h"
-#include "ddp_runtime/parallel/activation_checkpoint.h"
-#include "ddp_runtime/parallel/sharded/unit.h"
+#include "ddp_runtime/parallel/layers/activation_checkpoint.h"
+#include "ddp_runtime/parallel/sharded/units/unit.h"
 #include "ddp_runtime/torch_compat.h"
 
 namespace ddp::models {

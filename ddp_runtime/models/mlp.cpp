@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "ddp_runtime/models/builtin.h"
-#include "ddp_runtime/parallel/sharded/unit.h"
+#include "ddp_runtime/parallel/sharded/units/unit.h"
 
 namespace ddp::models {
 namespace {

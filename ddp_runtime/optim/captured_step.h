@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step of an optimizer as a part of a graph that a device replays. See Note [Graphs] in
-// parallel/device_graph.h.
+// parallel/device/device_graph.h.
 //
 // Note [Steps in graphs]
 // A graph repeats kernels with the arguments that they had when it was captured. So the two

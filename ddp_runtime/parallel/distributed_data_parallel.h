@@ -28,10 +28,10 @@
 #include <vector>
 
 #include "ddp_runtime/comm/group/group.h"
-#include "ddp_runtime/parallel/device_graph.h"
-#include "ddp_runtime/parallel/options.h"
-#include "ddp_runtime/parallel/replica.h"
-#include "ddp_runtime/parallel/step_marks.h"
+#include "ddp_runtime/parallel/buckets/options.h"
+#include "ddp_runtime/parallel/device/device_graph.h"
+#include "ddp_runtime/parallel/device/step_marks.h"
+#include "ddp_runtime/parallel/replica/replica.h"
 #include "ddp_runtime/profile/step_recorder.h"
 
 namespace ddp::optim {

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/parallel/split_backward.h"
+#include "ddp_runtime/parallel/buckets/split_backward.h"
 #include "ddp_runtime/pipeline/generator_seed.h"
 #include "ddp_runtime/pipeline/messages.h"
 #include "ddp_runtime/pipeline/micro_batch.h"

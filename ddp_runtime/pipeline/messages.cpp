@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/parallel/tensor_buffer.h"
+#include "ddp_runtime/parallel/tensors/tensor_buffer.h"
 
 namespace ddp::pipeline {
 namespace {

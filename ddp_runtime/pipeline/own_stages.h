@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/replica/replica.h"
 #include "ddp_runtime/pipeline/stage.h"
 
 namespace ddp::pipeline {

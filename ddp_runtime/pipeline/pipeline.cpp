@@ -11,8 +11,8 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/group/peer_failure.h"
-#include "ddp_runtime/parallel/loss_check.h"
-#include "ddp_runtime/parallel/step_agreement.h"
+#include "ddp_runtime/parallel/replica/loss_check.h"
+#include "ddp_runtime/parallel/replica/step_agreement.h"
 #include "ddp_runtime/pipeline/executor.h"
 #include "ddp_runtime/pipeline/neighbors.h"
 #include "ddp_runtime/pipeline/stage_replicas.h"

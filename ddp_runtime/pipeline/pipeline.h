@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/group/group.h"
-#include "ddp_runtime/parallel/options.h"
+#include "ddp_runtime/parallel/buckets/options.h"
 #include "ddp_runtime/pipeline/micro_batch.h"
 #include "ddp_runtime/pipeline/operation_time.h"
 #include "ddp_runtime/pipeline/own_stages.h"

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/parallel/reducer.h"
-#include "ddp_runtime/parallel/sparse_gradients.h"
+#include "ddp_runtime/parallel/buckets/reducer.h"
+#include "ddp_runtime/parallel/buckets/sparse_gradients.h"
 
 namespace ddp::pipeline {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/group/group.h"
-#include "ddp_runtime/parallel/options.h"
+#include "ddp_runtime/parallel/buckets/options.h"
 #include "ddp_runtime/pipeline/own_stages.h"
 
 namespace ddp {

@@ -10,11 +10,11 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/group/cut.h"
-#include "ddp_runtime/parallel/flat_memory.h"
-#include "ddp_runtime/parallel/missing_gradients.h"
-#include "ddp_runtime/parallel/step_marks.h"
-#include "ddp_runtime/parallel/tensor_buckets.h"
-#include "ddp_runtime/parallel/tensor_buffer.h"
+#include "ddp_runtime/parallel/buckets/missing_gradients.h"
+#include "ddp_runtime/parallel/buckets/tensor_buckets.h"
+#include "ddp_runtime/parallel/device/step_marks.h"
+#include "ddp_runtime/parallel/tensors/flat_memory.h"
+#include "ddp_runtime/parallel/tensors/tensor_buffer.h"
 
 namespace ddp {
 namespace {

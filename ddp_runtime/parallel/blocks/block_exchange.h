@@ -25,10 +25,10 @@
 
 #include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/blocks/summation_tree.h"
-#include "ddp_runtime/parallel/bucket_plan.h"
-#include "ddp_runtime/parallel/gradient_exchange.h"
-#include "ddp_runtime/parallel/options.h"
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/buckets/bucket_plan.h"
+#include "ddp_runtime/parallel/buckets/gradient_exchange.h"
+#include "ddp_runtime/parallel/buckets/options.h"
+#include "ddp_runtime/parallel/replica/replica.h"
 
 namespace ddp {
 

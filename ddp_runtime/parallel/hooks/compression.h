@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "ddp_runtime/parallel/comm_hook.h"
+#include "ddp_runtime/parallel/hooks/comm_hook.h"
 
 namespace ddp::hooks {
 

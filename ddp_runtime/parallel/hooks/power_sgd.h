@@ -26,7 +26,7 @@
 #include <map>
 #include <vector>
 
-#include "ddp_runtime/parallel/comm_hook.h"
+#include "ddp_runtime/parallel/hooks/comm_hook.h"
 
 namespace ddp::hooks {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "ddp_runtime/parallel/bucket_plan.h"
+#include "ddp_runtime/parallel/buckets/bucket_plan.h"
 
 namespace ddp {
 

@@ -9,10 +9,10 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/comm/group/group_name.h"
+#include "ddp_runtime/parallel/layers/sync_batch_norm.h"
 #include "ddp_runtime/parallel/local/outer_step.h"
 #include "ddp_runtime/parallel/local/tensor_average.h"
-#include "ddp_runtime/parallel/same_parameters.h"
-#include "ddp_runtime/parallel/sync_batch_norm.h"
+#include "ddp_runtime/parallel/replica/same_parameters.h"
 
 namespace ddp {
 namespace {

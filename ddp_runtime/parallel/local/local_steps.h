@@ -36,7 +36,7 @@
 
 #include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/local/local_options.h"
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/replica/replica.h"
 
 namespace ddp {
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <utility>
 
-#include "ddp_runtime/parallel/tensor_buckets.h"
-#include "ddp_runtime/parallel/tensor_buffer.h"
+#include "ddp_runtime/parallel/buckets/tensor_buckets.h"
+#include "ddp_runtime/parallel/tensors/tensor_buffer.h"
 
 namespace ddp {
 namespace {

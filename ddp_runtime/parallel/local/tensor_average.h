@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "ddp_runtime/comm/group/group.h"
-#include "ddp_runtime/parallel/bucket_plan.h"
-#include "ddp_runtime/parallel/bucket_store.h"
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/buckets/bucket_plan.h"
+#include "ddp_runtime/parallel/buckets/bucket_store.h"
+#include "ddp_runtime/parallel/replica/replica.h"
 
 namespace ddp {
 

@@ -8,15 +8,15 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/parallel/flat_memory.h"
-#include "ddp_runtime/parallel/missing_gradients.h"
-#include "ddp_runtime/parallel/reduce_type.h"
-#include "ddp_runtime/parallel/same_parameters.h"
+#include "ddp_runtime/parallel/buckets/missing_gradients.h"
+#include "ddp_runtime/parallel/buckets/reduce_type.h"
+#include "ddp_runtime/parallel/buckets/used_parameters.h"
+#include "ddp_runtime/parallel/replica/same_parameters.h"
+#include "ddp_runtime/parallel/sharded/memory/sharded_build.h"
 #include "ddp_runtime/parallel/sharded/shard_requirements.h"
-#include "ddp_runtime/parallel/sharded/sharded_build.h"
 #include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
-#include "ddp_runtime/parallel/sharded/unit_list.h"
-#include "ddp_runtime/parallel/used_parameters.h"
+#include "ddp_runtime/parallel/sharded/units/unit_list.h"
+#include "ddp_runtime/parallel/tensors/flat_memory.h"
 
 namespace ddp {
 namespace {

@@ -9,12 +9,12 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/optim/plain_memory.h"
-#include "ddp_runtime/parallel/each_module.h"
-#include "ddp_runtime/parallel/flat_memory.h"
-#include "ddp_runtime/parallel/reduce_type.h"
-#include "ddp_runtime/parallel/sharded/flat_shard.h"
-#include "ddp_runtime/parallel/sharded/sharded_build.h"
-#include "ddp_runtime/parallel/sparse_gradients.h"
+#include "ddp_runtime/parallel/buckets/reduce_type.h"
+#include "ddp_runtime/parallel/buckets/sparse_gradients.h"
+#include "ddp_runtime/parallel/layers/each_module.h"
+#include "ddp_runtime/parallel/sharded/memory/flat_shard.h"
+#include "ddp_runtime/parallel/sharded/memory/sharded_build.h"
+#include "ddp_runtime/parallel/tensors/flat_memory.h"
 
 namespace ddp {
 namespace {

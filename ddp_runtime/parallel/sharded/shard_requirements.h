@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "ddp_runtime/comm/group/group.h"
-#include "ddp_runtime/parallel/replica.h"
-#include "ddp_runtime/parallel/sharded/flat_shard.h"
-#include "ddp_runtime/parallel/sharded/shard_options.h"
+#include "ddp_runtime/parallel/replica/replica.h"
+#include "ddp_runtime/parallel/sharded/memory/flat_shard.h"
+#include "ddp_runtime/parallel/sharded/plan/shard_options.h"
 
 namespace ddp {
 

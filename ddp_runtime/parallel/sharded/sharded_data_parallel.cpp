@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/parallel/sharded/sharded_data_parallel.h"
 
+#include "ddp_runtime/parallel/replica/wrapped_parameters.h"
 #include "ddp_runtime/parallel/sharded/shard_exchange.h"
 #include "ddp_runtime/parallel/sharded/shard_requirements.h"
-#include "ddp_runtime/parallel/wrapped_parameters.h"
 
 namespace ddp {
 namespace {

@@ -33,7 +33,7 @@
 
 #include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
-#include "ddp_runtime/parallel/sharded/shard_options.h"
+#include "ddp_runtime/parallel/sharded/plan/shard_options.h"
 
 namespace ddp {
 

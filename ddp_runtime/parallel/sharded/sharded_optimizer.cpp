@@ -12,7 +12,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/optim/master_weights.h"
-#include "ddp_runtime/parallel/sharded/optimizer_shards.h"
+#include "ddp_runtime/parallel/sharded/memory/optimizer_shards.h"
 #include "ddp_runtime/parallel/sharded/sharded_data_parallel.h"
 
 namespace ddp {

@@ -31,7 +31,7 @@
 #include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/optim/abilities.h"
 #include "ddp_runtime/optim/skipped_steps.h"
-#include "ddp_runtime/parallel/sharded/parameter_shards.h"
+#include "ddp_runtime/parallel/sharded/memory/parameter_shards.h"
 
 namespace ddp {
 

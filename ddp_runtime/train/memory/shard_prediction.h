@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/parallel/sharded/shard_costs.h"
+#include "ddp_runtime/parallel/sharded/plan/shard_costs.h"
 
 namespace ddp::train {
 

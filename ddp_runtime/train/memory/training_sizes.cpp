@@ -8,10 +8,10 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/optim/master_weights.h"
-#include "ddp_runtime/parallel/reduce_type.h"
-#include "ddp_runtime/parallel/replica.h"
-#include "ddp_runtime/parallel/sharded/unit_list.h"
-#include "ddp_runtime/parallel/tensor_buckets.h"
+#include "ddp_runtime/parallel/buckets/reduce_type.h"
+#include "ddp_runtime/parallel/buckets/tensor_buckets.h"
+#include "ddp_runtime/parallel/replica/replica.h"
+#include "ddp_runtime/parallel/sharded/units/unit_list.h"
 #include "ddp_runtime/train/model/state_offload.h"
 #include "ddp_runtime/train/options/shard_mode.h"
 

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "ddp_runtime/comm/group/group.h"
-#include "ddp_runtime/parallel/sharded/shard_costs.h"
+#include "ddp_runtime/parallel/sharded/plan/shard_costs.h"
 #include "ddp_runtime/train/memory/shard_prediction.h"
 #include "ddp_runtime/train/options/options.h"
 

@@ -7,9 +7,9 @@
 #include <unordered_set>
 
 #include "base/errors.h"
-#include "ddp_runtime/parallel/each_module.h"
-#include "ddp_runtime/parallel/flat_memory.h"
-#include "ddp_runtime/parallel/sharded/sharded_build.h"
+#include "ddp_runtime/parallel/layers/each_module.h"
+#include "ddp_runtime/parallel/sharded/memory/sharded_build.h"
+#include "ddp_runtime/parallel/tensors/flat_memory.h"
 #include "ddp_runtime/train/model/optimizer.h"
 
 namespace ddp::train {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/replica/replica.h"
 #include "hdf5_ckpt/convert/name_pattern.h"
 
 namespace ddp::train {

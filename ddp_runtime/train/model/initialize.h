@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/group/group.h"
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/replica/replica.h"
 #include "ddp_runtime/train/model/init_plan.h"
 #include "ddp_runtime/train/model/init_table.h"
 

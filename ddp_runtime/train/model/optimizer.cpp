@@ -9,8 +9,8 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/optim/optimizers.h"
-#include "ddp_runtime/parallel/each_module.h"
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/layers/each_module.h"
+#include "ddp_runtime/parallel/replica/replica.h"
 
 namespace ddp::train {
 namespace {

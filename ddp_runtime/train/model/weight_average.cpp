@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/replica/replica.h"
 #include "ddp_runtime/parallel/sharded/sharded_data_parallel.h"
 #include "ddp_runtime/train/state/divided_parameters.h"
 

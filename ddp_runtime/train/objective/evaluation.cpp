@@ -12,10 +12,10 @@
 #include "base/errors.h"
 #include "ddp_runtime/data/batch_transfer.h"
 #include "ddp_runtime/data/sampler.h"
-#include "ddp_runtime/parallel/each_module.h"
-#include "ddp_runtime/parallel/module_device.h"
-#include "ddp_runtime/parallel/replica.h"
-#include "ddp_runtime/parallel/sharded/unit_calls.h"
+#include "ddp_runtime/parallel/layers/each_module.h"
+#include "ddp_runtime/parallel/layers/module_device.h"
+#include "ddp_runtime/parallel/replica/replica.h"
+#include "ddp_runtime/parallel/sharded/units/unit_calls.h"
 #include "ddp_runtime/train/objective/half_cross_entropy.h"
 
 namespace ddp::train {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether the steps of a run can be captured as a graph: see Note [Graphs] in
-// parallel/device_graph.h.
+// parallel/device/device_graph.h.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
 
-#include "ddp_runtime/parallel/device_graph.h"
+#include "ddp_runtime/parallel/device/device_graph.h"
 #include "ddp_runtime/train/options/options.h"
 
 namespace ddp::train {

@@ -9,10 +9,10 @@
 #include <string>
 
 #include "ddp_runtime/amp/autocast.h"
-#include "ddp_runtime/parallel/cuda_graph.h"
+#include "ddp_runtime/parallel/buckets/options.h"
+#include "ddp_runtime/parallel/device/cuda_graph.h"
 #include "ddp_runtime/parallel/local/local_options.h"
-#include "ddp_runtime/parallel/options.h"
-#include "ddp_runtime/parallel/sharded/shard_options.h"
+#include "ddp_runtime/parallel/sharded/plan/shard_options.h"
 #include "ddp_runtime/train/options/learning_rate.h"
 #include "ddp_runtime/train/options/stage_options.h"
 

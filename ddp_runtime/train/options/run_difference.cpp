@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/errors.h"
-#include "ddp_runtime/parallel/reduce_type.h"
+#include "ddp_runtime/parallel/buckets/reduce_type.h"
 #include "ddp_runtime/train/options/graph_hindrance.h"
 #include "ddp_runtime/train/options/shard_mode.h"
 

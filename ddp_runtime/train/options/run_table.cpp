@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "ddp_runtime/parallel/reduce_type.h"
+#include "ddp_runtime/parallel/buckets/reduce_type.h"
 #include "ddp_runtime/train/options/global_batch.h"
 
 namespace ddp::train {

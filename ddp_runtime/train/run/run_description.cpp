@@ -6,8 +6,8 @@
 
 #include <vector>
 
-#include "ddp_runtime/parallel/bucket_plan.h"
-#include "ddp_runtime/parallel/module_device.h"
+#include "ddp_runtime/parallel/buckets/bucket_plan.h"
+#include "ddp_runtime/parallel/layers/module_device.h"
 #include "ddp_runtime/train/options/graph_hindrance.h"
 #include "ddp_runtime/train/options/run_difference.h"
 #include "ddp_runtime/train/options/shard_mode.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/group/group.h"
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/replica/replica.h"
 #include "ddp_runtime/train/report/run_outcome.h"
 #include "ddp_runtime/train/state/divided_parameters.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/parallel/sync_batch_norm.h"
+#include "ddp_runtime/parallel/layers/sync_batch_norm.h"
 #include "ddp_runtime/train/checkpoint/directory/run_directory.h"
 #include "ddp_runtime/train/model/bf16_weights.h"
 #include "ddp_runtime/train/model/channels_last.h"

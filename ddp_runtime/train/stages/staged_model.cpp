@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/parallel/each_module.h"
-#include "ddp_runtime/parallel/flat_memory.h"
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/layers/each_module.h"
+#include "ddp_runtime/parallel/replica/replica.h"
+#include "ddp_runtime/parallel/tensors/flat_memory.h"
 #include "ddp_runtime/train/objective/objective.h"
 
 namespace ddp::train {

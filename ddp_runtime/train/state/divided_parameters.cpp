@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "ddp_runtime/parallel/sharded/parameter_shards.h"
+#include "ddp_runtime/parallel/sharded/memory/parameter_shards.h"
 #include "ddp_runtime/train/state/stage_residence.h"
 
 namespace ddp::train {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/replica/replica.h"
 #include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
 #include "ddp_runtime/train/state/state_array.h"
 #include "ddp_runtime/train/state/state_fields.h"

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/parallel/same_parameters.h"
+#include "ddp_runtime/parallel/replica/same_parameters.h"
 
 namespace ddp::train {
 namespace {

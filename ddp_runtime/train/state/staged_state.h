@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ddp_runtime/comm/group/group.h"
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/replica/replica.h"
 #include "ddp_runtime/train/state/stage_residence.h"
 #include "ddp_runtime/train/state/state_array.h"
 #include "ddp_runtime/train/state/state_fields.h"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/parallel/sharded/parameter_shards.h"
+#include "ddp_runtime/parallel/sharded/memory/parameter_shards.h"
 
 namespace ddp::train {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/replica/replica.h"
 
 namespace ddp::train {
 

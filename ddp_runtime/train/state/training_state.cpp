@@ -13,9 +13,9 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
-#include "ddp_runtime/parallel/module_device.h"
+#include "ddp_runtime/parallel/layers/module_device.h"
 #include "ddp_runtime/parallel/sharded/sharded_data_parallel.h"
-#include "ddp_runtime/parallel/tensor_buffer.h"
+#include "ddp_runtime/parallel/tensors/tensor_buffer.h"
 #include "ddp_runtime/train/state/array_views.h"
 #include "ddp_runtime/train/state/divided_parameters.h"
 #include "ddp_runtime/train/state/generator_state.h"

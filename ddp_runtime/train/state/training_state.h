@@ -27,7 +27,7 @@
 #include "ddp_runtime/amp/grad_scaler.h"
 #include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/optim/master_weights.h"
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/replica/replica.h"
 #include "ddp_runtime/train/objective/best_evaluation.h"
 #include "ddp_runtime/train/state/state_array.h"
 #include "ddp_runtime/train/state/user_state.h"

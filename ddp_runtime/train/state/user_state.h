@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/replica/replica.h"
 #include "ddp_runtime/train/state/state_array.h"
 
 namespace ddp::train {

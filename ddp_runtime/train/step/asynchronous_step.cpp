@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/parallel/module_device.h"
+#include "ddp_runtime/parallel/layers/module_device.h"
 #include "ddp_runtime/train/model/optimizer.h"
 #include "ddp_runtime/train/step/forward_pass.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/run_log.h"
-#include "ddp_runtime/parallel/stale_synchronous.h"
+#include "ddp_runtime/parallel/asynchronous/stale_synchronous.h"
 #include "ddp_runtime/train/state/optimizer_state.h"
 #include "ddp_runtime/train/step/training_step.h"
 

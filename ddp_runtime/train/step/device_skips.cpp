@@ -8,7 +8,7 @@
 
 #include "ddp_runtime/comm/group/group_name.h"
 #include "ddp_runtime/optim/abilities.h"
-#include "ddp_runtime/parallel/tensor_buffer.h"
+#include "ddp_runtime/parallel/tensors/tensor_buffer.h"
 
 namespace ddp::train {
 namespace {

@@ -18,7 +18,7 @@
 #include "ddp_runtime/amp/device_grad_scaler.h"
 #include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/optim/skipped_steps.h"
-#include "ddp_runtime/parallel/late_value.h"
+#include "ddp_runtime/parallel/device/late_value.h"
 
 namespace ddp::train {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The graph of a training step, and the memory that its replays read: see Note [Graphs] in
-// parallel/device_graph.h.
+// parallel/device/device_graph.h.
 //
 // Note [Graphs of steps]
 // The first steps run eagerly: they create the state of the optimizer, and libraries choose their
@@ -23,7 +23,7 @@
 
 #include "ddp_runtime/data/dataset.h"
 #include "ddp_runtime/optim/captured_step.h"
-#include "ddp_runtime/parallel/device_graph.h"
+#include "ddp_runtime/parallel/device/device_graph.h"
 #include "ddp_runtime/train/step/batch_staging.h"
 
 namespace ddp::train {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddp_runtime/parallel/late_value.h"
+#include "ddp_runtime/parallel/device/late_value.h"
 
 namespace ddp::train {
 

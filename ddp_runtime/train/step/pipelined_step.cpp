@@ -12,8 +12,8 @@
 #include "ddp_runtime/amp/autocast.h"
 #include "ddp_runtime/amp/grad_scaler.h"
 #include "ddp_runtime/data/batch_transfer.h"
-#include "ddp_runtime/parallel/module_device.h"
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/layers/module_device.h"
+#include "ddp_runtime/parallel/replica/replica.h"
 #include "ddp_runtime/train/step/forward_pass.h"
 #include "ddp_runtime/train/step/loss_scaling.h"
 

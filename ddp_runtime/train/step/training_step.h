@@ -17,7 +17,7 @@
 #include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/comm/group/peer_failure.h"
 #include "ddp_runtime/data/prefetch.h"
-#include "ddp_runtime/parallel/device_graph.h"
+#include "ddp_runtime/parallel/device/device_graph.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
 #include "ddp_runtime/profile/step_recorder.h"
 #include "ddp_runtime/train/model/optimizer.h"

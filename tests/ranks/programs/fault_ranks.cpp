@@ -22,7 +22,7 @@
 #include "ddp_runtime/comm/group/launcher_rank.h"
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
-#include "ddp_runtime/parallel/sync_batch_norm.h"
+#include "ddp_runtime/parallel/layers/sync_batch_norm.h"
 
 namespace {
 

@@ -27,7 +27,7 @@
 #include "ddp_runtime/comm/world.h"
 #include "ddp_runtime/parallel/sharded/sharded_data_parallel.h"
 #include "ddp_runtime/parallel/sharded/sharded_optimizer.h"
-#include "ddp_runtime/parallel/sharded/unit.h"
+#include "ddp_runtime/parallel/sharded/units/unit.h"
 
 namespace {
 

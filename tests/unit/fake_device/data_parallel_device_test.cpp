@@ -9,7 +9,7 @@
 
 #include "ddp_runtime/optim/optimizers.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
-#include "ddp_runtime/parallel/sync_batch_norm.h"
+#include "ddp_runtime/parallel/layers/sync_batch_norm.h"
 #include "tests/unit/comm/device/gpu_ranks.h"
 #include "tests/unit/fake_device/fake_device_fixture.h"
 #include "tests/unit/fake_device/fusing_optimizers.h"

@@ -55,7 +55,7 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/parallel/device_graph.h"
+#include "ddp_runtime/parallel/device/device_graph.h"
 #include "tests/unit/comm/fake_gpu/fake_gpu.h"
 
 namespace ddp::fake_device {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Values that a device computes and the host reads later.
-#include "ddp_runtime/parallel/late_value.h"
+#include "ddp_runtime/parallel/device/late_value.h"
 
 #include <gmock/gmock.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The times of steps on a fake GPU whose clock passes only on request.
-#include "ddp_runtime/parallel/step_marks.h"
+#include "ddp_runtime/parallel/device/step_marks.h"
 
 #include <gmock/gmock.h>
 

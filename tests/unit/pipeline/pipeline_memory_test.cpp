@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddp_runtime/parallel/split_backward.h"
+#include "ddp_runtime/parallel/buckets/split_backward.h"
 #include "tests/unit/parallel/counting_allocator.h"
 #include "tests/unit/pipeline/staged_model.h"
 

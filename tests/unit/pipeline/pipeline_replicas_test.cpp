@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddp_runtime/parallel/tensor_collectives.h"
+#include "ddp_runtime/parallel/tensors/tensor_collectives.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/pipeline/staged_model.h"
 

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "ddp_runtime/parallel/activation_checkpoint.h"
-#include "ddp_runtime/parallel/split_backward.h"
-#include "ddp_runtime/parallel/tensor_collectives.h"
+#include "ddp_runtime/parallel/buckets/split_backward.h"
+#include "ddp_runtime/parallel/layers/activation_checkpoint.h"
+#include "ddp_runtime/parallel/tensors/tensor_collectives.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/pipeline/staged_model.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/parallel/tower.h"
+#include "tests/unit/parallel/sharded/tower.h"
 #include "tests/unit/train/rank_steps.h"
 
 namespace ddp::train {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ddp_runtime/data/tensor_dataset.h"
-#include "ddp_runtime/parallel/flat_memory.h"
+#include "ddp_runtime/parallel/tensors/flat_memory.h"
 #include "ddp_runtime/train/trainer.h"
 #include "tests/unit/modules.h"
 

@@ -22,7 +22,7 @@
 
 #include "base/run_log.h"
 #include "ddp_runtime/comm/group/group.h"
-#include "ddp_runtime/parallel/replica.h"
+#include "ddp_runtime/parallel/replica/replica.h"
 #include "ddp_runtime/train/checkpoint/write/shard_writer.h"
 #include "ddp_runtime/train/options/options.h"
 #include "ddp_runtime/train/state/training_state.h"

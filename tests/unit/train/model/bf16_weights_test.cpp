@@ -13,7 +13,7 @@
 
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/optim/optimizers.h"
-#include "ddp_runtime/parallel/sharded/sharded_build.h"
+#include "ddp_runtime/parallel/sharded/memory/sharded_build.h"
 #include "ddp_runtime/train/checkpoint/checkpointer.h"
 #include "ddp_runtime/train/state/training_state.h"
 #include "hdf5_ckpt/directory/checkpoint_directory.h"

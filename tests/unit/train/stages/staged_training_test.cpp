@@ -9,7 +9,7 @@
 #include <string>
 
 #include "ddp_runtime/comm/group/peer_failure.h"
-#include "ddp_runtime/parallel/flat_memory.h"
+#include "ddp_runtime/parallel/tensors/flat_memory.h"
 #include "ddp_runtime/train/ranks/step_boundary.h"
 #include "ddp_runtime/train/stages/staged_model.h"
 #include "tests/unit/error_of.h"

@@ -10,8 +10,8 @@
 #include "base/errors.h"
 #include "ddp_runtime/comm/p2p/run_ranks.h"
 #include "ddp_runtime/data/open_data.h"
-#include "ddp_runtime/parallel/stale_synchronous.h"
-#include "ddp_runtime/parallel/sync_batch_norm.h"
+#include "ddp_runtime/parallel/asynchronous/stale_synchronous.h"
+#include "ddp_runtime/parallel/layers/sync_batch_norm.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/train/trained_ranks.h"
 

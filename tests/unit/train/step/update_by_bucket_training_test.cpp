@@ -11,7 +11,7 @@
 #include "ddp_runtime/data/open_data.h"
 #include "ddp_runtime/models/model.h"
 #include "tests/unit/error_of.h"
-#include "tests/unit/parallel/late_group.h"
+#include "tests/unit/parallel/buckets/late_group.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/unit/train/trained_ranks.h"
 
