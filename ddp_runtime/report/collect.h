@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/report/comparison.h"
-#include "ddp_runtime/report/document.h"
-#include "ddp_runtime/report/run_record.h"
-#include "ddp_runtime/report/scaling.h"
+#include "ddp_runtime/report/analysis/comparison.h"
+#include "ddp_runtime/report/analysis/scaling.h"
+#include "ddp_runtime/report/document/document.h"
+#include "ddp_runtime/report/record/run_record.h"
 
 namespace ddp::report {
 

@@ -6,12 +6,12 @@
 #include <cmath>
 #include <iterator>
 
+#include "ddp_runtime/report/analysis/contributions.h"
+#include "ddp_runtime/report/analysis/late_rank.h"
 #include "ddp_runtime/report/collect.h"
-#include "ddp_runtime/report/contributions.h"
-#include "ddp_runtime/report/format.h"
-#include "ddp_runtime/report/late_rank.h"
-#include "ddp_runtime/report/step_parts.h"
-#include "ddp_runtime/report/waterfall.h"
+#include "ddp_runtime/report/document/format.h"
+#include "ddp_runtime/report/document/waterfall.h"
+#include "ddp_runtime/report/sections/step_parts.h"
 
 namespace ddp::report {
 namespace {

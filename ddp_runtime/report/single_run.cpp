@@ -4,13 +4,13 @@
 
 #include <algorithm>
 
+#include "ddp_runtime/report/analysis/late_rank.h"
 #include "ddp_runtime/report/collect.h"
-#include "ddp_runtime/report/format.h"
-#include "ddp_runtime/report/late_rank.h"
-#include "ddp_runtime/report/resilience_section.h"
-#include "ddp_runtime/report/stages_section.h"
-#include "ddp_runtime/report/step_parts.h"
-#include "ddp_runtime/report/wall_time.h"
+#include "ddp_runtime/report/document/format.h"
+#include "ddp_runtime/report/sections/resilience_section.h"
+#include "ddp_runtime/report/sections/stages_section.h"
+#include "ddp_runtime/report/sections/step_parts.h"
+#include "ddp_runtime/report/sections/wall_time.h"
 
 namespace ddp::report {
 namespace {

@@ -7,13 +7,13 @@
 #include <functional>
 #include <set>
 
+#include "ddp_runtime/report/analysis/late_rank.h"
+#include "ddp_runtime/report/analysis/named_losses.h"
 #include "ddp_runtime/report/collect.h"
-#include "ddp_runtime/report/format.h"
-#include "ddp_runtime/report/late_rank.h"
-#include "ddp_runtime/report/named_losses.h"
-#include "ddp_runtime/report/step_parts.h"
-#include "ddp_runtime/report/sweep_sections.h"
-#include "ddp_runtime/report/wall_time.h"
+#include "ddp_runtime/report/document/format.h"
+#include "ddp_runtime/report/sections/step_parts.h"
+#include "ddp_runtime/report/sections/sweep_sections.h"
+#include "ddp_runtime/report/sections/wall_time.h"
 
 namespace ddp::report {
 namespace {

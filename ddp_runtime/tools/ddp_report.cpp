@@ -17,11 +17,11 @@
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "ddp_runtime/report/analysis/extrap_file.h"
 #include "ddp_runtime/report/collect.h"
-#include "ddp_runtime/report/error.h"
-#include "ddp_runtime/report/escape.h"
-#include "ddp_runtime/report/extrap_file.h"
-#include "ddp_runtime/report/render.h"
+#include "ddp_runtime/report/record/error.h"
+#include "ddp_runtime/report/render/escape.h"
+#include "ddp_runtime/report/render/render.h"
 #include "ddp_runtime/tools/help_lines.h"
 #include "slurm_ddp/version.h"
 

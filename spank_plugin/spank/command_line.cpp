@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "spank_plugin/fabric/text_file.h"
+#include "spank_plugin/fabric/files/text_file.h"
 
 namespace ddp::spank {
 

@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "spank_plugin/launch/marker.h"
+#include "spank_plugin/launch/step/marker.h"
 
 namespace ddp::spank {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "spank_plugin/launch/environment.h"
-#include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/step/environment.h"
+#include "spank_plugin/launch/step/error.h"
 
 namespace ddp::spank {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "spank_plugin/launch/environment.h"
+#include "spank_plugin/launch/step/environment.h"
 #include "spank_plugin/spank/container_plugin.h"
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/log.h"

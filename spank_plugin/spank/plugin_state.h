@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include "spank_plugin/fabric/site.h"
-#include "spank_plugin/launch/facts.h"
-#include "spank_plugin/launch/settings.h"
-#include "spank_plugin/launch/spec.h"
+#include "spank_plugin/fabric/site/site.h"
+#include "spank_plugin/launch/settings/settings.h"
+#include "spank_plugin/launch/settings/spec.h"
+#include "spank_plugin/launch/step/facts.h"
 
 namespace ddp::spank {
 

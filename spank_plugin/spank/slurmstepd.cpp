@@ -7,16 +7,16 @@
 #include <string_view>
 #include <vector>
 
-#include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/host/cpu_mask.h"
 #include "spank_plugin/launch/host/fabric_facts.h"
 #include "spank_plugin/launch/host/gpu_devices.h"
 #include "spank_plugin/launch/host/node_facts.h"
-#include "spank_plugin/launch/launcher_daemon.h"
-#include "spank_plugin/launch/plan.h"
-#include "spank_plugin/launch/render.h"
-#include "spank_plugin/launch/step_command.h"
-#include "spank_plugin/launch/torchrun_variables.h"
+#include "spank_plugin/launch/plan/plan.h"
+#include "spank_plugin/launch/plan/render.h"
+#include "spank_plugin/launch/plan/torchrun_variables.h"
+#include "spank_plugin/launch/step/error.h"
+#include "spank_plugin/launch/step/launcher_daemon.h"
+#include "spank_plugin/launch/step/step_command.h"
 #include "spank_plugin/spank/contexts.h"
 #include "spank_plugin/spank/log.h"
 #include "spank_plugin/spank/pmix_fence.h"

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/step/error.h"
 
 namespace ddp::spank {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spank_plugin/spank/task_environment.h"
 
-#include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/step/error.h"
 
 namespace ddp::spank {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "spank_plugin/launch/environment.h"
+#include "spank_plugin/launch/step/environment.h"
 #include "spank_plugin/spank/slurm_spank.h"
 
 namespace ddp::spank {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "spank_plugin/launch/plan.h"
+#include "spank_plugin/launch/plan/plan.h"
 
 namespace {
 

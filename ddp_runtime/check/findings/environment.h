@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "spank_plugin/launch/environment.h"
+#include "spank_plugin/launch/step/environment.h"
 
 namespace ddp::check {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "spank_plugin/fabric/compute_ports.h"
+#include "spank_plugin/fabric/choice/compute_ports.h"
 
 namespace ddp::check {
 

@@ -8,7 +8,7 @@
 
 #include "ddp_runtime/check/node/infiniband_kind.h"
 #include "ddp_runtime/check/node/infiniband_state.h"
-#include "spank_plugin/fabric/roce_gid.h"
+#include "spank_plugin/fabric/choice/roce_gid.h"
 
 namespace ddp::check {
 namespace {

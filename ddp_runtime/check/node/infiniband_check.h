@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ddp_runtime/check/findings/finding.h"
-#include "spank_plugin/fabric/compute_ports.h"
+#include "spank_plugin/fabric/choice/compute_ports.h"
 
 namespace ddp::check {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "spank_plugin/fabric/port_place.h"
+#include "spank_plugin/fabric/choice/port_place.h"
 
 namespace ddp::check {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "ddp_runtime/check/node/data_interfaces.h"
 #include "ddp_runtime/check/node/infiniband_kind.h"
-#include "spank_plugin/fabric/port_place.h"
+#include "spank_plugin/fabric/choice/port_place.h"
 
 namespace ddp::check {
 namespace {

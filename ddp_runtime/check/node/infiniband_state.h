@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "ddp_runtime/check/findings/finding.h"
-#include "spank_plugin/fabric/compute_ports.h"
+#include "spank_plugin/fabric/choice/compute_ports.h"
 
 namespace ddp::check {
 

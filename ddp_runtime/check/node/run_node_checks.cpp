@@ -31,8 +31,8 @@
 #include "ddp_runtime/check/node/processor_check.h"
 #include "ddp_runtime/check/node/running_jobs.h"
 #include "ddp_runtime/check/node/storage_check.h"
-#include "spank_plugin/fabric/gpu.h"
-#include "spank_plugin/fabric/node.h"
+#include "spank_plugin/fabric/node/gpu.h"
+#include "spank_plugin/fabric/node/node.h"
 
 namespace ddp::check {
 namespace {

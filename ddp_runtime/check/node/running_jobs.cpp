@@ -9,8 +9,8 @@
 #include <string_view>
 #include <system_error>
 
-#include "spank_plugin/fabric/attribute.h"
-#include "spank_plugin/fabric/text_file.h"
+#include "spank_plugin/fabric/files/attribute.h"
+#include "spank_plugin/fabric/files/text_file.h"
 
 namespace ddp::check {
 namespace {

@@ -17,7 +17,7 @@
 #include "base/errors.h"
 #include "base/hostlist.h"
 #include "ddp_runtime/check/findings/operations.h"
-#include "ddp_runtime/report/check_page.h"
+#include "ddp_runtime/report/render/check_page.h"
 #include "ddp_runtime/tools/check/distinct_files.h"
 #include "ddp_runtime/tools/check/drain_nodes.h"
 #include "slurm_ddp/version.h"

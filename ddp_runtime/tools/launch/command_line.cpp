@@ -6,7 +6,7 @@
 
 #include "ddp_runtime/tools/help_lines.h"
 #include "slurm_ddp/version.h"
-#include "spank_plugin/launch/spec.h"
+#include "spank_plugin/launch/settings/spec.h"
 
 namespace ddp::launch {
 namespace {

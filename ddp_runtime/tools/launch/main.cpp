@@ -11,18 +11,18 @@
 #include <exception>
 
 #include "ddp_runtime/tools/launch/command_line.h"
-#include "spank_plugin/fabric/text_file.h"
-#include "spank_plugin/launch/environment.h"
-#include "spank_plugin/launch/error.h"
+#include "spank_plugin/fabric/files/text_file.h"
 #include "spank_plugin/launch/host/cpu_mask.h"
 #include "spank_plugin/launch/host/fabric_facts.h"
 #include "spank_plugin/launch/host/gpu_devices.h"
 #include "spank_plugin/launch/host/node_facts.h"
-#include "spank_plugin/launch/hostfile.h"
-#include "spank_plugin/launch/plan.h"
-#include "spank_plugin/launch/render.h"
-#include "spank_plugin/launch/step_command.h"
-#include "spank_plugin/launch/unknown_launcher.h"
+#include "spank_plugin/launch/plan/plan.h"
+#include "spank_plugin/launch/plan/render.h"
+#include "spank_plugin/launch/step/environment.h"
+#include "spank_plugin/launch/step/error.h"
+#include "spank_plugin/launch/step/hostfile.h"
+#include "spank_plugin/launch/step/step_command.h"
+#include "spank_plugin/launch/step/unknown_launcher.h"
 
 namespace ddp::launch {
 namespace {

@@ -22,7 +22,7 @@
 #include "ddp_runtime/elastic/equal_parts.h"
 #include "ddp_runtime/tools/validators.h"
 #include "spank_plugin/launch/host/switch_query.h"
-#include "spank_plugin/launch/switch_map.h"
+#include "spank_plugin/launch/step/switch_map.h"
 
 namespace ddp::tools {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "spank_plugin/fabric/ip_address.h"
+#include "spank_plugin/fabric/files/ip_address.h"
 
 namespace ddp::fabric {
 

@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "spank_plugin/fabric/text_file.h"
+#include "spank_plugin/fabric/files/text_file.h"
 
 namespace ddp::launch {
 namespace {

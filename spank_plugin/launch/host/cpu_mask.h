@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "spank_plugin/launch/facts.h"
+#include "spank_plugin/launch/step/facts.h"
 
 namespace ddp::launch {
 

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "spank_plugin/fabric/host/local_addresses.h"
-#include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/gpu_view.h"
+#include "spank_plugin/launch/plan/gpu_view.h"
+#include "spank_plugin/launch/step/error.h"
 
 namespace ddp::launch {
 namespace {

@@ -4,10 +4,10 @@
 
 #include <optional>
 
-#include "spank_plugin/fabric/plan.h"
-#include "spank_plugin/launch/facts.h"
-#include "spank_plugin/launch/marker.h"
-#include "spank_plugin/launch/settings.h"
+#include "spank_plugin/fabric/plan/plan.h"
+#include "spank_plugin/launch/settings/settings.h"
+#include "spank_plugin/launch/step/facts.h"
+#include "spank_plugin/launch/step/marker.h"
 
 namespace ddp::launch {
 

@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-#include "spank_plugin/fabric/attribute.h"
+#include "spank_plugin/fabric/files/attribute.h"
 
 namespace ddp::launch {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "spank_plugin/launch/facts.h"
+#include "spank_plugin/launch/step/facts.h"
 
 namespace ddp::launch {
 

@@ -7,7 +7,7 @@
 #include "base/hostlist.h"
 #include "base/subprocess.h"
 #include "base/text.h"
-#include "spank_plugin/launch/node_address.h"
+#include "spank_plugin/launch/step/node_address.h"
 
 namespace ddp::launch {
 

@@ -5,16 +5,16 @@
 
 #include "base/text.h"
 #include "spank_plugin/fabric/host/local_addresses.h"
-#include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/giver.h"
 #include "spank_plugin/launch/host/name_lookup.h"
 #include "spank_plugin/launch/host/port_probe.h"
-#include "spank_plugin/launch/leader.h"
-#include "spank_plugin/launch/master_port.h"
-#include "spank_plugin/launch/name_check.h"
-#include "spank_plugin/launch/node_address.h"
-#include "spank_plugin/launch/rank_order.h"
-#include "spank_plugin/launch/text.h"
+#include "spank_plugin/launch/plan/giver.h"
+#include "spank_plugin/launch/plan/leader.h"
+#include "spank_plugin/launch/plan/master_port.h"
+#include "spank_plugin/launch/plan/rank_order.h"
+#include "spank_plugin/launch/step/error.h"
+#include "spank_plugin/launch/step/name_check.h"
+#include "spank_plugin/launch/step/node_address.h"
+#include "spank_plugin/launch/step/text.h"
 
 namespace ddp::launch {
 namespace {

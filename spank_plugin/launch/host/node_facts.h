@@ -3,10 +3,10 @@
 // whether the ports are free.
 #pragma once
 
-#include "spank_plugin/launch/facts.h"
-#include "spank_plugin/launch/marker.h"
-#include "spank_plugin/launch/plan.h"
-#include "spank_plugin/launch/settings.h"
+#include "spank_plugin/launch/plan/plan.h"
+#include "spank_plugin/launch/settings/settings.h"
+#include "spank_plugin/launch/step/facts.h"
+#include "spank_plugin/launch/step/marker.h"
 
 namespace ddp::launch {
 

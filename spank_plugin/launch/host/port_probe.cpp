@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "spank_plugin/fabric/text_file.h"
-#include "spank_plugin/launch/ephemeral_ports.h"
-#include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/socket_table.h"
+#include "spank_plugin/fabric/files/text_file.h"
+#include "spank_plugin/launch/step/ephemeral_ports.h"
+#include "spank_plugin/launch/step/error.h"
+#include "spank_plugin/launch/step/socket_table.h"
 
 namespace ddp::launch {
 namespace {

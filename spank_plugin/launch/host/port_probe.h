@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "spank_plugin/launch/port_ranges.h"
+#include "spank_plugin/launch/step/port_ranges.h"
 
 namespace ddp::launch {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "base/subprocess.h"
-#include "spank_plugin/launch/switch_map.h"
+#include "spank_plugin/launch/step/switch_map.h"
 
 namespace ddp::launch {
 

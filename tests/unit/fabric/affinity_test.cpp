@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Assignment of ports to GPUs. The DGX tables are built from public descriptions.
-#include "spank_plugin/fabric/affinity.h"
+#include "spank_plugin/fabric/choice/affinity.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 
-#include "spank_plugin/fabric/compute_ports.h"
+#include "spank_plugin/fabric/choice/compute_ports.h"
 #include "tests/unit/fabric/machine.h"
 #include "tests/unit/fabric/node_values.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // nccl.conf and similar files, well-formed and malformed.
-#include "spank_plugin/fabric/assignments.h"
+#include "spank_plugin/fabric/files/assignments.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bounded readers of single attributes.
-#include "spank_plugin/fabric/attribute.h"
+#include "spank_plugin/fabric/files/attribute.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

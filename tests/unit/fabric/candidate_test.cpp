@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Interfaces that are candidates for a job's traffic, and interfaces that are traps.
-#include "spank_plugin/fabric/candidate.h"
+#include "spank_plugin/fabric/choice/candidate.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ports that carry the data, on nodes with several fabrics and on nodes with one.
-#include "spank_plugin/fabric/compute_ports.h"
+#include "spank_plugin/fabric/choice/compute_ports.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -11,8 +11,8 @@
 #include <iterator>
 #include <map>
 
-#include "spank_plugin/fabric/plan.h"
-#include "spank_plugin/fabric/text.h"
+#include "spank_plugin/fabric/files/text.h"
+#include "spank_plugin/fabric/plan/plan.h"
 #include "tests/unit/fabric/machine.h"
 #include "tests/unit/fabric/mutator.h"
 #include "tests/unit/fabric/node_values.h"

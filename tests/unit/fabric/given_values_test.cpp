@@ -7,7 +7,7 @@
 #include <ostream>
 #include <string>
 
-#include "spank_plugin/fabric/plan.h"
+#include "spank_plugin/fabric/plan/plan.h"
 #include "tests/unit/fabric/machine.h"
 #include "tests/unit/fabric/node_values.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPUs and their positions in fake PCI trees.
-#include "spank_plugin/fabric/gpu.h"
+#include "spank_plugin/fabric/node/gpu.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // InfiniBand, RoCE and EFA ports of fake nodes.
-#include "spank_plugin/fabric/infiniband_port.h"
+#include "spank_plugin/fabric/node/infiniband_port.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Addresses as text and as numbers.
-#include "spank_plugin/fabric/ip_address.h"
+#include "spank_plugin/fabric/files/ip_address.h"
 
 #include <gtest/gtest.h>
 

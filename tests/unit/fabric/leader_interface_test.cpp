@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interface that reaches the leader, by each source of information in order of precedence.
-#include "spank_plugin/fabric/leader_interface.h"
+#include "spank_plugin/fabric/plan/leader_interface.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "spank_plugin/fabric/node.h"
+#include "spank_plugin/fabric/node/node.h"
 #include "tests/unit/fabric/fake_sysfs.h"
 
 namespace ddp::test {

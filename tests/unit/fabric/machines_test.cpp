@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "spank_plugin/fabric/plan.h"
+#include "spank_plugin/fabric/plan/plan.h"
 #include "tests/unit/fabric/machine.h"
 
 namespace ddp::fabric {

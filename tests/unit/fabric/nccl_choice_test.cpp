@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL's own rules, taken from its source, with and without the user's variable.
-#include "spank_plugin/fabric/nccl_choice.h"
+#include "spank_plugin/fabric/choice/nccl_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

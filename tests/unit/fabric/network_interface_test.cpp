@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Interfaces of fake nodes: each kind is recognized, and none is dropped.
-#include "spank_plugin/fabric/network_interface.h"
+#include "spank_plugin/fabric/node/network_interface.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading a whole node: missing values are absent, and invalid names are left out.
-#include "spank_plugin/fabric/node.h"
+#include "spank_plugin/fabric/node/node.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "spank_plugin/fabric/plan.h"
+#include "spank_plugin/fabric/plan/plan.h"
 
-#include "spank_plugin/fabric/text_file.h"
+#include "spank_plugin/fabric/files/text_file.h"
 #include "tests/unit/fabric/machine.h"
 #include "tests/unit/fabric/node_values.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "spank_plugin/fabric/plan.h"
+#include "spank_plugin/fabric/plan/plan.h"
 
 namespace ddp::test {
 

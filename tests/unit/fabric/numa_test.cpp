@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables of distances between NUMA nodes: valid ones as firmware writes them, and damaged ones.
-#include "spank_plugin/fabric/numa.h"
+#include "spank_plugin/fabric/node/numa.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The variables that the plan sets and keeps, and its warnings. Each section covers one kind of
 // harm, such as overriding a site's file, or a job-wide constant.
-#include "spank_plugin/fabric/plan.h"
+#include "spank_plugin/fabric/plan/plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The choice of a RoCE port's address.
-#include "spank_plugin/fabric/roce_gid.h"
+#include "spank_plugin/fabric/choice/roce_gid.h"
 
 #include <gtest/gtest.h>
 

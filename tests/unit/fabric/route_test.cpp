@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Routing tables as Linux 6.1 prints them, and damaged tables.
-#include "spank_plugin/fabric/route.h"
+#include "spank_plugin/fabric/node/route.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // fabric.conf: the valid settings, and one sentence for each possible error.
-#include "spank_plugin/fabric/site_file.h"
+#include "spank_plugin/fabric/site/site_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "spank_plugin/fabric/error.h"
+#include "spank_plugin/fabric/files/error.h"
 
 namespace ddp::fabric {
 namespace {

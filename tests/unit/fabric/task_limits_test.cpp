@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Warnings about a task's CPUs and limits.
-#include "spank_plugin/fabric/task_limits.h"
+#include "spank_plugin/fabric/plan/task_limits.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "spank_plugin/fabric/cpu_list.h"
+#include "spank_plugin/fabric/files/cpu_list.h"
 #include "tests/unit/fabric/node_values.h"
 
 namespace ddp::fabric {

@@ -6,8 +6,8 @@
 #include <ostream>
 #include <string>
 
-#include "spank_plugin/launch/cpu_threads.h"
-#include "spank_plugin/launch/gpu_view.h"
+#include "spank_plugin/launch/plan/cpu_threads.h"
+#include "spank_plugin/launch/plan/gpu_view.h"
 
 namespace ddp::launch {
 namespace {

@@ -15,7 +15,7 @@
 #include <set>
 #include <sstream>
 
-#include "spank_plugin/launch/settings.h"
+#include "spank_plugin/launch/settings/settings.h"
 
 namespace ddp::launch {
 namespace {

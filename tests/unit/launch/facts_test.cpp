@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Facts of a step: rejected values, and the sources under other launchers.
-#include "spank_plugin/launch/facts.h"
+#include "spank_plugin/launch/step/facts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "fake_environment.h"
-#include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/step/error.h"
 #include "tests/unit/error_of.h"
 
 namespace ddp::launch {

@@ -7,8 +7,8 @@
 #include <sstream>
 #include <string>
 
-#include "spank_plugin/launch/facts.h"
-#include "spank_plugin/launch/plan.h"
+#include "spank_plugin/launch/plan/plan.h"
+#include "spank_plugin/launch/step/facts.h"
 
 namespace ddp::launch {
 

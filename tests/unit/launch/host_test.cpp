@@ -14,15 +14,15 @@
 #include <thread>
 
 #include "fake_environment.h"
-#include "spank_plugin/launch/ephemeral_ports.h"
-#include "spank_plugin/launch/error.h"
 #include "spank_plugin/launch/host/cpu_mask.h"
 #include "spank_plugin/launch/host/fabric_facts.h"
 #include "spank_plugin/launch/host/gpu_devices.h"
 #include "spank_plugin/launch/host/name_lookup.h"
 #include "spank_plugin/launch/host/node_facts.h"
 #include "spank_plugin/launch/host/port_probe.h"
-#include "spank_plugin/launch/socket_table.h"
+#include "spank_plugin/launch/step/ephemeral_ports.h"
+#include "spank_plugin/launch/step/error.h"
+#include "spank_plugin/launch/step/socket_table.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/temporary_directory.h"
 

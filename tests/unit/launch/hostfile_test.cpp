@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spank_plugin/launch/hostfile.h"
+#include "spank_plugin/launch/step/hostfile.h"
 
 #include <gtest/gtest.h>
 

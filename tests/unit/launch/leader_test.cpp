@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spank_plugin/launch/leader.h"
+#include "spank_plugin/launch/plan/leader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The name of rank 0's node, node1, as seen from the nodes of a step. node1 has the addresses
 // 10.0.0.1, by which SLURM reaches it, and 10.9.0.1 on a second network.
-#include "spank_plugin/launch/name_check.h"
+#include "spank_plugin/launch/step/name_check.h"
 
 #include <gtest/gtest.h>
 

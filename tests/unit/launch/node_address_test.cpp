@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The addresses by which SLURM reaches the nodes, as scontrol prints them and srun passes them on.
-#include "spank_plugin/launch/node_address.h"
+#include "spank_plugin/launch/step/node_address.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

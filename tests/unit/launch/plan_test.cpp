@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spank_plugin/launch/plan.h"
+#include "spank_plugin/launch/plan/plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <set>
 
 #include "fake_environment.h"
-#include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/master_port.h"
-#include "spank_plugin/launch/render.h"
+#include "spank_plugin/launch/plan/master_port.h"
+#include "spank_plugin/launch/plan/render.h"
+#include "spank_plugin/launch/step/error.h"
 
 namespace ddp::launch {
 namespace {

@@ -10,8 +10,8 @@
 #include <filesystem>
 
 #include "fake_slurm.h"
-#include "spank_plugin/launch/marker.h"
-#include "spank_plugin/launch/settings.h"
+#include "spank_plugin/launch/settings/settings.h"
+#include "spank_plugin/launch/step/marker.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace ddp::launch {

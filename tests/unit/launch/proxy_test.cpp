@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "fake_environment.h"
-#include "spank_plugin/launch/proxy_exceptions.h"
+#include "spank_plugin/launch/plan/proxy_exceptions.h"
 
 namespace ddp::launch {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests that ranks can be numbered node by node, or so that neighbors share a switch.
-#include "spank_plugin/launch/rank_order.h"
+#include "spank_plugin/launch/plan/rank_order.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 
 #include "base/errors.h"
 #include "fake_environment.h"
-#include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/leader.h"
-#include "spank_plugin/launch/switch_map.h"
+#include "spank_plugin/launch/plan/leader.h"
+#include "spank_plugin/launch/step/error.h"
+#include "spank_plugin/launch/step/switch_map.h"
 
 namespace ddp::launch {
 namespace {

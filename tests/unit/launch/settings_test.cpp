@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spank_plugin/launch/settings.h"
+#include "spank_plugin/launch/settings/settings.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "spank_plugin/launch/error.h"
+#include "spank_plugin/launch/step/error.h"
 
 namespace ddp::launch {
 namespace {

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/launcher_daemon.h"
-#include "spank_plugin/launch/port_ranges.h"
-#include "spank_plugin/launch/process_map.h"
-#include "spank_plugin/launch/tasks_per_node.h"
+#include "spank_plugin/launch/step/error.h"
+#include "spank_plugin/launch/step/launcher_daemon.h"
+#include "spank_plugin/launch/step/port_ranges.h"
+#include "spank_plugin/launch/step/process_map.h"
+#include "spank_plugin/launch/step/tasks_per_node.h"
 
 namespace ddp::launch {
 namespace {

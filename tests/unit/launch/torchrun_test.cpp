@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // torchrun without options: the choice of the mode, and torchrun's settings.
-#include "spank_plugin/launch/torchrun_variables.h"
+#include "spank_plugin/launch/plan/torchrun_variables.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "fake_environment.h"
-#include "spank_plugin/launch/error.h"
-#include "spank_plugin/launch/render.h"
-#include "spank_plugin/launch/step_command.h"
+#include "spank_plugin/launch/plan/render.h"
+#include "spank_plugin/launch/step/error.h"
+#include "spank_plugin/launch/step/step_command.h"
 
 namespace ddp::launch {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The HTML page of a network check, from made-up reports.
-#include "ddp_runtime/report/check_page.h"
+#include "ddp_runtime/report/render/check_page.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ddp_runtime/report/contributions.h"
+#include "ddp_runtime/report/analysis/contributions.h"
 
 #include <gmock/gmock.h>
 
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "ddp_runtime/report/waterfall.h"
+#include "ddp_runtime/report/document/waterfall.h"
 #include "tests/unit/report/sample_runs.h"
 
 namespace ddp::report {

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/report/analysis/named_losses.h"
 #include "ddp_runtime/report/collect.h"
-#include "ddp_runtime/report/named_losses.h"
-#include "ddp_runtime/report/render.h"
-#include "ddp_runtime/report/svg.h"
+#include "ddp_runtime/report/render/render.h"
+#include "ddp_runtime/report/render/svg.h"
 #include "tests/unit/report/sample_runs.h"
 
 namespace ddp::report {

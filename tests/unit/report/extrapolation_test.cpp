@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ddp_runtime/report/extrapolation.h"
+#include "ddp_runtime/report/analysis/extrapolation.h"
 
 #include <gmock/gmock.h>
 
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "ddp_runtime/report/extrap_file.h"
-#include "ddp_runtime/report/growth_fit.h"
+#include "ddp_runtime/report/analysis/extrap_file.h"
+#include "ddp_runtime/report/analysis/growth_fit.h"
 #include "tests/unit/report/sample_runs.h"
 
 namespace ddp::report {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rank that the others wait for is named, and no other rank is.
-#include "ddp_runtime/report/late_rank.h"
+#include "ddp_runtime/report/analysis/late_rank.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ddp_runtime/report/collect.h"
-#include "ddp_runtime/report/render.h"
+#include "ddp_runtime/report/render/render.h"
 #include "tests/unit/report/sample_runs.h"
 
 namespace ddp::report {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the time of a run under ddp-run went, in reports, and values that ddp-run does not write.
-#include "ddp_runtime/report/resilience_section.h"
+#include "ddp_runtime/report/sections/resilience_section.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "ddp_runtime/report/collect.h"
-#include "ddp_runtime/report/error.h"
-#include "ddp_runtime/report/render.h"
+#include "ddp_runtime/report/record/error.h"
+#include "ddp_runtime/report/render/render.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/report/sample_runs.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A valid run.json, and every possible error in one.
-#include "ddp_runtime/report/run_record.h"
+#include "ddp_runtime/report/record/run_record.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <limits>
 #include <string>
 
-#include "ddp_runtime/report/error.h"
+#include "ddp_runtime/report/record/error.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/report/sample_runs.h"
 #include "tests/unit/temporary_directory.h"

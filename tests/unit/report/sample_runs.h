@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/report/document.h"
-#include "ddp_runtime/report/run_record.h"
+#include "ddp_runtime/report/document/document.h"
+#include "ddp_runtime/report/record/run_record.h"
 
 namespace ddp::report::test {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speedup, efficiency and losses of made-up sweeps, with figures that can be checked by hand.
-#include "ddp_runtime/report/scaling.h"
+#include "ddp_runtime/report/analysis/scaling.h"
 
 #include <gtest/gtest.h>
 

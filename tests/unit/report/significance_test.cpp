@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ddp_runtime/report/significance.h"
+#include "ddp_runtime/report/analysis/significance.h"
 
 #include <gmock/gmock.h>
 
@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "ddp_runtime/report/comparison.h"
+#include "ddp_runtime/report/analysis/comparison.h"
 #include "tests/unit/report/sample_runs.h"
 
 namespace ddp::report {

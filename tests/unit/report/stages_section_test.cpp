@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The stages of a pipeline in a report, and values that ddp-train does not write.
-#include "ddp_runtime/report/stages_section.h"
+#include "ddp_runtime/report/sections/stages_section.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "ddp_runtime/report/collect.h"
-#include "ddp_runtime/report/error.h"
+#include "ddp_runtime/report/record/error.h"
 #include "tests/unit/error_of.h"
 #include "tests/unit/report/sample_runs.h"
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/report/axis.h"
-#include "ddp_runtime/report/escape.h"
-#include "ddp_runtime/report/format.h"
-#include "ddp_runtime/report/table.h"
+#include "ddp_runtime/report/document/format.h"
+#include "ddp_runtime/report/document/table.h"
+#include "ddp_runtime/report/render/axis.h"
+#include "ddp_runtime/report/render/escape.h"
 
 namespace ddp::report {
 namespace {

@@ -11,7 +11,7 @@
 #include <system_error>
 
 #include "base/text.h"
-#include "spank_plugin/fabric/text_file.h"
+#include "spank_plugin/fabric/files/text_file.h"
 
 namespace ddp::check {
 namespace {

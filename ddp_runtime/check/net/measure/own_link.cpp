@@ -11,7 +11,7 @@
 
 #include "base/socket.h"
 #include "ddp_runtime/check/net/measure/way_out.h"
-#include "spank_plugin/fabric/network_interface.h"
+#include "spank_plugin/fabric/node/network_interface.h"
 
 namespace ddp::check {
 namespace {

@@ -11,12 +11,12 @@
 #include "base/subprocess.h"
 #include "base/text.h"
 #include "ddp_runtime/check/findings/counted.h"
-#include "spank_plugin/fabric/assignments.h"
-#include "spank_plugin/fabric/compute_ports.h"
+#include "spank_plugin/fabric/choice/compute_ports.h"
+#include "spank_plugin/fabric/choice/nccl_choice.h"
+#include "spank_plugin/fabric/choice/roce_gid.h"
+#include "spank_plugin/fabric/files/assignments.h"
+#include "spank_plugin/fabric/files/ip_address.h"
 #include "spank_plugin/fabric/host/local_addresses.h"
-#include "spank_plugin/fabric/ip_address.h"
-#include "spank_plugin/fabric/nccl_choice.h"
-#include "spank_plugin/fabric/roce_gid.h"
 
 namespace ddp::check {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "ddp_runtime/check/findings/environment.h"
 #include "ddp_runtime/check/net/measure/protocol.h"
-#include "spank_plugin/fabric/node.h"
+#include "spank_plugin/fabric/node/node.h"
 
 namespace ddp::check {
 

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <utility>
 
-#include "spank_plugin/fabric/attribute.h"
+#include "spank_plugin/fabric/files/attribute.h"
 
 namespace ddp::check {
 namespace {

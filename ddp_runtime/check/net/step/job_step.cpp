@@ -9,9 +9,9 @@
 #include "base/errors.h"
 #include "base/hostlist.h"
 #include "base/text.h"
-#include "spank_plugin/launch/facts.h"
-#include "spank_plugin/launch/leader.h"
-#include "spank_plugin/launch/master_port.h"
+#include "spank_plugin/launch/plan/leader.h"
+#include "spank_plugin/launch/plan/master_port.h"
+#include "spank_plugin/launch/step/facts.h"
 
 namespace ddp::check {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "ddp_runtime/check/node/infiniband_check.h"
 #include "ddp_runtime/check/node/interfaces_check.h"
-#include "spank_plugin/fabric/plan.h"
+#include "spank_plugin/fabric/plan/plan.h"
 #include "tests/unit/fabric/machine.h"
 
 namespace ddp::check {
