@@ -4,6 +4,7 @@
 // slurmstepd.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -27,6 +28,14 @@ std::vector<std::string_view> words_of(std::string_view text,
                                        std::size_t most = std::string_view::npos);
 
 std::string join(std::span<const std::string> parts, std::string_view separator);
+
+// "1 node", "2 nodes"; "2 batches" with the ending "es".
+template <std::integral Number>
+std::string counted(Number number, std::string_view thing, std::string_view ending = "s") {
+  std::string text = std::to_string(number) + " ";
+  text += thing;
+  return number == 1 ? text : text.append(ending);
+}
 
 // Parses a text that consists of digits only. Returns nullopt if the value exceeds `max` or the
 // return type. Leading zeros are allowed; signs and spaces are not.

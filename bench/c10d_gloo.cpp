@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/c10d_gloo.h"
 
-#include <unistd.h>
-
-#include <array>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "base/host.h"
 
 namespace ddp::bench {
 namespace {
 
 c10::intrusive_ptr<c10d::TCPStore> connect_store(comm::Group& group) {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  const auto leader = group.broadcast_text(host.data(), 0);
+  const std::string host = host_name();
+  const auto leader = group.broadcast_text(host, 0);
   c10d::TCPStoreOptions options;
   options.port = 0;
   options.isServer = group.rank() == 0;

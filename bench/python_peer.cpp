@@ -3,15 +3,14 @@
 
 #include <fmt/format.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
-#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "base/errors.h"
+#include "base/host.h"
 
 namespace ddp::bench {
 namespace {
@@ -66,10 +65,9 @@ json ask_or_throw(ChildProcess& child, const json& question) {
 // The address at which the peers of all ranks reach rank 0's peer: the launcher's MASTER_ADDR, or
 // the host name.
 std::string leader_address(comm::Group& group) {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
+  const std::string host = host_name();
   const char* const told = std::getenv("MASTER_ADDR");
-  return group.broadcast_text(told != nullptr ? told : host.data(), 0);
+  return group.broadcast_text(told != nullptr ? told : host, 0);
 }
 
 struct Prepared {

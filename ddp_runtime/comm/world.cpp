@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +17,7 @@
 #include <typeinfo>
 
 #include "base/errors.h"
+#include "base/host.h"
 #include "base/text.h"
 #include "ddp_runtime/comm/ddp_run/run_events.h"
 #include "ddp_runtime/comm/device/gpu_survey.h"
@@ -70,9 +70,9 @@ Announced announced_ranks() {
 void require_agreement(const Announced& announced, int joined) {
   if (announced.by == nullptr || announced.ranks == joined) return;
   throw UsageError(fmt::format(
-      "{}={}, but MPI connected {} rank{}; start the step with 'srun --mpi=pmix' (and use the MPI "
+      "{}={}, but MPI connected {}; start the step with 'srun --mpi=pmix' (and use the MPI "
       "library that this program was built with), or unset {} if the variable is a leftover",
-      announced.by, announced.ranks, joined, joined == 1 ? "" : "s", announced.by));
+      announced.by, announced.ranks, counted(joined, "rank"), announced.by));
 }
 
 // Returns the key that the plugin or mpirun drew and that only processes of this user know; nullopt
@@ -94,9 +94,8 @@ std::optional<Key> key_of_step() {
 }
 
 void print_failure(const std::string& program, int rank, int size, const char* text) {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  const std::string who = size > 1 ? fmt::format("rank {} on {}: ", rank, host.data()) : "";
+  const std::string host = host_name();
+  const std::string who = size > 1 ? fmt::format("rank {} on {}: ", rank, host) : "";
   std::fflush(stdout);
   fmt::print(stderr, "{}: {}{}\n", program, who, text);
   std::fflush(stderr);
@@ -107,12 +106,11 @@ enum class EndOfJob : std::uint8_t { none, mpi, slurm };
 
 // Terminates a process that is blocked in an MPI call, where it would wait forever for a lost rank.
 [[noreturn]] void end_stuck_process(std::chrono::milliseconds limit, EndOfJob way) {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
+  const std::string host = host_name();
   fmt::print(
       stderr,
       "slurm-ddp: process {} on {} is still running {:.0f} s after a failure; terminating it\n",
-      getpid(), host.data(), std::chrono::duration<double>(limit).count());
+      getpid(), host, std::chrono::duration<double>(limit).count());
   std::fflush(stderr);
   if (way == EndOfJob::mpi) MpiEnvironment::end_job(1);
   if (way == EndOfJob::slurm) kill_this_step();

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "ddp_runtime/data/positioned_file.h"
 #include "ddp_runtime/data/readers.h"
 #include "hdf5_ckpt/core/error.h"
@@ -106,9 +107,9 @@ Column open_inputs(const Hdf5File& file, const std::string& path) {
   const auto& d = x.dimensions;
   if (d.size() < 2 || d.size() > 4) {
     throw UsageError(
-        fmt::format("x in {} has {} dimension{}; it must be [n, features], [n, height, width] or "
+        fmt::format("x in {} has {}; it must be [n, features], [n, height, width] or "
                     "[n, channels, height, width]",
-                    path, d.size(), d.size() == 1 ? "" : "s"));
+                    path, counted(d.size(), "dimension")));
   }
   std::int64_t values = 1;
   for (std::size_t i = 1; i < d.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "ddp_runtime/data/gzip_file.h"
 #include "ddp_runtime/data/readers.h"
 #include "ddp_runtime/data/tensor_dataset.h"
@@ -36,9 +37,9 @@ Idx parse_idx(const fs::path& file, std::size_t dimensions) {
   }
   if (b[0] != 0 || b[1] != 0 || b[2] != kUnsignedByte || b[3] != dimensions) {
     throw RuntimeError(
-        fmt::format("{} is not an IDX file of bytes with {} dimension{}: its magic number is "
+        fmt::format("{} is not an IDX file of bytes with {}: its magic number is "
                     "{:02x}{:02x}{:02x}{:02x}",
-                    file.string(), dimensions, dimensions == 1 ? "" : "s", b[0], b[1], b[2], b[3]));
+                    file.string(), counted(dimensions, "dimension"), b[0], b[1], b[2], b[3]));
   }
   const std::uint64_t held = b.size() - idx.data;
   std::uint64_t elements = 1;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/errors.h"
+#include "base/text.h"
 
 namespace ddp::data {
 namespace {
@@ -22,15 +23,15 @@ DistributedSampler::DistributedSampler(std::int64_t size, std::uint64_t seed, Ba
   // global_batch() may overflow before this check.
   const std::int64_t most = size / layout.micro_batches / layout.ranks;
   if (layout.batch > most) {
-    throw UsageError(fmt::format(
-        "the global batch of {:.0f} samples ({} rank{} x {} x {} micro-batch{}) is larger than the "
-        "{} training samples; {}",
-        static_cast<double>(layout.batch) * static_cast<double>(layout.micro_batches) *
-            layout.ranks,
-        layout.ranks, layout.ranks == 1 ? "" : "s", layout.batch, layout.micro_batches,
-        layout.micro_batches == 1 ? "" : "es", size,
-        most > 0 ? fmt::format("use --batch {} or less", most)
-                 : "use fewer micro-batches or fewer ranks"));
+    throw UsageError(
+        fmt::format("the global batch of {:.0f} samples ({} x {} x {}) is larger than the "
+                    "{} training samples; {}",
+                    static_cast<double>(layout.batch) * static_cast<double>(layout.micro_batches) *
+                        layout.ranks,
+                    counted(layout.ranks, "rank"), layout.batch,
+                    counted(layout.micro_batches, "micro-batch", "es"), size,
+                    most > 0 ? fmt::format("use --batch {} or less", most)
+                             : "use fewer micro-batches or fewer ranks"));
   }
 }
 

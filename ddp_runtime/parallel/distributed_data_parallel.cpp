@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
+#include "base/text.h"
 #include "ddp_runtime/parallel/blocks/block_exchange.h"
 
 #include <fmt/format.h>
@@ -401,9 +402,9 @@ void GradientStep::require_possible(const torch::Tensor& loss) const {
   require_newest();
   if (complete()) {
     throw RuntimeError(
-        fmt::format("backward() was called more than the {} time{} given to begin_step(); "
+        fmt::format("backward() was called more than the {} given to begin_step(); "
                     "begin a new step",
-                    micro_batches_, micro_batches_ == 1 ? "" : "s"));
+                    counted(micro_batches_, "time")));
   }
   if (!has_data_) throw RuntimeError("this rank has no data in this step; call without_data()");
   require_scalar_loss(loss);

@@ -20,10 +20,10 @@ void require_pieces(int pieces, int stages) {
   if (stages < 1) throw UsageError("a pipeline has at least one stage");
   if (pieces >= stages) return;
   throw UsageError(
-      fmt::format("the model has {} piece{}, which cannot be divided among {} stages; use at most "
+      fmt::format("the model has {}, which cannot be divided among {} stages; use at most "
                   "{} stages, or "
                   "a model with more layers",
-                  pieces, pieces == 1 ? "" : "s", stages, pieces));
+                  counted(pieces, "piece"), stages, pieces));
 }
 
 // The number of pieces from `first` on that cost at most `limit`, leaving one for each of the

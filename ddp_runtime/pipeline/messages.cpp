@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "ddp_runtime/parallel/tensors/tensor_buffer.h"
 
 namespace ddp::pipeline {
@@ -77,9 +78,8 @@ StepId id_in(const Header& header) {
 }
 
 std::string describe_step(const StepId& id) {
-  return fmt::format("{} step {} with {} micro-batch{} (tag {})",
-                     id.trains ? "training" : "evaluation", id.step, id.micro_batches,
-                     id.micro_batches == 1 ? "" : "es", id.tag);
+  return fmt::format("{} step {} with {} (tag {})", id.trains ? "training" : "evaluation", id.step,
+                     counted(id.micro_batches, "micro-batch", "es"), id.tag);
 }
 
 torch::Tensor empty_for(const Header& header, torch::Device device) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "ddp_runtime/parallel/tensors/tensor_buffer.h"
 #include "ddp_runtime/pipeline/schedule.h"
 
@@ -40,10 +41,10 @@ void require_stages(const TiedWeight& weight, int stages) {
     return place.stage >= 0 && place.stage < stages;
   });
   if (weight.size() > 1 && ascend && exist) return;
-  throw UsageError(fmt::format(
-      "PipelineOptions::tied has {} parameter{} in one entry ({}); an entry needs two or more, in "
-      "the order of their stages, of which there are {}",
-      weight.size(), weight.size() == 1 ? "" : "s", describe_tied(weight), stages));
+  throw UsageError(
+      fmt::format("PipelineOptions::tied has {} in one entry ({}); an entry needs two or more, in "
+                  "the order of their stages, of which there are {}",
+                  counted(weight.size(), "parameter"), describe_tied(weight), stages));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "ddp_runtime/report/analysis/late_rank.h"
 #include "ddp_runtime/report/collect.h"
 #include "ddp_runtime/report/document/format.h"
@@ -130,10 +131,10 @@ const Segment* largest_part(const Bar& bar) {
 }
 
 std::string verdict(const RunRecord& run, const Cause& cause) {
-  std::string text = fmt::format(
-      "{} on {} with {} rank{} on {} node{}: {} samples per second.", shortened(run.model),
-      shortened(run.data), run.world_size, run.world_size == 1 ? "" : "s", run.nodes,
-      run.nodes == 1 ? "" : "s", number(run.samples_per_second, Show::significant));
+  std::string text =
+      fmt::format("{} on {} with {} on {}: {} samples per second.", shortened(run.model),
+                  shortened(run.data), counted(run.world_size, "rank"), counted(run.nodes, "node"),
+                  number(run.samples_per_second, Show::significant));
   if (const auto why = sentences_of(cause); !why.empty()) text += " " + why;
   const Bar bar = step_bar("", run.step);
   if (const Segment* largest = largest_part(bar)) {

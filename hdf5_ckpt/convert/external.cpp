@@ -98,7 +98,7 @@ void gather(std::span<const std::byte> file, const ExternalArray& array, std::ui
 std::string list_text(const char* what, const char* fate, std::size_t count,
                       std::span<const Omission> named) {
   if (count == 0) return "";
-  std::string text = fmt::format("{} {}{}{}: ", count, what, count == 1 ? "" : "s", fate);
+  std::string text = counted(count, what) + fate + ": ";
   const auto shown = named.first(std::min(named.size(), kMaxShown));
   for (const Omission& one : shown)
     text += fmt::format("{}'{}' ({})", &one == shown.data() ? "" : ", ",

@@ -264,7 +264,7 @@ void ObjectWalk::visit_object(const PickleObject& object, const std::string& pat
   const std::size_t tensors = tensors_in(object);
   found_.hidden_tensors += tensors;
   std::string reason = fmt::format("an object of '{}'", *object.name);
-  if (tensors != 0) reason += fmt::format(" with {} tensor{}", tensors, tensors == 1 ? "" : "s");
+  if (tensors != 0) reason += " with " + counted(tensors, "tensor");
   leave_out(path, std::move(reason));
 }
 

@@ -9,7 +9,6 @@
 
 #include "base/hostlist.h"
 #include "base/text.h"
-#include "ddp_runtime/check/findings/counted.h"
 
 namespace ddp::check {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-#include "ddp_runtime/check/findings/counted.h"
+#include "base/text.h"
 #include "ddp_runtime/check/net/evaluate/evaluate_drift.h"
 #include "ddp_runtime/check/net/evaluate/evaluate_leaves.h"
 #include "ddp_runtime/check/net/evaluate/evaluate_membership.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/hostlist.h"
-#include "ddp_runtime/check/findings/counted.h"
+#include "base/text.h"
 #include "ddp_runtime/check/net/evaluate/another_kind.h"
 
 namespace ddp::check {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/socket.h"
-#include "ddp_runtime/check/findings/counted.h"
+#include "base/text.h"
 #include "ddp_runtime/check/findings/resolve.h"
 #include "ddp_runtime/check/net/locate/pair_session.h"
 #include "ddp_runtime/comm/secret/random_token.h"

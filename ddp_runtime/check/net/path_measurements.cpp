@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.h"
 #include "ddp_runtime/check/findings/byte_units.h"
-#include "ddp_runtime/check/findings/counted.h"
 #include "ddp_runtime/check/net/carriers.h"
 #include "ddp_runtime/check/net/measurements.h"
 #include "ddp_runtime/check/net/pair_stage.h"

@@ -6,8 +6,8 @@
 
 #include <map>
 
+#include "base/text.h"
 #include "ddp_runtime/check/findings/byte_units.h"
-#include "ddp_runtime/check/findings/counted.h"
 #include "ddp_runtime/check/findings/threshold.h"
 
 namespace ddp::check {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/hostlist.h"
-#include "ddp_runtime/check/findings/counted.h"
+#include "ddp_runtime/check/findings/short_list.h"
 
 namespace ddp::check {
 namespace {

@@ -8,7 +8,8 @@
 #include <tuple>
 #include <utility>
 
-#include "ddp_runtime/check/findings/counted.h"
+#include "base/text.h"
+#include "ddp_runtime/check/findings/short_list.h"
 #include "ddp_runtime/check/net/evaluate/another_kind.h"
 
 namespace ddp::check {

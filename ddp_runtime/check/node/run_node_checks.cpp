@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <fstream>
 #include <functional>
@@ -14,6 +13,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/host.h"
 #include "base/subprocess.h"
 #include "base/visible_devices.h"
 #include "ddp_runtime/check/findings/byte_units.h"
@@ -200,12 +200,6 @@ std::vector<std::pair<std::string, Check>> quick_checks(const NodeOptions& optio
 }
 
 }  // namespace
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "localhost";
-  return name.data();
-}
 
 NodeOutcome run_node_checks(const NodeOptions& options, const Environment& environment) {
   NodeOutcome outcome;

@@ -43,7 +43,4 @@ struct NodeOutcome {
 
 NodeOutcome run_node_checks(const NodeOptions& options, const Environment& environment);
 
-// This machine's host name.
-std::string host_name();
-
 }  // namespace ddp::check

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "ddp_runtime/comm/device/shared_library.h"
 
 namespace ddp::comm {
@@ -77,9 +78,9 @@ void require_device(const DeviceCalls& calls, int device) {
   check_device(calls, code, "be found");
   if (device < 0 || device >= count) {
     throw UsageError(
-        fmt::format("this process sees {} GPU{}, but needs the one with number {}; request one GPU "
+        fmt::format("this process sees {}, but needs the one with number {}; request one GPU "
                     "per task with --gpus-per-task=1, or check CUDA_VISIBLE_DEVICES",
-                    count, count == 1 ? "" : "s", device));
+                    counted(count, "GPU"), device));
   }
 }
 

@@ -2,7 +2,6 @@
 #include "ddp_runtime/comm/device/gpu_survey.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/host.h"
 #include "base/text.h"
 
 namespace ddp::comm {
@@ -19,12 +19,6 @@ namespace {
 bool environment_says(const char* name, std::string_view value) {
   const char* const text = std::getenv(name);
   return text != nullptr && value == text;
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 constexpr std::size_t kFacts = 6;

@@ -5,7 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+
+#include "base/host.h"
 
 namespace ddp::comm {
 namespace {
@@ -59,9 +60,8 @@ FailureKind kind_of(LossKind kind) {
 }
 
 std::string process_name() {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  return fmt::format("{}, process {}", host.data(), getpid());
+  const std::string host = host_name();
+  return fmt::format("{}, process {}", host, getpid());
 }
 
 Failure exited_unexpectedly(int rank, const std::string& who) {

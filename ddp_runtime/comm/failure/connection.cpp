@@ -23,6 +23,7 @@
 #include <thread>
 
 #include "base/errors.h"
+#include "base/host.h"
 
 namespace ddp::comm {
 namespace {
@@ -235,8 +236,7 @@ std::vector<std::string> own_addresses() {
     }
   };
   if (const char* leader = std::getenv("MASTER_ADDR")) add(leader);
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) == 0) add(name.data());
+  add(host_name());
 
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return addresses;

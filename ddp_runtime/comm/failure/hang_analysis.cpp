@@ -4,11 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
+
+#include "base/host.h"
 
 namespace ddp::comm {
 namespace {
@@ -343,10 +344,9 @@ nlohmann::json failure_record(std::span<const RankStatus> statuses, const Failur
                     {"who", loss.who},
                     {"kind", to_string(loss.kind)}});
   }
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto kind = failure.is_usage_error ? FailureKind::usage : failure.kind;
   return {{"schema", "slurm-ddp/failure/1"},
-          {"unix_time", std::chrono::duration<double>(now).count()},
+          {"unix_time", unix_seconds()},
           {"rank", failure.rank},
           {"node", node},
           {"kind", to_string(kind)},

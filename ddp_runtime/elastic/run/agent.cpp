@@ -22,6 +22,7 @@
 
 #include "base/errors.h"
 #include "base/file_descriptor.h"
+#include "base/host.h"
 #include "base/text.h"
 #include "ddp_runtime/comm/ddp_run/run_events.h"
 #include "ddp_runtime/comm/ddp_run/run_memory.h"
@@ -415,10 +416,8 @@ AgentSettings agent_settings_from_environment(int rank) {
   settings.key = *key;
   settings.generation = static_cast<int>(*generation);
   settings.rank = rank;
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
   const char* slurm = std::getenv("SLURMD_NODENAME");
-  settings.node = slurm != nullptr ? slurm : name.data();
+  settings.node = slurm != nullptr ? slurm : host_name();
   const char* job = std::getenv("SLURM_JOB_ID");
   const char* step = std::getenv("SLURM_STEP_ID");
   if (job != nullptr && step != nullptr) settings.step = fmt::format("{}.{}", job, step);

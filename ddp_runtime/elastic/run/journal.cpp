@@ -3,13 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cmath>
 #include <exception>
 #include <system_error>
 #include <utility>
 
 #include "base/errors.h"
+#include "base/host.h"
 #include "base/text.h"
 #include "ddp_runtime/comm/secret/random_token.h"
 #include "ddp_runtime/elastic/accounting/resilience.h"
@@ -29,8 +29,7 @@ double rounded(double seconds, double parts) {
 }
 
 double unix_time_now() {
-  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
-  return rounded(now.count(), 1e3);
+  return rounded(unix_seconds(), 1e3);
 }
 
 }  // namespace

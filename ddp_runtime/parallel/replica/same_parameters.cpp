@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/text.h"
 
 namespace ddp {
 namespace {
@@ -109,7 +110,7 @@ void throw_different_parameters(comm::Group& group, std::span<const NamedTensor>
       "on a different type of CPU; make every rank do the same, or set "
       "check_parameters_every to 0 if ranks should differ",
       when, fmt::join(differing, ", "), differing.size() == 1 ? "s" : "", group.world_rank(leader),
-      agreeing == 0 ? "" : fmt::format(" and {} other{}", agreeing, agreeing == 1 ? "" : "s")));
+      agreeing == 0 ? "" : " and " + counted(agreeing, "other")));
 }
 
 void require_same_parameters(comm::Group& group, std::span<const NamedTensor> parameters,

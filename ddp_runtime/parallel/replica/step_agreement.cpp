@@ -31,8 +31,8 @@ std::int64_t word_of(const StepFacts& facts, std::uint64_t history) {
 }
 
 std::string describe(const StepFacts& facts) {
-  return fmt::format("step {} with {} micro-batch{} (tag {})", facts.step, facts.micro_batches,
-                     facts.micro_batches == 1 ? "" : "es", facts.tag);
+  return fmt::format("step {} with {} (tag {})", facts.step,
+                     counted(facts.micro_batches, "micro-batch", "es"), facts.tag);
 }
 
 // `texts` begin with this mark on ranks whose loss is not finite.

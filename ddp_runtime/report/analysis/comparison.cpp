@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+
 namespace ddp::report {
 namespace {
 
@@ -18,7 +20,7 @@ std::vector<double> values_of(const ScalingPoint& group, Metric metric) {
 }
 
 std::string runs_text(std::size_t count) {
-  return fmt::format("{} run{}", count, count == 1 ? "" : "s");
+  return counted(count, "run");
 }
 
 }  // namespace

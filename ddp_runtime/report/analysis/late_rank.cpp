@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "base/text.h"
 #include "ddp_runtime/report/document/format.h"
 
 namespace ddp::report {
@@ -189,16 +190,13 @@ std::string names_of(const LateRanks& late) {
 }
 
 std::string sentence_of(const SharedProcessors& shared) {
-  const auto plural = [](int count, const char* what) {
-    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-  };
   const std::string on = shared.node.empty() ? "" : fmt::format(" on {}", shortened(shared.node));
   if (shared.by_ranks) {
-    return fmt::format("{} share {}{}.", plural(shared.ranks, "rank"),
-                       plural(shared.processors, "CPU"), on);
+    return fmt::format("{} share {}{}.", counted(shared.ranks, "rank"),
+                       counted(shared.processors, "CPU"), on);
   }
-  return fmt::format("{} with {} together share {}{}.", plural(shared.ranks, "rank"),
-                     plural(shared.threads, "thread"), plural(shared.processors, "CPU"), on);
+  return fmt::format("{} with {} together share {}{}.", counted(shared.ranks, "rank"),
+                     counted(shared.threads, "thread"), counted(shared.processors, "CPU"), on);
 }
 
 std::string sentence_of(const LateRanks& late) {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.h"
+
 namespace ddp::report {
 namespace {
 
@@ -14,7 +16,7 @@ constexpr double kWorthNamingLoss = 0.005;
 }  // namespace
 
 std::string ranks(int count) {
-  return fmt::format("{} rank{}", count, count == 1 ? "" : "s");
+  return counted(count, "rank");
 }
 
 std::vector<NamedLoss> named_losses(const Losses& losses) {

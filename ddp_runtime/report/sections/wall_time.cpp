@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/text.h"
 #include "ddp_runtime/report/document/format.h"
 
 namespace ddp::report {
@@ -81,9 +82,9 @@ std::vector<std::string> wall_cautions(const RunRecord& run) {
   }
   const auto& steps = run.wall.steps;
   if (has_wall_time(run) && steps && *steps < (1 - kMuchOutside) * *run.wall.total) {
-    texts.push_back(fmt::format("{} of the wall time with {} rank{} was outside of the steps.",
-                                percent(1 - *steps / *run.wall.total), run.world_size,
-                                run.world_size == 1 ? "" : "s"));
+    texts.push_back(fmt::format("{} of the wall time with {} was outside of the steps.",
+                                percent(1 - *steps / *run.wall.total),
+                                counted(run.world_size, "rank")));
   }
   return texts;
 }

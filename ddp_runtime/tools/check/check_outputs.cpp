@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <exception>
@@ -15,6 +14,7 @@
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/host.h"
 #include "base/hostlist.h"
 #include "ddp_runtime/check/findings/operations.h"
 #include "ddp_runtime/report/render/check_page.h"
@@ -97,10 +97,6 @@ void drain(const check::Verdict& verdict, const CheckOutputs& outputs) {
   }
 }
 
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 }  // namespace
 
 void add_outputs(CLI::App& command, CheckOutputs& outputs) {
@@ -171,7 +167,7 @@ void publish(const check::Verdict& verdict, const CheckOutputs& outputs) {
   }
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
-  const double now = seconds_since_1970();
+  const double now = unix_seconds();
   const auto json = check::json_of(verdict, program_name(), now);
   FirstError error;
   error.keep([&] {
@@ -189,8 +185,7 @@ void publish(const check::Verdict& verdict, const CheckOutputs& outputs) {
 }
 
 void keep(const check::Verdict& verdict, const CheckOutputs& outputs) {
-  const std::string json =
-      text_of(check::json_of(verdict, program_name(), seconds_since_1970()), 2);
+  const std::string json = text_of(check::json_of(verdict, program_name(), unix_seconds()), 2);
   try {
     if (!outputs.json.empty()) write_file(outputs.json, json);
     if (outputs.directory.empty()) return;

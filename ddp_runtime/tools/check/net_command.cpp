@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "base/errors.h"
+#include "base/host.h"
 #include "base/text.h"
 #include "ddp_runtime/check/findings/environment.h"
 #include "ddp_runtime/check/net/run_net.h"
@@ -128,7 +129,7 @@ check::NetOptions net_options(const NetArguments& arguments, int wanted) {
   if (arguments.port > 0) step.port = static_cast<std::uint16_t>(arguments.port);
   step.pretend_nodes = arguments.pretend_nodes;
   check::NetOptions options;
-  options.host = check::host_name();
+  options.host = host_name();
   options.step = check::step_from(check::process_environment(), options.host, step);
   options.program = program_name();
   options.secret = comm::find_secret({arguments.key, options.step.identity, options.step.rank == 0},

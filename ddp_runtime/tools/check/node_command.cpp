@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ddp_runtime/tools/check/node_command.h"
 
+#include "base/host.h"
 #include "ddp_runtime/check/findings/environment.h"
 #include "ddp_runtime/check/findings/finding.h"
 #include "ddp_runtime/check/node/run_node_checks.h"
@@ -44,7 +45,7 @@ int run_node(const NodeArguments& arguments, const CheckOutputs& outputs) {
   require_distinct_outputs(outputs, arguments.counters);
   check::NodeOptions options;
   remove_outdated(outputs);
-  options.node = arguments.node.empty() ? check::host_name() : arguments.node;
+  options.node = arguments.node.empty() ? host_name() : arguments.node;
   options.directories = arguments.directories;
   options.counters_file = arguments.counters;
   options.gpu_copies = arguments.gpu_copies;

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include "ddp_runtime/check/findings/counted.h"
+#include "base/text.h"
 #include "ddp_runtime/tools/validators.h"
 
 namespace ddp::tools {
@@ -56,8 +56,8 @@ int run_simulate(const SimulateArguments& arguments) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   fmt::print("{} of {} with {} bad ({}, {} with {:g}): exact {:.1f} %\n",
-             check::counted(static_cast<std::size_t>(result.trials), "fleet"),
-             check::counted(static_cast<std::size_t>(simulation.nodes), "node"), simulation.bad,
+             counted(static_cast<std::size_t>(result.trials), "fleet"),
+             counted(static_cast<std::size_t>(simulation.nodes), "node"), simulation.bad,
              arguments.fault, arguments.model, simulation.noise, percent(result.exact));
   fmt::print(
       "  exclude list right {:.1f} %, named at least with a WARNING {:.1f} %, false alarms {:.1f} "

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/text.h"
 #include "ddp_runtime/tools/ckpt/commands.h"
 #include "ddp_runtime/tools/ckpt/compare.h"
 #include "ddp_runtime/tools/ckpt/paths.h"

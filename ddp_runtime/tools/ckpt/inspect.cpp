@@ -64,8 +64,7 @@ void print_for_people(const ForeignFile& file) {
   if (!contents.renamed.empty()) fmt::print("\n{}\n", renamings_text(contents));
   const Omissions& left_out = contents.left_out;
   if (left_out.count() == 0) return;
-  fmt::print("\n{} object{} that convert leaves out:\n", left_out.count(),
-             left_out.count() == 1 ? "" : "s");
+  fmt::print("\n{} that convert leaves out:\n", counted(left_out.count(), "object"));
   for (const Omission& one : left_out.named())
     fmt::print("{}: {}\n", sanitize(one.name), sanitize(one.reason));
   if (left_out.count() > left_out.named().size()) fmt::print("...\n");

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 
+#include "base/text.h"
 #include "ddp_runtime/tools/ckpt/commands.h"
 #include "ddp_runtime/tools/ckpt/paths.h"
 #include "ddp_runtime/tools/ckpt/text.h"
@@ -51,8 +52,7 @@ void add_rows(const StoredArray& array, std::vector<std::vector<std::string>>& r
     return;
   }
   rows.push_back(
-      {array.name, dtype, shape_text(array.shape), "",
-       fmt::format("{} part{}", array.parts.size(), array.parts.size() == 1 ? "" : "s")});
+      {array.name, dtype, shape_text(array.shape), "", counted(array.parts.size(), "part")});
   for (const ArrayInfo& info : array.parts)
     rows.push_back({"  from " + shape_text(info.part->start), "", shape_text(info.shape),
                     fmt::format("{:08x}", info.crc32c), info.file});

@@ -38,10 +38,6 @@ std::string size_text(std::uint64_t bytes) {
   return fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
-std::string counted(std::uint64_t number, std::string_view thing) {
-  return fmt::format("{} {}{}", number, thing, number == 1 ? "" : "s");
-}
-
 std::string json_text(const nlohmann::json& json) {
   return json.dump(1, ' ', true, nlohmann::json::error_handler_t::replace);
 }

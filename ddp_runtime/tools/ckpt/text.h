@@ -16,9 +16,6 @@ namespace ddp::ckpt::tool {
 // "1.4 GiB"
 std::string size_text(std::uint64_t bytes);
 
-// "1 array", "2 arrays"
-std::string counted(std::uint64_t number, std::string_view thing);
-
 // "2024-05-17 08:30:00" UTC
 std::string time_text(std::int64_t unix_seconds);
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "base/text.h"
 #include "ddp_runtime/tools/ckpt/commands.h"
 #include "ddp_runtime/tools/ckpt/paths.h"
 #include "ddp_runtime/tools/ckpt/text.h"

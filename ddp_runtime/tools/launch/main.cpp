@@ -3,13 +3,13 @@
 // environment, sets the planned variables, and executes the command.
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 
+#include "base/host.h"
 #include "ddp_runtime/tools/launch/command_line.h"
 #include "spank_plugin/fabric/files/text_file.h"
 #include "spank_plugin/launch/host/cpu_mask.h"
@@ -28,12 +28,6 @@ namespace ddp::launch {
 namespace {
 
 constexpr int kWorkFailed = 1;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "localhost";
-  return name.data();
-}
 
 std::optional<std::string> from_process(const std::string& name) {
   const char* value = std::getenv(name.c_str());

@@ -16,6 +16,7 @@
 
 #include "base/errors.h"
 #include "base/file_descriptor.h"
+#include "base/host.h"
 #include "base/hostlist.h"
 #include "base/subprocess.h"
 #include "base/text.h"
@@ -34,12 +35,6 @@ constexpr double kLaunchPauseOfSlurm = 5;
 std::string variable_or(const char* name, const std::string& missing) {
   const char* value = std::getenv(name);
   return value == nullptr ? missing : value;
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 // The path of this program, which other hosts have, too.

@@ -123,8 +123,8 @@ class Planner {
 };
 
 // "3 tensors are not in the file (a, b, c)".
-std::string counted(std::size_t count, const std::string& one, const std::string& many,
-                    std::vector<std::string> examples) {
+std::string counted_and_named(std::size_t count, const std::string& one, const std::string& many,
+                              std::vector<std::string> examples) {
   const bool more = examples.size() > kNamedExamples;
   if (more) examples.resize(kNamedExamples);
   return fmt::format("{} {} ({}{})", count, count == 1 ? one : many, fmt::join(examples, ", "),
@@ -158,7 +158,7 @@ std::vector<std::string> rows_with(const InitPlan& plan, InitOutcome outcome,
 std::string differences(const InitPlan& plan, std::span<const ArrayHeader> file) {
   std::vector<std::string> parts;
   const auto add = [&](const std::vector<std::string>& found, const char* one, const char* many) {
-    if (!found.empty()) parts.push_back(counted(found.size(), one, many, found));
+    if (!found.empty()) parts.push_back(counted_and_named(found.size(), one, many, found));
   };
   add(rows_with(plan, InitOutcome::other_shape, file), "tensor has another shape",
       "tensors have other shapes");

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/errors.h"
+#include "base/text.h"
 
 namespace ddp::train {
 namespace {
@@ -43,12 +44,12 @@ std::int64_t batch_per_rank(const TrainOptions& options, int ranks) {
   const std::int64_t parts = ranks * options.micro_batches;
   const std::int64_t below = options.global_batch / parts * parts;
   if (below == options.global_batch) return options.global_batch / parts;
-  throw UsageError(fmt::format(
-      "a global batch of {} cannot be divided equally among {} rank{} with {} micro-batch{} each; "
-      "use {}{}, or another number of ranks",
-      options.global_batch, ranks, ranks == 1 ? "" : "s", options.micro_batches,
-      options.micro_batches == 1 ? "" : "es", below > 0 ? fmt::format("{} or ", below) : "",
-      below + parts));
+  throw UsageError(
+      fmt::format("a global batch of {} cannot be divided equally among {} with {} each; "
+                  "use {}{}, or another number of ranks",
+                  options.global_batch, counted(ranks, "rank"),
+                  counted(options.micro_batches, "micro-batch", "es"),
+                  below > 0 ? fmt::format("{} or ", below) : "", below + parts));
 }
 
 std::int64_t micro_batches_per_rank(const TrainOptions& options, int ranks) {

@@ -2,10 +2,8 @@
 #include "ddp_runtime/train/report/run_reporter.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -17,6 +15,7 @@
 #include "base/atomic_file.h"
 #include "base/deadline.h"
 #include "base/errors.h"
+#include "base/host.h"
 #include "base/text.h"
 #include "ddp_runtime/profile/process_memory.h"
 #include "ddp_runtime/train/report/processors.h"
@@ -43,16 +42,6 @@ constexpr const char* kRowsHead = "step,epoch,loss,learning_rate,seconds,generat
 constexpr const char* kGenerationVariable = "DDP_RUN_GENERATION";
 constexpr std::uint64_t kMaxGenerationNumber = 1'000'000'000;
 constexpr std::uintmax_t kMaxRunJson = std::uintmax_t{64} << 20;
-
-double unix_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 // An allow-list: the whole environment would leak users' secrets into a file that users mail
 // around.
@@ -165,7 +154,7 @@ json report_of(const comm::Group& group, const RunFacts& facts, const RunOutcome
                  {"program", facts.program},
                  {"command", facts.command},
                  {"started_unix", facts.started_unix},
-                 {"finished_unix", unix_time()},
+                 {"finished_unix", unix_seconds()},
                  {"world_size", group.size()},
                  {"nodes", nodes},
                  {"backend", group.backend()},

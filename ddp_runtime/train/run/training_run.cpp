@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -12,6 +11,7 @@
 
 #include "base/deadline.h"
 #include "base/errors.h"
+#include "base/host.h"
 #include "base/run_log.h"
 #include "ddp_runtime/comm/ddp_run/run_events.h"
 #include "ddp_runtime/comm/ddp_run/run_memory.h"
@@ -47,10 +47,6 @@ data::BatchLayout layout_of(const comm::Group& group, const TrainOptions& option
   const auto& stages = options.stages;
   return {options.batch, options.micro_batches, stages.replica(group.rank()),
           stages.replicas(group.size()), options.blocks > 0};
-}
-
-double unix_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 // A ShardedBuild keeps a part of a parameter on each rank.
@@ -242,7 +238,7 @@ bool TrainingRun::should_continue() const {
 
 RunResult TrainingRun::fit() {
   if (comm::started_to_save() && !options_.dry_run) return only_save();
-  started_unix_ = unix_now();
+  started_unix_ = unix_seconds();
   if (checkpointing_enabled()) {
     boundary_.emplace(group_);
     if (group_.rank() == 0) watch_job_end();

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "ddp_runtime/pipeline/simulate.h"
 
 namespace ddp::train {
@@ -127,10 +128,10 @@ std::string why_mostly_idle(const StagePlan& plan, std::int64_t micro_batches) {
   const auto& options = plan.options;
   if (micro_batches >= options.count()) return {};
   return fmt::format(
-      "{} micro-batch{} in {} stages leave{} the ranks idle for {:.0f}% of a step; use "
+      "{} in {} stages leave{} the ranks idle for {:.0f}% of a step; use "
       "--accumulate "
       "{} or more",
-      micro_batches, micro_batches == 1 ? "" : "es", options.count(), micro_batches == 1 ? "s" : "",
+      counted(micro_batches, "micro-batch", "es"), options.count(), micro_batches == 1 ? "s" : "",
       100 * idle_share(options, micro_batches, equal(plan)), 4 * options.ranks);
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "ddp_runtime/parallel/replica/same_parameters.h"
 
 namespace ddp::train {
@@ -204,8 +205,8 @@ std::string LocalState::restore(std::int64_t step) {
                   saved_apart_ ? "the mean of the parameters and " : "");
   if (saved_ranks_ != group_.size()) {
     let_go();
-    return fmt::format("{}, because the checkpoint has those of {} rank{}", continues_alike,
-                       saved_ranks_, saved_ranks_ == 1 ? "" : "s");
+    return fmt::format("{}, because the checkpoint has those of {}", continues_alike,
+                       counted(saved_ranks_, "rank"));
   }
   if (!same_within_node(state.own)) {
     let_go();

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/errors.h"
+#include "base/text.h"
 
 namespace ddp::train {
 
@@ -16,8 +17,8 @@ void throw_with_batch_advice(const c10::Error& error, std::int64_t batch, std::i
   }
   throw UsageError(
       fmt::format("batch normalization needs more than one value per channel to train, and a "
-                  "{} has {} sample{}; use {}",
-                  blocks > 0 ? "block" : "micro-batch on a rank", batch, batch == 1 ? "" : "s",
+                  "{} has {}; use {}",
+                  blocks > 0 ? "block" : "micro-batch on a rank", counted(batch, "sample"),
                   blocks > 0 ? "fewer --blocks or a larger --global-batch"
                              : "a larger --batch, or a larger --global-batch or fewer ranks"));
 }

@@ -8,10 +8,6 @@
 namespace ddp::launch {
 namespace {
 
-std::string count_of(std::uint32_t count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
-
 // Shortens a value for a line that every run prints, and sanitizes it like all functions below,
 // because a terminal must not interpret untrusted values.
 std::string shortened(const std::string& text) {
@@ -45,11 +41,11 @@ std::string render_lines(const Plan& plan, Quote quote) {
 
 std::string render_summary(const Plan& plan) {
   const std::string nodes =
-      plan.node_count == 0 ? "several hosts" : count_of(plan.node_count, "node");
+      plan.node_count == 0 ? "several hosts" : counted(plan.node_count, "node");
   const bool agents = plan.mode == Mode::torchrun;
   const PlanEntry* workers = plan.find("PET_NPROC_PER_NODE");
   const bool has_workers = workers != nullptr && !workers->removed;
-  return (agents ? "torchrun: " : "") + count_of(plan.task_count, agents ? "agent" : "rank") +
+  return (agents ? "torchrun: " : "") + counted(plan.task_count, agents ? "agent" : "rank") +
          " on " + nodes + (has_workers ? ", " + shortened(workers->value) + " workers each" : "") +
          "; " + reason_for(plan, "MASTER_ADDR") + ", " + reason_for(plan, "MASTER_PORT") +
          (plan.fabric.empty() ? "" : "; " + sanitize(plan.fabric));
@@ -119,7 +115,7 @@ std::string render_facts(const Facts& facts, const Settings& settings) {
   add("rank by SLURM", std::to_string(task.rank));
   if (task.cpus) {
     add("CPUs", std::to_string(task.cpus->cpus) + " in the affinity mask, " +
-                    count_of(task.cpus->cores, "core") + "; the step has " +
+                    counted(task.cpus->cores, "core") + "; the step has " +
                     std::to_string(task.cpus_on_node) + " of " + std::to_string(task.cpus->online));
   }
   for (const auto& list : node.gpus) add("GPUs of the node", list.variable + "=" + list.devices);

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "ddp_runtime/check/findings/counted.h"
+#include "base/text.h"
 
 namespace ddp::check {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/socket.h"
-#include "ddp_runtime/check/findings/counted.h"
+#include "ddp_runtime/check/findings/short_list.h"
 #include "ddp_runtime/check/net/evaluate/evaluate_leader.h"
 
 namespace ddp::check {

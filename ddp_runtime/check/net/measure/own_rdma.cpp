@@ -10,7 +10,7 @@
 
 #include "base/subprocess.h"
 #include "base/text.h"
-#include "ddp_runtime/check/findings/counted.h"
+#include "ddp_runtime/check/findings/short_list.h"
 #include "spank_plugin/fabric/choice/compute_ports.h"
 #include "spank_plugin/fabric/choice/nccl_choice.h"
 #include "spank_plugin/fabric/choice/roce_gid.h"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/host.h"
 #include "ddp_runtime/check/findings/resolve.h"
 #include "ddp_runtime/check/net/measure/pair_links.h"
 #include "ddp_runtime/check/net/measure/run_collective.h"
@@ -36,8 +37,7 @@ std::chrono::milliseconds limit_of(const json& command) {
 }  // namespace
 
 double unix_time(const Faults& faults) {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(now).count() + faults.skew;
+  return unix_seconds() + faults.skew;
 }
 
 CommandHandler::CommandHandler(Listener data, PathProbe probe, TaskOptions options)

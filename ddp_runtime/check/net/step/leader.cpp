@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/host.h"
 #include "base/text.h"
 #include "ddp_runtime/check/findings/node_name.h"
 #include "ddp_runtime/check/net/measure/answers.h"
@@ -32,10 +33,6 @@ constexpr std::size_t kFewTasks = 16;  // up to this many tasks, each report get
 constexpr std::chrono::milliseconds kLostTimeout{50};
 
 constexpr const char* kNoAnswer = "it sent an invalid answer";
-
-double unix_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 Deadline in(std::chrono::milliseconds timeout) {
   return Clock::now() + timeout;
@@ -174,7 +171,7 @@ bool Leader::take_hello(Caller& caller, const nlohmann::json& message) {
   if (!secret_ && !hello.address.empty()) hello.address = remote_address(caller.channel->fd());
   caller.channel->accept_at_most(ControlChannel::kMaxBytes);
   caller.channel->send({{"welcome", hello.rank}}, in(kSendTimeout));
-  clock_offsets_[hello.rank] = hello.unix_time - unix_now();
+  clock_offsets_[hello.rank] = hello.unix_time - unix_seconds();
   channels_.emplace(hello.rank, std::move(caller.channel));
   present_.emplace(hello.rank, std::move(hello));
   return true;
@@ -257,7 +254,7 @@ void Leader::read_answers(int rank, const std::string& during, Inboxes& inboxes)
   try {
     const bool open = channel.fill();
     while (auto message = channel.next()) {
-      (*message)["arrival_time"] = unix_now();
+      (*message)["arrival_time"] = unix_seconds();
       // Answers to earlier commands come from tasks that were slow at the time.
       const auto inbox = inboxes.find(message->at("id").get<std::uint64_t>());
       if (inbox != inboxes.end()) inbox->second[rank] = std::move(*message);

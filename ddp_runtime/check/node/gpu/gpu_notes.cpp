@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include "ddp_runtime/check/findings/counted.h"
+#include "base/text.h"
 #include "ddp_runtime/check/node/gpu/gpu_check.h"
 
 namespace ddp::check {

@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <stop_token>
 
+#include "base/host.h"
 #include "ddp_runtime/comm/failure/state/running_clock.h"
 
 namespace ddp::comm {
@@ -20,14 +20,13 @@ namespace {
 constexpr std::chrono::milliseconds kTick{500};
 
 [[noreturn]] void give_up(std::chrono::milliseconds limit) {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
+  const std::string host = host_name();
   fmt::print(
       stderr,
       "slurm-ddp: process {} on {}: MPI did not connect the processes of this job within "
       "{:.3g} s; any process that does not print this message crashed or never started: check "
       "its output and its node (ddp-check)\n",
-      getpid(), host.data(), std::chrono::duration<double>(limit).count());
+      getpid(), host, std::chrono::duration<double>(limit).count());
   std::fflush(stderr);
   std::_Exit(1);  // destructors cannot interrupt a thread that hangs in MPI_Init
 }

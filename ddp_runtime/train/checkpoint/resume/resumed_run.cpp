@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "ddp_runtime/train/checkpoint/resume/checkpoint_load.h"
 #include "ddp_runtime/train/options/run_difference.h"
 #include "hdf5_ckpt/core/error.h"
@@ -125,9 +126,9 @@ std::optional<ResumedRun> resume_on_leader(const ResumeSource& source, TrainingS
     run.states.push_back(manifest.crc32c);
     run.lineage = std::move(resumed->lineage);
     source.log.line(
-        fmt::format("resumed from {} (step {}, made by {} rank{})",
+        fmt::format("resumed from {} (step {}, made by {})",
                     copied ? "a copy in the memory of this node" : run.checkpoint.string(),
-                    manifest.step, manifest.world_size, manifest.world_size == 1 ? "" : "s"));
+                    manifest.step, counted(manifest.world_size, "rank")));
     return run;
   } catch (const ckpt::MismatchError& e) {
     throw UsageError(e.what());

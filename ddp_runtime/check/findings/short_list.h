@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts with their nouns, and lists that show only their beginning.
+// Lists that show only their beginning.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,11 +12,6 @@
 #include <vector>
 
 namespace ddp::check {
-
-// "1 node", "2 nodes"
-inline std::string counted(std::size_t number, std::string_view thing) {
-  return fmt::format("{} {}{}", number, thing, number == 1 ? "" : "s");
-}
 
 // "mlx5_0:1 mlx5_1:1 and 6 more"
 inline std::string short_list(const std::vector<std::string>& names, std::size_t most = 4,

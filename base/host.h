@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this host says of itself.
+#pragma once
+
+#include <string>
+
+namespace ddp {
+
+// The kernel's name of it, as `hostname` prints it.
+std::string host_name();
+
+// The clock on its wall: seconds since 1970, which may jump.
+double unix_seconds();
+
+}  // namespace ddp
