@@ -235,7 +235,7 @@ void DistributedDataParallel::require_whole_step() const {
 void DistributedDataParallel::require_same_parameters() {
   require_whole_step();
   const auto when = fmt::format("after step {}", steps_);
-  gradients_->require_unchanged(when);
+  if (auto* const gathering = gradients_->gathering()) gathering->require_unchanged(when);
   if (options_.check_parameters_every == 0) return;
   parameters_->require_same_list();
   ddp::require_same_parameters(group_, parameters_->all(), when);
@@ -253,9 +253,11 @@ void DistributedDataParallel::ask(const GradientStep& step) {
                   .micro_batches = step.micro_batches_,
                   .tag = step.tag_,
                   .loss_is_finite = loss.finite,
-                  .loss_step = loss.step,
-                  .gathers = gradients_->gathers(),
-                  .gathered = [this] { return gradients_->gathered(); }};
+                  .loss_step = loss.step};
+  if (auto* const gathering = gradients_->gathering()) {
+    facts.gathers = gathering->gathers();
+    facts.gathered = [gathering] { return gathering->gathered(); };
+  }
   if (compares_parameters() && group_.size() > 1)
     facts.parameters = checksum_of(parameters_->all());
   reducing_ = group_.size() > 1;
@@ -264,11 +266,11 @@ void DistributedDataParallel::ask(const GradientStep& step) {
 
 void DistributedDataParallel::capture_backward(const torch::Tensor& loss, const CutGraph& cut) {
   // Also after an error, so that the next step sends its buckets itself.
-  const std::unique_ptr<GradientExchange, void (*)(GradientExchange*)> capture(
-      gradients_.get(), [](GradientExchange* exchange) { exchange->leave_capture(); });
-  gradients_->begin_capture(loss, cut);
+  const std::unique_ptr<CapturableExchange, void (*)(CapturableExchange*)> capture(
+      &gradients_->capturable(), [](CapturableExchange* exchange) { exchange->leave_capture(); });
+  capture->begin_capture(loss, cut);
   loss.backward(torch::full_like(loss, 1.0 / group_.size()));
-  gradients_->end_capture();
+  capture->end_capture();
 }
 
 void DistributedDataParallel::finish() {
@@ -287,8 +289,10 @@ void DistributedDataParallel::require_agreement() {
 // gradients. An error that all ranks have to report is left to finish().
 std::unique_ptr<optim::PartialStep> DistributedDataParallel::begin_partial_step(
     torch::optim::Optimizer& optimizer) {
+  auto* const buckets = gradients_->bucketwise();
   auto* const splits = optim::abilities_of(optimizer).parts;
-  if (!gradients_->begin_buckets() || splits == nullptr || !agreement_->holds()) return nullptr;
+  if (buckets == nullptr || !buckets->begin_buckets() || splits == nullptr || !agreement_->holds())
+    return nullptr;
   return splits->begin_partial_step();
 }
 
@@ -297,7 +301,7 @@ void DistributedDataParallel::finish_and_apply(torch::optim::Optimizer& optimize
   WaitsAndUpdates clock(times_, marks_);
   const auto partial = begin_partial_step(optimizer);
   while (partial) {
-    const auto parameters = gradients_->next_bucket();
+    const auto parameters = gradients_->bucketwise()->next_bucket();
     clock.end_wait();
     if (parameters.empty()) break;
     partial->update(parameters);
@@ -325,7 +329,7 @@ void DistributedDataParallel::mark(profile::Phase phase) noexcept {
 }
 
 void DistributedDataParallel::set_loss_scale(double scale) noexcept {
-  gradients_->set_loss_scale(scale);
+  if (auto* const buckets = gradients_->bucketwise()) buckets->set_loss_scale(scale);
 }
 
 std::size_t DistributedDataParallel::bucket_count() const noexcept {
@@ -333,11 +337,12 @@ std::size_t DistributedDataParallel::bucket_count() const noexcept {
 }
 
 std::vector<std::int64_t> DistributedDataParallel::gradient_order() const {
-  return gradients_->gradient_order();
+  auto* const buckets = gradients_->bucketwise();
+  return buckets == nullptr ? std::vector<std::int64_t>() : buckets->gradient_order();
 }
 
 void DistributedDataParallel::expect_gradient_order(std::span<const std::int64_t> order) {
-  gradients_->expect_gradient_order(order);
+  if (auto* const buckets = gradients_->bucketwise()) buckets->expect_gradient_order(order);
 }
 
 const std::vector<profile::CommunicationSpan>& DistributedDataParallel::communication()
@@ -415,10 +420,13 @@ double GradientStep::begin_backward(const torch::Tensor& loss) {
   ++done_;
   auto& replica = *replica_;
   if (replica.options_.check_loss) replica.losses_->add(loss);
-  replica.gradients_->end_forward(retained_ ? GradientExchange::Forward::perhaps_made
-                                            : GradientExchange::Forward::made);
+  auto* const gathering = replica.gradients_->gathering();
+  if (gathering != nullptr) {
+    gathering->end_forward(retained_ ? GatheringExchange::Forward::perhaps_made
+                                     : GatheringExchange::Forward::made);
+  }
   if (complete()) replica.ask(*this);
-  if (replica.gradients_->sends_in_each_pass()) replica.reducing_ = replica.group_.size() > 1;
+  if (gathering != nullptr) replica.reducing_ = replica.group_.size() > 1;
   replica.gradients_->begin_backward(loss, complete());
   replica.times_.backward.begin = profile::Clock::now();
   return 1.0 / (static_cast<double>(ranks_) * micro_batches_);
@@ -472,13 +480,13 @@ void GradientStep::begin_replay(const torch::Tensor& loss) {
   auto& replica = *replica_;
   if (replica.options_.check_loss) replica.losses_->add(loss);
   replica.ask(*this);
-  replica.gradients_->begin_replay();
+  replica.gradients_->capturable().begin_replay();
 }
 
 void GradientStep::finish_replay() {
   auto& replica = *replica_;
   if (replica.group_.size() > 1) replica.mark(profile::Phase::backward);
-  replica.gradients_->finish_replay();
+  replica.gradients_->capturable().finish_replay();
   replica.require_agreement();
   if (replica.group_.size() > 1) replica.mark(profile::Phase::exposed_comm);
 }
@@ -491,9 +499,10 @@ void GradientStep::without_data() {
         "backward() or without_data()");
   }
   auto& replica = *replica_;
+  auto* const gathering = replica.gradients_->gathering();
   while (!complete()) {
     ++done_;
-    replica.gradients_->end_forward(GradientExchange::Forward::without_data);
+    if (gathering != nullptr) gathering->end_forward(GatheringExchange::Forward::without_data);
     if (complete()) replica.ask(*this);
     replica.gradients_->pass_without_data(complete());
   }

@@ -253,7 +253,7 @@ void BlockExchange::publish(const Gradients& sums) {
   }
 }
 
-void BlockExchange::begin_capture(const torch::Tensor& /*loss*/, const CutGraph& /*cut*/) {
+CapturableExchange& BlockExchange::capturable() {
   throw UsageError(
       "a step whose gradients are added in an order of their own (ordered_blocks) cannot be "
       "captured in a graph");

@@ -39,30 +39,14 @@ class BlockExchange final : public GradientExchange {
   BlockExchange(comm::Group& group, const std::vector<NamedTensor>& parameters,
                 const std::vector<NamedTensor>& sparse, const DataParallelOptions& options);
 
-  void require_unchanged(const std::string& /*when*/) override {}
   void begin_step(int micro_batches) override;
   void require_optimizer(torch::optim::Optimizer& /*optimizer*/) const override {}
-  void end_forward(Forward /*forward*/) override {}
-  bool sends_in_each_pass() const override { return false; }
-  const std::vector<std::size_t>& gathers() const override { return no_gathers_; }
-  std::string gathered() const override { return {}; }
   void begin_backward(const torch::Tensor& /*loss*/, bool /*last*/) override {}
   void end_backward(bool /*last*/) override { take_block(); }
   void pass_without_data(bool last) override;
   void finish() override;
-  bool begin_buckets() override { return false; }
-  std::vector<torch::Tensor> next_bucket() override { return {}; }
-
-  void begin_capture(const torch::Tensor& loss, const CutGraph& cut) override;
-  void end_capture() override {}
-  void leave_capture() noexcept override {}
-  void begin_replay() override {}
-  void finish_replay() override {}
-
-  void set_loss_scale(double /*scale*/) noexcept override {}
+  CapturableExchange& capturable() override;
   void mark_on(StepMarks* marks) noexcept override { marks_ = marks; }
-  std::vector<std::int64_t> gradient_order() const override { return {}; }
-  void expect_gradient_order(std::span<const std::int64_t> /*order*/) override {}
   const std::vector<profile::CommunicationSpan>& communication() const noexcept override {
     return spans_;
   }
@@ -104,7 +88,6 @@ class BlockExchange final : public GradientExchange {
   std::vector<std::uint8_t> used_;              // in this step; after finish(), by any rank
   StepMarks* marks_ = nullptr;
   std::vector<profile::CommunicationSpan> spans_;
-  std::vector<std::size_t> no_gathers_;
 };
 
 }  // namespace ddp

@@ -57,7 +57,9 @@ namespace ddp {
 // or zeros. A map of the parameters used by each rank, reduced after the last bucket, shows which
 // gradients no rank touched; those stay undefined, so that an optimizer with momentum or weight
 // decay leaves their parameters alone, as it would in one process.
-class Reducer final : public GradientExchange {
+class Reducer final : public GradientExchange,
+                      public BucketwiseExchange,
+                      public CapturableExchange {
  public:
   // Only parameters that require gradients take part. If they are on a device, its stream that is
   // current for this thread must be current in every step. `sparse` has the parameters whose
@@ -69,15 +71,12 @@ class Reducer final : public GradientExchange {
   ~Reducer() override;
 
   // Collective only once: when the buckets are rebuilt, in the step after the first reduction.
-  void require_unchanged(const std::string& /*when*/) override {}
   void begin_step(int /*micro_batches*/) override;
   void require_optimizer(torch::optim::Optimizer& optimizer) const override {
     require_masters(optimizer, options_.reduce_type);
   }
-  void end_forward(Forward /*forward*/) override {}
-  bool sends_in_each_pass() const override { return false; }
-  const std::vector<std::size_t>& gathers() const override { return no_gathers_; }
-  std::string gathered() const override { return {}; }
+  BucketwiseExchange* bucketwise() noexcept override { return this; }
+  CapturableExchange& capturable() override { return *this; }
   // During the last backward of a step, buckets are sent as soon as they are complete.
   void begin_backward(const torch::Tensor& loss, bool last) override;
   void end_backward(bool /*last*/) override {}
@@ -183,7 +182,6 @@ class Reducer final : public GradientExchange {
   std::int64_t passes_ = 0;  // completed passes that reduced
   std::vector<profile::CommunicationSpan> spans_;
   bool warned_of_missing_ = false;
-  std::vector<std::size_t> no_gathers_;
 };
 
 }  // namespace ddp

@@ -464,7 +464,7 @@ void ShardExchange::learn_order() {
   if (learned != order_.expected()) learned_ = learned;
 }
 
-void ShardExchange::begin_capture(const torch::Tensor& /*loss*/, const CutGraph& /*cut*/) {
+CapturableExchange& ShardExchange::capturable() {
   throw UsageError("steps of ShardedDataParallel cannot be captured as a graph");
 }
 

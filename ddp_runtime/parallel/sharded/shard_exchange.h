@@ -38,7 +38,10 @@
 
 namespace ddp {
 
-class ShardExchange final : public GradientExchange, public UnitCalls, public ParameterShards {
+class ShardExchange final : public GradientExchange,
+                            public GatheringExchange,
+                            public UnitCalls,
+                            public ParameterShards {
  public:
   // Collective. `parameters` are those of the module that are averaged; they have the same values
   // on all ranks. Throws UsageError, the same on all ranks, for parameters that cannot be divided
@@ -56,17 +59,8 @@ class ShardExchange final : public GradientExchange, public UnitCalls, public Pa
   std::string gathered() const override;
   void pass_without_data(bool last) override;
   void finish() override;
-  bool sends_in_each_pass() const override { return true; }
-  bool begin_buckets() override { return false; }
-  std::vector<torch::Tensor> next_bucket() override { return {}; }
-  void begin_capture(const torch::Tensor& loss, const CutGraph& cut) override;
-  void end_capture() override {}
-  void leave_capture() noexcept override {}
-  void begin_replay() override {}
-  void finish_replay() override {}
-  void set_loss_scale(double /*scale*/) noexcept override {}
-  std::vector<std::int64_t> gradient_order() const override { return {}; }
-  void expect_gradient_order(std::span<const std::int64_t> /*order*/) override {}
+  GatheringExchange* gathering() noexcept override { return this; }
+  CapturableExchange& capturable() override;
   void mark_on(StepMarks* marks) noexcept override;
   const std::vector<profile::CommunicationSpan>& communication() const noexcept override {
     return spans_;
