@@ -10,6 +10,7 @@
 #include "ddp_runtime/parallel/layers/module_device.h"
 #include "ddp_runtime/train/model/optimizer.h"
 #include "ddp_runtime/train/step/forward_pass.h"
+#include "ddp_runtime/train/step/skipped_updates.h"
 
 namespace ddp::train {
 namespace {
@@ -116,7 +117,7 @@ std::string AsynchronousStep::why_leave_out(double loss) const {
   if (!std::isfinite(loss)) return "the loss is not finite";
   if (options_.on_nan == OnNan::stop) return {};
   const bool finite = amp::unscale_gradients(module_.parameters(), 1);
-  return finite ? "" : "a gradient is not finite";
+  return finite ? "" : reason_of_gradients(nullptr, 1);
 }
 
 void AsynchronousStep::leave_out(const std::string& why, std::int64_t step) {

@@ -47,7 +47,7 @@ class GraphedStep {
   // What a step leaves for the host. In memory that the next replay overwrites.
   struct Results {
     torch::Tensor loss;
-    torch::Tensor facts;  // see DeviceSkips; may be undefined
+    torch::Tensor facts;  // see UpdateGuard; may be undefined
   };
   using Enqueue =
       std::function<Results(const data::Batch&, const optim::DeviceNumbers&, const CutGraph&)>;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -195,7 +196,7 @@ StepOutcome PipelinedStep::run(data::Prefetcher& batches, double learning_rate, 
     note_skipped({steps_, why});
     return outcome;
   }
-  left_out_in_a_row_ = 0;
+  skipped_.note_update();
   if (options_.clip_norm > 0) pipe_->clip_gradients(options_.clip_norm);
   step.apply(*optimizer_);
   return outcome;
@@ -232,12 +233,11 @@ std::string PipelinedStep::why_leave_out(std::span<const torch::Tensor> losses) 
   const float scale = scaler_ ? scaler_->scale() : 1;
   if (scaler_) scaler_->update(worst == kFine);
   if (worst >= kLossOfRank0) {
-    return fmt::format("the loss is not finite on rank {}", worst - kLossOfRank0);
+    const std::array rank{static_cast<int>(worst - kLossOfRank0)};
+    return reason_of_losses(rank);
   }
   if (worst == kFine) return {};
-  if (!scaler_) return "a gradient is not finite";
-  return fmt::format("the gradients overflowed with a loss scale of {}, which is now {}", scale,
-                     scaler_->scale());
+  return reason_of_gradients(scaler_ ? &*scaler_ : nullptr, scale);
 }
 
 void PipelinedStep::note_skipped(SkippedUpdate update) {
@@ -248,16 +248,7 @@ void PipelinedStep::note_skipped(SkippedUpdate update) {
     put_back_buffers(*module, {copies.begin(), copies.begin() + static_cast<long>(count)});
     copies = copies.subspan(count);
   }
-  skipped_.push_back(std::move(update));
-  if (++left_out_in_a_row_ < kMaxLeftOut) return;
-  throw RuntimeError(fmt::format(
-      "the updates of {} steps in a row were skipped, most recently because {}; check the data, "
-      "or lower the learning rate",
-      left_out_in_a_row_, skipped_.back().why));
-}
-
-std::vector<SkippedUpdate> PipelinedStep::take_skipped() {
-  return std::exchange(skipped_, {});
+  skipped_.note(std::move(update));
 }
 
 // Replicas have seen other samples, so the statistics of BatchNorm differ.

@@ -14,6 +14,7 @@
 #include "ddp_runtime/pipeline/pipeline.h"
 #include "ddp_runtime/train/objective/objective.h"
 #include "ddp_runtime/train/stages/staged_model.h"
+#include "ddp_runtime/train/step/skipped_updates.h"
 #include "ddp_runtime/train/step/training_step.h"
 
 namespace ddp::train {
@@ -28,7 +29,7 @@ class PipelinedStep final : public TrainingStep {
 
   StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) override;
   bool needs_batches() const override;
-  std::vector<SkippedUpdate> take_skipped() override;
+  std::vector<SkippedUpdate> take_skipped() override { return skipped_.take(); }
   std::int64_t max_lead() const noexcept override { return 0; }
   void settle() override;
   bool evaluates() const override { return true; }
@@ -70,8 +71,7 @@ class PipelinedStep final : public TrainingStep {
 
   std::int64_t steps_ = 0;
   std::vector<torch::Tensor> buffers_before_;  // of own_, see on_nan
-  int left_out_in_a_row_ = 0;
-  std::vector<SkippedUpdate> skipped_;  // for take_skipped()
+  SkippedUpdates skipped_;
 
   double forward_seconds_ = 0;         // of the current step, with the loss
   std::vector<double> piece_seconds_;  // forward only, of all steps

@@ -3,12 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <utility>
 
 #include "base/errors.h"
 #include "base/text.h"
-#include "ddp_runtime/comm/group/group_name.h"
 #include "ddp_runtime/data/sampler.h"
 #include "ddp_runtime/optim/abilities.h"
 #include "ddp_runtime/optim/master_weights.h"
@@ -110,7 +108,6 @@ SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
   // Also for a module that the program has converted itself.
   if (auto* const keeper = keeper_of(*optimizer_)) keeper->keep_masters();
   if (objective_.weight) weights_.emplace(group, objective_);
-  if (skips() && device_.is_cpu()) watch_.emplace(group);
   if (device_.is_cpu()) return;
   if (parts.graph) {
     graphed_ = true;
@@ -131,8 +128,7 @@ void SynchronousStep::average_over(comm::Group& group) {
   replica_ = make_replica(group, module_, options_, parallel_options(options_));
   replica_->expect_gradient_order(order);
   if (marks_) replica_->mark_on(&*marks_);
-  if (watch_) watch_.emplace(group);
-  device_skips_.reset();
+  guard_.reset();
 }
 
 SynchronousStep::~SynchronousStep() {
@@ -144,14 +140,13 @@ bool SynchronousStep::skips() const noexcept {
 }
 
 // The scaler's state may have been restored since the constructor.
-void SynchronousStep::begin_on_device() {
-  if (device_.is_cpu() || !(scaler_ || skips())) return;
-  if (!device_skips_) {
-    device_skips_.emplace(*group_, device_, *optimizer_, scaler_ ? &*scaler_ : nullptr, skips());
+void SynchronousStep::prepare_guard() {
+  auto* const scaler = scaler_ ? &*scaler_ : nullptr;
+  if (!guard_ && (scaler_ || skips())) {
+    guard_ = make_guard({*group_, module_, *optimizer_, scaler, skips()}, device_);
   }
   // A hook that keeps a part of the gradients needs the scale of this step on the host.
-  if (scaler_ && options_.parallel.hook) note(device_skips_->settle());
-  device_skips_->begin_step();
+  if (scaler_ && options_.parallel.hook) note(guard_->settle());
 }
 
 StepOutcome SynchronousStep::run(data::Prefetcher& batches, double learning_rate,
@@ -175,10 +170,9 @@ GradientStep SynchronousStep::begin(int micro_batches, std::int64_t tag) {
 StepOutcome SynchronousStep::run_eagerly(data::Prefetcher& batches,
                                          std::optional<data::Batch> first, std::int64_t tag) {
   const auto micro_batches = static_cast<int>(options_.micro_batches);
-  begin_on_device();
+  prepare_guard();
   auto step = begin(micro_batches, tag);
-  finite_ = true;
-  if (skips()) buffers_before_ = copy_buffers(module_);
+  if (guard_) guard_->begin_step();
   StepOutcome outcome;
   auto weighed = weighed_batches(batches);
   for (int micro = 0; micro < micro_batches; ++micro) {
@@ -204,7 +198,7 @@ StepOutcome SynchronousStep::run_eagerly(data::Prefetcher& batches,
   recorder_.add_communication(replica_->communication(), times.backward, times.updates);
   if (updates_in_backward()) return outcome;
   const auto span = recorder_.measure(Phase::optimizer);
-  device_skips_ ? finish_on_device(step) : finish(step);
+  finish(step);
   return outcome;
 }
 
@@ -223,7 +217,7 @@ bool SynchronousStep::updates_in_backward() const noexcept {
 // Parameters are the same on all ranks. BatchNorm statistics are not, because each rank's forward
 // has changed its own copy since the step began.
 void SynchronousStep::settle() {
-  if (device_skips_) note(device_skips_->settle());
+  if (guard_) note(guard_->settle());
   replica_->require_finite_loss();
   broadcast_from_leader(*group_, named_buffers(module_));
 }
@@ -242,12 +236,10 @@ std::vector<data::Batch> SynchronousStep::weighed_batches(data::Prefetcher& batc
 
 LateValue SynchronousStep::run_micro_batch(GradientStep& step, torch::Tensor loss, bool last) {
   LateValue value(loss);
-  if (watch_) finite_ = finite_ && std::isfinite(value.value());
-  if (watch_ && last) watch_->ask(finite_);
-  if (device_skips_) device_skips_->add_loss(loss);
-  if (device_skips_ && last) {
-    device_skips_->end_losses();
-    device_skips_->ask();
+  if (guard_) guard_->add_loss(loss);
+  if (guard_ && last) {
+    guard_->end_losses();
+    guard_->ask();
   }
   if (last && updates_in_backward()) {
     step.backward_and_apply(loss, *optimizer_);
@@ -262,8 +254,7 @@ LateValue SynchronousStep::run_micro_batch(GradientStep& step, torch::Tensor los
 }
 
 torch::Tensor SynchronousStep::scaled(const torch::Tensor& loss) const {
-  if (device_skips_) return device_skips_->scaled(loss);
-  return scaler_ ? scaler_->scale_loss(loss) : loss;
+  return guard_ ? guard_->scaled(loss) : loss;
 }
 
 // The optimizer, if it has a part of the gradients of the module only.
@@ -278,55 +269,16 @@ std::vector<torch::Tensor> SynchronousStep::gradients() const {
   return divider != nullptr ? divider->gradients() : amp::gradients_of(module_.parameters());
 }
 
-// Collective if they are divided. Whether all of them are finite.
-bool SynchronousStep::unscale(float scale) {
-  const bool finite = amp::unscale_each(gradients(), scale);
-  if (divider_of_gradients() == nullptr) return finite;
-  const std::int32_t bad = finite ? 0 : 1;
-  return group_->all_reduce_value(bad, comm::ReduceOp::max) == 0;
-}
-
-// Depends only on averaged gradients and on an answer that all ranks received, so each rank gets
-// the same result.
-std::string SynchronousStep::why_leave_out() {
-  const auto ranks = watch_ ? watch_->answer() : std::vector<int>{};
-  bool finite = ranks.empty();
-  if (scaler_) {
-    const float scale = scaler_->scale();
-    finite = unscale(scale) && finite;
-    scaler_->update(finite);
-    if (!finite && ranks.empty()) {
-      return fmt::format("the gradients overflowed with a loss scale of {}, which is now {}", scale,
-                         scaler_->scale());
-    }
-  } else if (watch_ && finite) {
-    finite = unscale(1);
-  }
-  if (!ranks.empty()) {
-    return fmt::format("the loss is not finite on {}", comm::describe_ranks(ranks));
-  }
-  return finite ? "" : "a gradient is not finite";
+UpdateGuard::Have SynchronousStep::gradients_here() const {
+  return divider_of_gradients() != nullptr ? UpdateGuard::Have::parts : UpdateGuard::Have::all;
 }
 
 void SynchronousStep::finish(GradientStep& step) {
-  const auto why = why_leave_out();
-  if (why.empty()) {
-    left_out_in_a_row_ = 0;
-    update(step);
-    return;
-  }
-  put_back_buffers(module_, buffers_before_);
-  note_skipped({steps_, why});
-}
-
-// The same as finish(), with a flag of the device instead of a branch.
-void SynchronousStep::finish_on_device(GradientStep& step) {
-  device_skips_->await_answers();
-  device_skips_->decide(gradients(), divider_of_gradients() != nullptr ? DeviceSkips::Have::parts
-                                                                       : DeviceSkips::Have::all);
-  update(step);
-  device_skips_->put_back(module_.buffers(), buffers_before_);
-  note(device_skips_->end_step(steps_, device_skips_->facts()));
+  if (!guard_) return update(step);
+  guard_->await_answers();
+  if (guard_->decide(gradients(), gradients_here())) update(step);
+  guard_->put_back_buffers();
+  note(guard_->end_step(steps_, guard_->facts()));
 }
 
 void SynchronousStep::clip() {
@@ -338,7 +290,7 @@ void SynchronousStep::clip() {
 
 void SynchronousStep::update(GradientStep& step) {
   if (options_.clip_norm > 0) clip();
-  if (graphed_ && !device_skips_) return update_like_the_graph(step);
+  if (graphed_ && !guard_) return update_like_the_graph(step);
   step.apply(*optimizer_);
 }
 
@@ -359,9 +311,9 @@ bool SynchronousStep::prepare_replay(const data::Batch& batch, double learning_r
     return false;
   }
   // An eager step in between has counted on the host, which must know its result.
-  if (!graph_->counts_on_device() && device_skips_) note(device_skips_->settle());
+  if (!graph_->counts_on_device() && guard_) note(guard_->settle());
   // Without an update the optimizer has no state to capture.
-  if (!graph_->captured() && device_skips_ && !updated_) return false;
+  if (!graph_->captured() && guard_ && !skipped_.has_updated()) return false;
   {
     const auto span = recorder_.measure(Phase::data);
     graph_->load(batch, learning_rate, can_.graphs->steps_made());
@@ -394,33 +346,32 @@ bool SynchronousStep::capture() {
 GraphedStep::Results SynchronousStep::enqueue(const data::Batch& batch,
                                               const optim::DeviceNumbers& numbers,
                                               const CutGraph& cut) {
-  if (skips()) buffers_before_ = copy_buffers(module_);
-  if (device_skips_) device_skips_->begin_step();
+  if (guard_) guard_->begin_step();
   const auto loss = loss_on_device(batch, objective_, device_, options_.precision);
-  if (device_skips_) device_skips_->add_loss(loss);
-  if (device_skips_) device_skips_->end_losses();
+  if (guard_) guard_->add_loss(loss);
+  if (guard_) guard_->end_losses();
   const bool communicates = group_->size() > 1;
   if (communicates) cut([this, value = loss.detach()] { begin_collectives(value); });
   replica_->capture_backward(scaled(loss), cut);
   if (communicates) cut([this] { end_collectives(); });
-  if (device_skips_) {
-    device_skips_->decide(amp::gradients_of(module_.parameters()), DeviceSkips::Have::all);
+  if (guard_) {
+    guard_->decide(amp::gradients_of(module_.parameters()), UpdateGuard::Have::all);
   }
   if (options_.clip_norm > 0) clip_gradients(module_.parameters(), options_.clip_norm);
   can_.graphs->capture_step(numbers);
-  if (!device_skips_) return {loss.detach(), {}};
-  device_skips_->put_back(module_.buffers(), buffers_before_);
-  return {loss.detach(), device_skips_->facts()};
+  if (!guard_) return {loss.detach(), {}};
+  guard_->put_back_buffers();
+  return {loss.detach(), guard_->facts()};
 }
 
 void SynchronousStep::begin_collectives(const torch::Tensor& loss) {
-  if (device_skips_) device_skips_->ask();
+  if (guard_) guard_->ask();
   replayed_->begin_replay(loss);
 }
 
 void SynchronousStep::end_collectives() {
   replayed_->finish_replay();
-  if (device_skips_) device_skips_->await_answers();
+  if (guard_) guard_->await_answers();
 }
 
 // The host's part of a step.
@@ -438,35 +389,21 @@ StepOutcome SynchronousStep::replay(std::int64_t tag) {
     end_collectives();
   }
   can_.graphs->note_replay();
-  if (device_skips_) note(device_skips_->end_step(steps_, results.facts));
+  if (guard_) note(guard_->end_step(steps_, results.facts));
   return outcome;
 }
 
-void SynchronousStep::note(const std::optional<DeviceSkips::Result>& settled) {
+void SynchronousStep::note(const std::optional<UpdateGuard::Result>& settled) {
   if (!settled) return;
   if (settled->why.empty()) {
-    updated_ = true;
-    left_out_in_a_row_ = 0;
+    skipped_.note_update();
   } else {
-    note_skipped({settled->step, settled->why});
+    skipped_.note({settled->step, settled->why});
   }
-}
-
-void SynchronousStep::note_skipped(SkippedUpdate update) {
-  skipped_.push_back(std::move(update));
-  if (++left_out_in_a_row_ < kMaxLeftOut) return;
-  throw RuntimeError(fmt::format(
-      "the updates of {} steps in a row were skipped, most recently because {}; check the data, "
-      "or lower the learning rate",
-      left_out_in_a_row_, skipped_.back().why));
 }
 
 std::vector<std::string> SynchronousStep::take_notes() {
   return std::exchange(notes_, {});
-}
-
-std::vector<SkippedUpdate> SynchronousStep::take_skipped() {
-  return std::exchange(skipped_, {});
 }
 
 }  // namespace ddp::train

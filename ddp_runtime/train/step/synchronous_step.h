@@ -12,11 +12,11 @@
 
 #include "ddp_runtime/optim/abilities.h"
 #include "ddp_runtime/optim/captured_step.h"
-#include "ddp_runtime/train/step/device_skips.h"
 #include "ddp_runtime/train/step/graphed_step.h"
-#include "ddp_runtime/train/step/loss_watch.h"
 #include "ddp_runtime/train/step/loss_weights.h"
+#include "ddp_runtime/train/step/skipped_updates.h"
 #include "ddp_runtime/train/step/training_step.h"
+#include "ddp_runtime/train/step/update_guard.h"
 
 namespace ddp {
 class ShardedOptimizer;
@@ -40,7 +40,7 @@ class SynchronousStep final : public TrainingStep {
 
   void begin_at(std::int64_t step) override { steps_before_ = step; }
   StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) override;
-  std::vector<SkippedUpdate> take_skipped() override;
+  std::vector<SkippedUpdate> take_skipped() override { return skipped_.take(); }
   std::vector<std::string> take_notes() override;
   std::int64_t replays() const noexcept override { return replays_; }
   std::int64_t max_lead() const noexcept override { return 0; }
@@ -59,14 +59,12 @@ class SynchronousStep final : public TrainingStep {
   std::uint64_t seed_of_block(std::int64_t micro) const noexcept;
   LateValue run_micro_batch(GradientStep& step, torch::Tensor loss, bool last);
   bool skips() const noexcept;
-  void begin_on_device();
+  void prepare_guard();
   bool updates_in_backward() const noexcept;
   ShardedOptimizer* divider_of_gradients() const;
   std::vector<torch::Tensor> gradients() const;
-  bool unscale(float scale);
-  std::string why_leave_out();
+  UpdateGuard::Have gradients_here() const;
   void finish(GradientStep& step);
-  void finish_on_device(GradientStep& step);
   void clip();
   void update(GradientStep& step);
   void update_like_the_graph(GradientStep& step);
@@ -80,8 +78,7 @@ class SynchronousStep final : public TrainingStep {
   void end_collectives();
   StepOutcome replay(std::int64_t tag);
 
-  void note(const std::optional<DeviceSkips::Result>& settled);
-  void note_skipped(SkippedUpdate update);
+  void note(const std::optional<UpdateGuard::Result>& settled);
   torch::Tensor scaled(const torch::Tensor& loss) const;
 
   comm::Group* group_;  // that averages gradients
@@ -97,9 +94,8 @@ class SynchronousStep final : public TrainingStep {
   GroupRates rates_;
   std::optional<LossWeights> weights_;  // set if the objective weighs batches
   std::optional<amp::GradScaler> scaler_;
-  std::optional<LossWatch> watch_;  // set if steps whose loss is not finite are skipped, on CPUs
-  std::optional<DeviceSkips> device_skips_;  // for the same and for the scaler, on a device
-  std::optional<GraphedStep> graph_;         // set if steps are captured, or will be
+  std::unique_ptr<UpdateGuard> guard_;  // from the first step on, if updates may be left out
+  std::optional<GraphedStep> graph_;    // set if steps are captured, or will be
   bool graphed_ = false;  // whether steps take what a graph would take, even if it failed
   torch::Tensor never_;   // the flag of a step that is not skipped
   std::optional<GradientStep> replayed_;  // the current replay
@@ -108,13 +104,9 @@ class SynchronousStep final : public TrainingStep {
   bool noted_other_shape_ = false;
 
   std::int64_t steps_ = 0;
-  std::int64_t steps_before_ = 0;              // of the run, before this object's
-  bool finite_ = true;                         // whether this rank's losses of this step are finite
-  std::vector<torch::Tensor> first_buffers_;   // after the first block's forward
-  std::vector<torch::Tensor> buffers_before_;  // for restoring the running means after a skip
-  bool updated_ = false;  // whether a step that may be skipped on the device was not
-  int left_out_in_a_row_ = 0;
-  std::vector<SkippedUpdate> skipped_;  // for take_skipped()
+  std::int64_t steps_before_ = 0;             // of the run, before this object's
+  std::vector<torch::Tensor> first_buffers_;  // after the first block's forward
+  SkippedUpdates skipped_;
 };
 
 }  // namespace ddp::train
