@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <stdexcept>
 #include <utility>
 
-#include "ddp_runtime/comm/device/buffer_checks.h"
 #include "ddp_runtime/comm/group/call_record.h"
 #include "ddp_runtime/comm/group/parts.h"
 
@@ -14,9 +14,9 @@ namespace ddp::comm {
 namespace {
 
 void require_known_to_nccl(const Buffer& data) {
-  require_valid(nccl::type_of(data.type) >= 0,
-                "NCCL has no 16-bit integers; communicate them as int32, or as bytes if they are "
-                "only moved");
+  if (nccl::type_of(data.type) >= 0) return;
+  throw std::invalid_argument(
+      "NCCL has no 16-bit integers; communicate them as int32, or as bytes if they are only moved");
 }
 
 std::vector<Communicator::Message> messages_of_gather(const Buffer& data, const Starts& starts,
@@ -38,7 +38,7 @@ NcclGroup::NcclGroup(Group& host, FailureState& failures, const NcclOptions& opt
     : NcclGroup(host, open(host, failures, options, start_nccl(host, failures, options)), {}) {}
 
 NcclGroup::NcclGroup(Group& host, Device device, const std::optional<std::string>& channel)
-    : host_(host),
+    : DeviceGroup(host),
       device_(std::move(device)),
       channel_(channel.value_or(kMainChannel)),
       is_channel_(channel.has_value()) {}
@@ -71,16 +71,12 @@ NcclGroup::~NcclGroup() {
 Group& NcclGroup::channel(const std::string& name) {
   const auto found = channels_.find(name);
   if (found != channels_.end()) return *found->second;
-  std::unique_ptr<NcclGroup> opened(new NcclGroup(host_.channel(name), device_, name));
+  std::unique_ptr<NcclGroup> opened(new NcclGroup(host().channel(name), device_, name));
   return *channels_.emplace(name, std::move(opened)).first->second;
 }
 
-PointToPointChannel& NcclGroup::point_to_point_channel(const std::string& name) {
-  return host_.point_to_point_channel(name);
-}
-
 Group* NcclGroup::split(int color, int key, const std::string& name) {
-  Group* const part = host_.split(color, key, name);
+  Group* const part = host().split(color, key, name);
   if (part == nullptr) return nullptr;
   // Connecting may wait for kernels, which may wait for other ranks.
   device_.queue->wait_until_idle();
@@ -98,7 +94,7 @@ std::size_t NcclGroup::device_memory() const {
 }
 
 std::uint64_t NcclGroup::call_history() const {
-  return hash_on(host_.call_history(), fmt::format("{:x}", device_.queue->history()));
+  return hash_on(host().call_history(), fmt::format("{:x}", device_.queue->history()));
 }
 
 void NcclGroup::wait_until_idle() {
@@ -108,7 +104,7 @@ void NcclGroup::wait_until_idle() {
 
 std::shared_ptr<std::byte> NcclGroup::allocate(std::size_t bytes) {
   device_.queue->wait_until_idle();  // so that memory which was released before is free
-  return device_.arena->allocate(bytes, host_, [&](const char* what, LaunchQueue::Call call) {
+  return device_.arena->allocate(bytes, host(), [&](const char* what, LaunchQueue::Call call) {
     device_.queue
         ->launch({.channel = kMainChannel,
                   .name = what,
@@ -121,139 +117,85 @@ std::shared_ptr<std::byte> NcclGroup::allocate(std::size_t bytes) {
   });
 }
 
-Work NcclGroup::launch(std::string name, const Buffer& buffer, std::string signature,
-                       std::string label, LaunchQueue::Call call,
-                       std::shared_ptr<const void> keep) {
+Work NcclGroup::launch(const char* name, const Buffer& buffer, const Call& call,
+                       LaunchQueue::Call kernels) {
   require_known_to_nccl(buffer);
   return device_.queue->launch({.channel = channel_,
-                                .name = std::move(name),
-                                .label = std::move(label),
-                                .signature = std::move(signature),
-                                .call = std::move(call),
+                                .name = name,
+                                .label = call.label,
+                                .signature = call.signature,
+                                .call = std::move(kernels),
                                 .after = buffer.stream,
-                                .keep = std::move(keep)});
+                                .keep = call.keep});
 }
 
-Work NcclGroup::all_reduce(Buffer data, ReduceOp op, std::string label,
-                           std::shared_ptr<const void> keep) {
-  if (!on_device(data)) {
-    return host_.all_reduce(data, op, std::move(label), std::move(keep));
-  }
-  return launch(
-      "all_reduce", data, fmt::format("{} of {}", to_string(op), describe(data)), std::move(label),
-      [=](Communicator& nccl, DeviceStream stream) { nccl.all_reduce(data, op, stream); },
-      std::move(keep));
+Work NcclGroup::all_reduce_here(const Buffer& data, ReduceOp op, const Call& call) {
+  return launch("all_reduce", data, call, [=](Communicator& nccl, DeviceStream stream) {
+    nccl.all_reduce(data, op, stream);
+  });
 }
 
-Work NcclGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label,
-                               std::shared_ptr<const void> keep) {
-  if (!on_device(input, output)) {
-    return host_.reduce_scatter(input, output, op, std::move(label), std::move(keep));
-  }
-  require_reduce_scatter(*this, input, output);
-  return launch(
-      "reduce_scatter", input, fmt::format("{} of {}", to_string(op), describe(input)),
-      std::move(label),
-      [=](Communicator& nccl, DeviceStream stream) {
-        nccl.reduce_scatter(input, output, op, stream);
-      },
-      std::move(keep));
+Work NcclGroup::reduce_scatter_here(const Buffer& input, const Buffer& output, ReduceOp op,
+                                    const Call& call) {
+  return launch("reduce_scatter", input, call, [=](Communicator& nccl, DeviceStream stream) {
+    nccl.reduce_scatter(input, output, op, stream);
+  });
 }
 
-Work NcclGroup::all_gather(Buffer input, Buffer output, std::string label,
-                           std::shared_ptr<const void> keep) {
-  if (!on_device(input, output)) {
-    return host_.all_gather(input, output, std::move(label), std::move(keep));
-  }
-  require_all_gather(*this, input, output);
-  return launch(
-      "all_gather", input, describe(input), std::move(label),
-      [=](Communicator& nccl, DeviceStream stream) { nccl.all_gather(input, output, stream); },
-      std::move(keep));
+Work NcclGroup::all_gather_here(const Buffer& input, const Buffer& output, const Call& call) {
+  return launch("all_gather", input, call, [=](Communicator& nccl, DeviceStream stream) {
+    nccl.all_gather(input, output, stream);
+  });
 }
 
 // NCCL's own have parts of one size, and in place they would begin at another offset on each rank,
 // which memory in a symmetric window must not (see Arena). So these two are an all-reduce
 // and messages; with two buffers, NCCL's own are used.
-Work NcclGroup::reduce_scatter(Buffer data, Cut cut, ReduceOp op, std::string label,
-                               std::shared_ptr<const void> keep) {
-  if (!on_device(data)) {
-    return host_.reduce_scatter(data, std::move(cut), op, std::move(label), std::move(keep));
-  }
-  starts_of(cut, data.count, size());  // throws if they do not fit
-  return launch(
-      "reduce_scatter", data, fmt::format("{} of {}", to_string(op), describe(data, cut)),
-      std::move(label),
-      [=](Communicator& nccl, DeviceStream stream) { nccl.all_reduce(data, op, stream); },
-      std::move(keep));
+Work NcclGroup::reduce_scatter_in_place(const Buffer& data, const Starts& /*starts*/, ReduceOp op,
+                                        const Call& call) {
+  return launch("reduce_scatter", data, call, [=](Communicator& nccl, DeviceStream stream) {
+    nccl.all_reduce(data, op, stream);
+  });
 }
 
-Work NcclGroup::all_gather(Buffer data, Cut cut, std::string label,
-                           std::shared_ptr<const void> keep) {
-  if (!on_device(data)) {
-    return host_.all_gather(data, std::move(cut), std::move(label), std::move(keep));
-  }
-  const Starts starts = starts_of(cut, data.count, size());
-  return launch(
-      "all_gather", data, describe(data, cut), std::move(label),
-      [messages = messages_of_gather(data, starts, rank())](Communicator& nccl,
-                                                            DeviceStream stream) {
-        if (!messages.empty()) nccl.exchange(messages, stream);
-      },
-      std::move(keep));
+Work NcclGroup::all_gather_in_place(const Buffer& data, const Starts& starts, const Call& call) {
+  return launch("all_gather", data, call,
+                [messages = messages_of_gather(data, starts, rank())](Communicator& nccl,
+                                                                      DeviceStream stream) {
+                  if (!messages.empty()) nccl.exchange(messages, stream);
+                });
 }
 
-Work NcclGroup::all_gather(Buffer part, Buffer output, Cut cut, std::string label,
-                           std::shared_ptr<const void> keep) {
-  return host_.all_gather(part, output, std::move(cut), std::move(label), std::move(keep));
+Work NcclGroup::all_to_all_here(const Buffer& input, const Buffer& output, const PartSizes& sizes,
+                                const Call& call) {
+  const Parts parts = find_parts(input, output, sizes, rank(), size());
+  return launch("all_to_all", input, call, [parts](Communicator& nccl, DeviceStream stream) {
+    std::vector<Communicator::Message> messages;  // also to this rank itself
+    for (std::size_t r = 0; r < parts.input.size(); ++r) {
+      const int peer = static_cast<int>(r);
+      if (parts.input[r].count > 0) messages.push_back({true, parts.input[r], peer});
+      if (parts.output[r].count > 0) {
+        messages.push_back({false, parts.output[r], peer});
+      }
+    }
+    if (!messages.empty()) nccl.exchange(messages, stream);
+  });
 }
 
-Work NcclGroup::all_to_all(Buffer input, Buffer output, PartSizes sizes, std::string label,
-                           std::shared_ptr<const void> keep) {
-  if (!on_device(input, output)) {
-    return host_.all_to_all(input, output, std::move(sizes), std::move(label), std::move(keep));
-  }
-  Parts parts = find_parts(input, output, sizes, rank(), size());
-  std::string signature =
-      sizes.equal() ? describe(input) : fmt::format("parts of {}", to_string(input.type));
-  return launch(
-      "all_to_all", input, std::move(signature), std::move(label),
-      [parts = std::move(parts)](Communicator& nccl, DeviceStream stream) {
-        std::vector<Communicator::Message> messages;  // also to this rank itself
-        for (std::size_t r = 0; r < parts.input.size(); ++r) {
-          const int peer = static_cast<int>(r);
-          if (parts.input[r].count > 0) messages.push_back({true, parts.input[r], peer});
-          if (parts.output[r].count > 0) messages.push_back({false, parts.output[r], peer});
-        }
-        if (!messages.empty()) nccl.exchange(messages, stream);
-      },
-      std::move(keep));
+Work NcclGroup::broadcast_here(const Buffer& data, int root, const Call& call) {
+  return launch("broadcast", data, call, [=](Communicator& nccl, DeviceStream stream) {
+    nccl.broadcast(data, root, stream);
+  });
 }
 
-Work NcclGroup::broadcast(Buffer data, int root, std::string label,
-                          std::shared_ptr<const void> keep) {
-  if (!on_device(data)) return host_.broadcast(data, root, std::move(label), std::move(keep));
-  require_root(*this, root);
-  return launch(
-      "broadcast", data, fmt::format("{} from rank {}", describe(data), world_rank(root)),
-      std::move(label),
-      [=](Communicator& nccl, DeviceStream stream) { nccl.broadcast(data, root, stream); },
-      std::move(keep));
-}
-
-Work NcclGroup::send(Buffer data, int peer, std::string label, std::shared_ptr<const void> keep) {
-  if (!on_device(data)) return host_.send(data, peer, std::move(label), std::move(keep));
+Work NcclGroup::send_here(const Buffer& data, int peer, const Call& call) {
   require_known_to_nccl(data);
-  require_peer(*this, peer, "send: peer is not another rank");
-  return device_.queue->message(channel_, {true, data, peer}, label, std::move(keep));
+  return device_.queue->message(channel_, {true, data, peer}, call.label, call.keep);
 }
 
-Work NcclGroup::receive(Buffer data, int peer, std::string label,
-                        std::shared_ptr<const void> keep) {
-  if (!on_device(data)) return host_.receive(data, peer, std::move(label), std::move(keep));
+Work NcclGroup::receive_here(const Buffer& data, int peer, const Call& call) {
   require_known_to_nccl(data);
-  require_peer(*this, peer, "receive: peer is not another rank");
-  return device_.queue->message(channel_, {false, data, peer}, label, std::move(keep));
+  return device_.queue->message(channel_, {false, data, peer}, call.label, call.keep);
 }
 
 Work NcclGroup::barrier(std::string label) {

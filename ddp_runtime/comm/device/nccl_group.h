@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "ddp_runtime/comm/device/arena.h"
+#include "ddp_runtime/comm/device/device_group.h"
 #include "ddp_runtime/comm/device/launch_queue.h"
 #include "ddp_runtime/comm/device/nccl_start.h"
-#include "ddp_runtime/comm/group/group.h"
 
 namespace ddp::comm {
 
@@ -31,7 +31,7 @@ namespace ddp::comm {
 //   have an order of their own; see Note [One order per device].
 // barrier() waits on the host, until all ranks have called it and their GPUs have finished the
 // collectives before it.
-class NcclGroup final : public Group {
+class NcclGroup final : public DeviceGroup {
  public:
   // Collective; see start_nccl() for errors. `host` and `failures` must outlive the group and all
   // Works. No other thread may use `host` meanwhile.
@@ -40,45 +40,15 @@ class NcclGroup final : public Group {
   // collectives. Memory of allocate() remains usable.
   ~NcclGroup() override;
 
-  int rank() const noexcept override { return host_.rank(); }
-  int size() const noexcept override { return host_.size(); }
-  int world_rank(int rank) const noexcept override { return host_.world_rank(rank); }
-  const GroupName& name() const noexcept override { return host_.name(); }
   std::string_view backend() const noexcept override { return "nccl"; }
-  // The number of this rank's GPU among those that this process sees.
-  int device() const noexcept { return device_.number; }
-  FlightRecorder& flight_recorder() noexcept override { return host_.flight_recorder(); }
-  // See device_memory_of().
-  std::size_t device_memory() const;
+  int device() const noexcept override { return device_.number; }
+  std::size_t device_memory() const override;
 
   Group& channel(const std::string& name) override;
-  PointToPointChannel& point_to_point_channel(const std::string& name) override;
   Group* split(int color, int key, const std::string& name) override;
   std::uint64_t call_history() const override;
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
-  std::shared_ptr<std::byte> allocate_common(std::size_t bytes) override {
-    return host_.allocate_common(bytes);
-  }
-  std::string machine_key() const override { return host_.machine_key(); }
-  Work all_reduce(Buffer data, ReduceOp op, std::string label,
-                  std::shared_ptr<const void> keep) override;
-  Work reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label,
-                      std::shared_ptr<const void> keep) override;
-  Work all_gather(Buffer input, Buffer output, std::string label,
-                  std::shared_ptr<const void> keep) override;
-  Work reduce_scatter(Buffer data, Cut cut, ReduceOp op, std::string label,
-                      std::shared_ptr<const void> keep) override;
-  Work all_gather(Buffer data, Cut cut, std::string label,
-                  std::shared_ptr<const void> keep) override;
-  Work all_gather(Buffer part, Buffer output, Cut cut, std::string label,
-                  std::shared_ptr<const void> keep) override;
-  Work broadcast(Buffer data, int root, std::string label,
-                 std::shared_ptr<const void> keep) override;
-  Work all_to_all(Buffer input, Buffer output, PartSizes parts, std::string label,
-                  std::shared_ptr<const void> keep) override;
-  Work send(Buffer data, int peer, std::string label, std::shared_ptr<const void> keep) override;
-  Work receive(Buffer data, int peer, std::string label, std::shared_ptr<const void> keep) override;
   Work barrier(std::string label) override;
 
   // Returns when all collectives of this group and its parts are done. Throws PeerFailure after a
@@ -86,6 +56,19 @@ class NcclGroup final : public Group {
   void wait_until_idle();
 
  private:
+  Work all_reduce_here(const Buffer& data, ReduceOp op, const Call& call) override;
+  Work reduce_scatter_here(const Buffer& input, const Buffer& output, ReduceOp op,
+                           const Call& call) override;
+  Work all_gather_here(const Buffer& input, const Buffer& output, const Call& call) override;
+  Work reduce_scatter_in_place(const Buffer& data, const Starts& starts, ReduceOp op,
+                               const Call& call) override;
+  Work all_gather_in_place(const Buffer& data, const Starts& starts, const Call& call) override;
+  Work broadcast_here(const Buffer& data, int root, const Call& call) override;
+  Work all_to_all_here(const Buffer& input, const Buffer& output, const PartSizes& sizes,
+                       const Call& call) override;
+  Work send_here(const Buffer& data, int peer, const Call& call) override;
+  Work receive_here(const Buffer& data, int peer, const Call& call) override;
+
   // What all channels of a group share.
   struct Device {
     int number = 0;
@@ -101,10 +84,8 @@ class NcclGroup final : public Group {
 
   static Device open(Group& host, FailureState& failures, const NcclOptions& options,
                      StartedNccl started);
-  Work launch(std::string name, const Buffer& buffer, std::string signature, std::string label,
-              LaunchQueue::Call call, std::shared_ptr<const void> keep);
+  Work launch(const char* name, const Buffer& buffer, const Call& call, LaunchQueue::Call kernels);
 
-  Group& host_;
   Device device_;
   std::string channel_;
   bool is_channel_;

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/device/buffer_checks.h"
 #include "ddp_runtime/comm/device/gpu_survey.h"
 #include "ddp_runtime/comm/group/call_record.h"
 #include "ddp_runtime/comm/group/parts.h"
@@ -77,7 +76,7 @@ StagedGroup::StagedGroup(Group& host, FailureState& failures, const NcclOptions&
     : StagedGroup(host, open(host, failures, gpu, staging), kMainChannel) {}
 
 StagedGroup::StagedGroup(Group& host, SharedPtr shared, const std::string& name)
-    : host_(host),
+    : DeviceGroup(host),
       shared_(std::move(shared)),
       carrier_(shared_->main.channel(name == kMainChannel ? "GPU" : name + " on GPUs")) {
   try {
@@ -120,16 +119,12 @@ StagedGroup::~StagedGroup() {
 Group& StagedGroup::channel(const std::string& name) {
   const auto found = channels_.find(name);
   if (found != channels_.end()) return *found->second;
-  std::unique_ptr<StagedGroup> opened(new StagedGroup(host_.channel(name), shared_, name));
+  std::unique_ptr<StagedGroup> opened(new StagedGroup(host().channel(name), shared_, name));
   return *channels_.emplace(name, std::move(opened)).first->second;
 }
 
-PointToPointChannel& StagedGroup::point_to_point_channel(const std::string& name) {
-  return host_.point_to_point_channel(name);
-}
-
 Group* StagedGroup::split(int color, int key, const std::string& name) {
-  Group* const part = host_.split(color, key, name);
+  Group* const part = host().split(color, key, name);
   if (part == nullptr) return nullptr;
   auto shared = std::make_shared<Shared>(Shared{.main = *part,
                                                 .failures = shared_->failures,
@@ -150,7 +145,7 @@ std::size_t StagedGroup::device_memory() const {
 
 std::uint64_t StagedGroup::call_history() const {
   const std::lock_guard lock(mutex_);
-  return hash_on(host_.call_history(), fmt::format("{:x}", history_));
+  return hash_on(host().call_history(), fmt::format("{:x}", history_));
 }
 
 std::shared_ptr<std::byte> StagedGroup::allocate(std::size_t bytes) {
@@ -175,7 +170,7 @@ std::shared_ptr<std::byte> StagedGroup::allocate(std::size_t bytes) {
         calls.free(p);
         *allocated -= bytes;
       });
-  const auto errors = host_.all_gather_text(error);
+  const auto errors = host().all_gather_text(error);
   for (std::size_t rank = 0; rank < errors.size(); ++rank) {
     if (!errors[rank].empty()) {
       throw RuntimeError(
@@ -207,24 +202,22 @@ std::vector<StagingQueue::Piece> StagedGroup::in_pieces(std::size_t count, std::
   return pieces;
 }
 
-Work StagedGroup::submit(const std::string& name, const std::string& signature,
-                         const std::string& label, StagingQueue::Call call) {
-  const std::string in_parentheses = label.empty() ? "" : fmt::format(" ({})", label);
-  if (call.is_message) {
-    call.what = name + this->name().after + in_parentheses;
-    return queue_->submit(std::move(call));
+Work StagedGroup::submit(const std::string& name, const Call& call, StagingQueue::Call staged) {
+  const std::string label = call.label.empty() ? "" : fmt::format(" ({})", call.label);
+  staged.keep = call.keep;
+  if (staged.is_message) {
+    staged.what = name + this->name().after + label;
+    return queue_->submit(std::move(staged));
   }
   const std::lock_guard lock(mutex_);  // calls of two threads get numbers in their order
-  call.what = fmt::format("{} #{}{}{}", name, next_number_, this->name().after, in_parentheses);
-  Work work = queue_->submit(std::move(call));
+  staged.what = fmt::format("{} #{}{}{}", name, next_number_, this->name().after, label);
+  Work work = queue_->submit(std::move(staged));
   ++next_number_;
-  history_ = hash_on(hash_on(history_, name), signature);
+  history_ = hash_on(hash_on(history_, name), call.signature);
   return work;
 }
 
-Work StagedGroup::all_reduce(Buffer data, ReduceOp op, std::string label,
-                             std::shared_ptr<const void> keep) {
-  if (!on_device(data)) return host_.all_reduce(data, op, std::move(label), std::move(keep));
+Work StagedGroup::all_reduce_here(const Buffer& data, ReduceOp op, const Call& call) {
   const auto piece = [&](std::size_t first, std::size_t count, const std::string& name) {
     const Buffer part = data.slice(first, count);
     return StagingQueue::Piece{part.bytes(), copies_of(part), copies_of(part),
@@ -232,18 +225,13 @@ Work StagedGroup::all_reduce(Buffer data, ReduceOp op, std::string label,
                                  return carrier_.all_reduce(on_host(memory, count, type), op, name);
                                }};
   };
-  auto pieces = in_pieces(data.count, size_of(data.type), label, piece);
+  auto pieces = in_pieces(data.count, size_of(data.type), call.label, piece);
   if (size() == 1) pieces = {StagingQueue::Piece()};  // the data stays as it is
-  return submit("all_reduce", fmt::format("{} of {}", to_string(op), describe(data)), label,
-                {.pieces = std::move(pieces), .stream = data.stream, .keep = std::move(keep)});
+  return submit("all_reduce", call, {.pieces = std::move(pieces), .stream = data.stream});
 }
 
-Work StagedGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label,
-                                 std::shared_ptr<const void> keep) {
-  if (!on_device(input, output)) {
-    return host_.reduce_scatter(input, output, op, std::move(label), std::move(keep));
-  }
-  require_reduce_scatter(*this, input, output);
+Work StagedGroup::reduce_scatter_here(const Buffer& input, const Buffer& output, ReduceOp op,
+                                      const Call& call) {
   const int ranks = size();
   const auto piece = [&](std::size_t first, std::size_t count, const std::string& name) {
     const Buffer part = output.slice(first, count);
@@ -259,18 +247,12 @@ Work StagedGroup::reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::
         }};
   };
   const std::size_t bytes_each = size_of(input.type) * static_cast<std::size_t>(ranks + 1);
-  return submit("reduce_scatter", fmt::format("{} of {}", to_string(op), describe(input)), label,
-                {.pieces = in_pieces(output.count, bytes_each, label, piece),
-                 .stream = input.stream,
-                 .keep = std::move(keep)});
+  return submit(
+      "reduce_scatter", call,
+      {.pieces = in_pieces(output.count, bytes_each, call.label, piece), .stream = input.stream});
 }
 
-Work StagedGroup::all_gather(Buffer input, Buffer output, std::string label,
-                             std::shared_ptr<const void> keep) {
-  if (!on_device(input, output)) {
-    return host_.all_gather(input, output, std::move(label), std::move(keep));
-  }
-  require_all_gather(*this, input, output);
+Work StagedGroup::all_gather_here(const Buffer& input, const Buffer& output, const Call& call) {
   const int ranks = size();
   const auto piece = [&](std::size_t first, std::size_t count, const std::string& name) {
     const Buffer part = input.slice(first, count);
@@ -285,19 +267,14 @@ Work StagedGroup::all_gather(Buffer input, Buffer output, std::string label,
                                }};
   };
   const std::size_t bytes_each = size_of(input.type) * static_cast<std::size_t>(ranks + 1);
-  return submit("all_gather", describe(input), label,
-                {.pieces = in_pieces(input.count, bytes_each, label, piece),
-                 .stream = input.stream,
-                 .keep = std::move(keep)});
+  return submit(
+      "all_gather", call,
+      {.pieces = in_pieces(input.count, bytes_each, call.label, piece), .stream = input.stream});
 }
 
 // Every rank has the same pieces for any cut, and so has an all_reduce of the same data.
-Work StagedGroup::reduce_scatter(Buffer data, Cut cut, ReduceOp op, std::string label,
-                                 std::shared_ptr<const void> keep) {
-  if (!on_device(data)) {
-    return host_.reduce_scatter(data, std::move(cut), op, std::move(label), std::move(keep));
-  }
-  const Starts starts = starts_of(cut, data.count, size());
+Work StagedGroup::reduce_scatter_in_place(const Buffer& data, const Starts& starts, ReduceOp op,
+                                          const Call& call) {
   const auto piece = [&](std::size_t first, std::size_t count, const std::string& name) {
     const Buffer part = data.slice(first, count);
     const Starts in_piece = starts_in_piece(starts, first, count);
@@ -307,19 +284,12 @@ Work StagedGroup::reduce_scatter(Buffer data, Cut cut, ReduceOp op, std::string 
           return carrier_.reduce_scatter(on_host(memory, count, type), cut_at(in_piece), op, name);
         }};
   };
-  return submit("reduce_scatter", fmt::format("{} of {}", to_string(op), describe(data, cut)),
-                label,
-                {.pieces = in_pieces(data.count, size_of(data.type), label, piece),
-                 .stream = data.stream,
-                 .keep = std::move(keep)});
+  return submit("reduce_scatter", call,
+                {.pieces = in_pieces(data.count, size_of(data.type), call.label, piece),
+                 .stream = data.stream});
 }
 
-Work StagedGroup::all_gather(Buffer data, Cut cut, std::string label,
-                             std::shared_ptr<const void> keep) {
-  if (!on_device(data)) {
-    return host_.all_gather(data, std::move(cut), std::move(label), std::move(keep));
-  }
-  const Starts starts = starts_of(cut, data.count, size());
+Work StagedGroup::all_gather_in_place(const Buffer& data, const Starts& starts, const Call& call) {
   const auto piece = [&](std::size_t first, std::size_t count, const std::string& name) {
     const Buffer part = data.slice(first, count);
     const Starts in_piece = starts_in_piece(starts, first, count);
@@ -329,29 +299,18 @@ Work StagedGroup::all_gather(Buffer data, Cut cut, std::string label,
                                                             cut_at(in_piece), name);
                                }};
   };
-  return submit("all_gather", describe(data, cut), label,
-                {.pieces = in_pieces(data.count, size_of(data.type), label, piece),
-                 .stream = data.stream,
-                 .keep = std::move(keep)});
-}
-
-Work StagedGroup::all_gather(Buffer part, Buffer output, Cut cut, std::string label,
-                             std::shared_ptr<const void> keep) {
-  return host_.all_gather(part, output, std::move(cut), std::move(label), std::move(keep));
+  return submit("all_gather", call,
+                {.pieces = in_pieces(data.count, size_of(data.type), call.label, piece),
+                 .stream = data.stream});
 }
 
 // The whole is one piece, because ranks whose parts differ would not agree on the number of pieces.
-Work StagedGroup::all_to_all(Buffer input, Buffer output, PartSizes sizes, std::string label,
-                             std::shared_ptr<const void> keep) {
-  if (!on_device(input, output)) {
-    return host_.all_to_all(input, output, std::move(sizes), std::move(label), std::move(keep));
-  }
-  find_parts(input, output, sizes, rank(), size());  // throws if they do not fit
+Work StagedGroup::all_to_all_here(const Buffer& input, const Buffer& output, const PartSizes& sizes,
+                                  const Call& call) {
+  const std::string label = call.label;
   const std::size_t behind = input.bytes();
   auto back = copies_of(output);
   for (auto& copy : back) copy.offset = behind;
-  std::string signature =
-      sizes.equal() ? describe(input) : fmt::format("parts of {}", to_string(input.type));
   std::vector<StagingQueue::Piece> whole;
   whole.push_back(
       {behind + output.bytes(), copies_of(input), std::move(back),
@@ -359,14 +318,10 @@ Work StagedGroup::all_to_all(Buffer input, Buffer output, PartSizes sizes, std::
          return carrier_.all_to_all(on_host(memory, in, type), on_host(memory + behind, out, type),
                                     sizes, label);
        }});
-  return submit("all_to_all", signature, label,
-                {.pieces = std::move(whole), .stream = input.stream, .keep = std::move(keep)});
+  return submit("all_to_all", call, {.pieces = std::move(whole), .stream = input.stream});
 }
 
-Work StagedGroup::broadcast(Buffer data, int root, std::string label,
-                            std::shared_ptr<const void> keep) {
-  if (!on_device(data)) return host_.broadcast(data, root, std::move(label), std::move(keep));
-  require_root(*this, root);
+Work StagedGroup::broadcast_here(const Buffer& data, int root, const Call& call) {
   const bool is_root = rank() == root;
   const auto piece = [&](std::size_t first, std::size_t count, const std::string& name) {
     const Buffer part = data.slice(first, count);
@@ -376,51 +331,37 @@ Work StagedGroup::broadcast(Buffer data, int root, std::string label,
     (is_root ? made.out : made.back) = copies_of(part);
     return made;
   };
-  auto pieces = in_pieces(data.count, size_of(data.type), label, piece);
+  auto pieces = in_pieces(data.count, size_of(data.type), call.label, piece);
   if (size() == 1) pieces = {StagingQueue::Piece()};
-  return submit("broadcast", fmt::format("{} from rank {}", describe(data), world_rank(root)),
-                label,
-                {.pieces = std::move(pieces),
-                 .stream = data.stream,
-                 .only_reads = is_root,
-                 .keep = std::move(keep)});
+  return submit("broadcast", call,
+                {.pieces = std::move(pieces), .stream = data.stream, .only_reads = is_root});
 }
 
-Work StagedGroup::send(Buffer data, int peer, std::string label, std::shared_ptr<const void> keep) {
-  if (!on_device(data)) return host_.send(data, peer, std::move(label), std::move(keep));
-  require_peer(*this, peer, "send: peer is not another rank");
+Work StagedGroup::send_here(const Buffer& data, int peer, const Call& call) {
+  const std::string label = call.label;
   std::vector<StagingQueue::Piece> whole;
   whole.push_back({data.bytes(), copies_of(data), {}, [=, this](std::byte* memory) {
                      return carrier_.send(on_host(memory, data.count, data.type), peer, label);
                    }});
-  return submit(fmt::format("send to rank {} of {}", world_rank(peer), describe(data)), "", label,
-                {.pieces = std::move(whole),
-                 .stream = data.stream,
-                 .is_message = true,
-                 .only_reads = true,
-                 .keep = std::move(keep)});
+  return submit(
+      fmt::format("send to rank {} of {}", world_rank(peer), describe(data)), call,
+      {.pieces = std::move(whole), .stream = data.stream, .is_message = true, .only_reads = true});
 }
 
-Work StagedGroup::receive(Buffer data, int peer, std::string label,
-                          std::shared_ptr<const void> keep) {
-  if (!on_device(data)) return host_.receive(data, peer, std::move(label), std::move(keep));
-  require_peer(*this, peer, "receive: peer is not another rank");
+Work StagedGroup::receive_here(const Buffer& data, int peer, const Call& call) {
+  const std::string label = call.label;
   std::vector<StagingQueue::Piece> whole;
   whole.push_back({data.bytes(), {}, copies_of(data), [=, this](std::byte* memory) {
                      return carrier_.receive(on_host(memory, data.count, data.type), peer, label);
                    }});
-  return submit(fmt::format("receive from rank {} of {}", world_rank(peer), describe(data)), "",
-                label,
-                {.pieces = std::move(whole),
-                 .stream = data.stream,
-                 .is_message = true,
-                 .keep = std::move(keep)});
+  return submit(fmt::format("receive from rank {} of {}", world_rank(peer), describe(data)), call,
+                {.pieces = std::move(whole), .stream = data.stream, .is_message = true});
 }
 
 Work StagedGroup::barrier(std::string label) {
   std::vector<StagingQueue::Piece> nothing;
   nothing.push_back({0, {}, {}, [=, this](std::byte*) { return carrier_.barrier(label); }});
-  return submit("barrier", "nothing", label, {.pieces = std::move(nothing), .blocks = true});
+  return submit("barrier", {"nothing", label, {}}, {.pieces = std::move(nothing), .blocks = true});
 }
 
 }  // namespace ddp::comm

@@ -15,11 +15,11 @@
 #include <string>
 #include <vector>
 
+#include "ddp_runtime/comm/device/device_group.h"
 #include "ddp_runtime/comm/device/nccl_options.h"
 #include "ddp_runtime/comm/device/staging_options.h"
 #include "ddp_runtime/comm/device/staging_queue.h"
 #include "ddp_runtime/comm/failure/state/failure_state.h"
-#include "ddp_runtime/comm/group/group.h"
 
 namespace ddp::comm {
 
@@ -32,7 +32,7 @@ namespace ddp::comm {
 // - allocate() returns device memory.
 // barrier() waits on the host, until all ranks have called it and the collectives of device memory
 // before it are done.
-class StagedGroup final : public Group {
+class StagedGroup final : public DeviceGroup {
  public:
   // Collective. Chooses and checks the GPU of each rank, from the options that NCCL has too, and
   // opens a channel of `host`. Throws on all ranks if there is an error on one: UsageError if the
@@ -44,48 +44,31 @@ class StagedGroup final : public Group {
   // Memory of allocate() remains usable.
   ~StagedGroup() override;
 
-  int rank() const noexcept override { return host_.rank(); }
-  int size() const noexcept override { return host_.size(); }
-  int world_rank(int rank) const noexcept override { return host_.world_rank(rank); }
-  const GroupName& name() const noexcept override { return host_.name(); }
-  std::string_view backend() const noexcept override { return host_.backend(); }
-  // The number of this rank's GPU among those that this process sees.
-  int device() const noexcept { return shared_->device; }
-  FlightRecorder& flight_recorder() noexcept override { return host_.flight_recorder(); }
-  // See device_memory_of().
-  std::size_t device_memory() const;
+  std::string_view backend() const noexcept override { return host().backend(); }
+  int device() const noexcept override { return shared_->device; }
+  std::size_t device_memory() const override;
 
   Group& channel(const std::string& name) override;
-  PointToPointChannel& point_to_point_channel(const std::string& name) override;
   Group* split(int color, int key, const std::string& name) override;
   std::uint64_t call_history() const override;
 
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
-  std::shared_ptr<std::byte> allocate_common(std::size_t bytes) override {
-    return host_.allocate_common(bytes);
-  }
-  std::string machine_key() const override { return host_.machine_key(); }
-  Work all_reduce(Buffer data, ReduceOp op, std::string label,
-                  std::shared_ptr<const void> keep) override;
-  Work reduce_scatter(Buffer input, Buffer output, ReduceOp op, std::string label,
-                      std::shared_ptr<const void> keep) override;
-  Work all_gather(Buffer input, Buffer output, std::string label,
-                  std::shared_ptr<const void> keep) override;
-  Work reduce_scatter(Buffer data, Cut cut, ReduceOp op, std::string label,
-                      std::shared_ptr<const void> keep) override;
-  Work all_gather(Buffer data, Cut cut, std::string label,
-                  std::shared_ptr<const void> keep) override;
-  Work all_gather(Buffer part, Buffer output, Cut cut, std::string label,
-                  std::shared_ptr<const void> keep) override;
-  Work broadcast(Buffer data, int root, std::string label,
-                 std::shared_ptr<const void> keep) override;
-  Work all_to_all(Buffer input, Buffer output, PartSizes parts, std::string label,
-                  std::shared_ptr<const void> keep) override;
-  Work send(Buffer data, int peer, std::string label, std::shared_ptr<const void> keep) override;
-  Work receive(Buffer data, int peer, std::string label, std::shared_ptr<const void> keep) override;
   Work barrier(std::string label) override;
 
  private:
+  Work all_reduce_here(const Buffer& data, ReduceOp op, const Call& call) override;
+  Work reduce_scatter_here(const Buffer& input, const Buffer& output, ReduceOp op,
+                           const Call& call) override;
+  Work all_gather_here(const Buffer& input, const Buffer& output, const Call& call) override;
+  Work reduce_scatter_in_place(const Buffer& data, const Starts& starts, ReduceOp op,
+                               const Call& call) override;
+  Work all_gather_in_place(const Buffer& data, const Starts& starts, const Call& call) override;
+  Work broadcast_here(const Buffer& data, int root, const Call& call) override;
+  Work all_to_all_here(const Buffer& input, const Buffer& output, const PartSizes& sizes,
+                       const Call& call) override;
+  Work send_here(const Buffer& data, int peer, const Call& call) override;
+  Work receive_here(const Buffer& data, int peer, const Call& call) override;
+
   // What all channels of a group share.
   struct Shared {
     Group& main;  // of hosts; opens channels
@@ -112,10 +95,8 @@ class StagedGroup final : public Group {
   std::vector<StagingQueue::Piece> in_pieces(std::size_t count, std::size_t bytes_each,
                                              const std::string& label, const MakePiece& make) const;
   // Numbers the call, and adds it to the call history with its signature.
-  Work submit(const std::string& name, const std::string& signature, const std::string& label,
-              StagingQueue::Call call);
+  Work submit(const std::string& name, const Call& call, StagingQueue::Call staged);
 
-  Group& host_;
   SharedPtr shared_;
   Group& carrier_;            // of hosts, for the data of this group's device memory
   mutable std::mutex mutex_;  // for the two below
