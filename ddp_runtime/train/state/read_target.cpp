@@ -28,6 +28,10 @@ ReadTarget target_beside(StateArray array, torch::ScalarType type) {
   return {std::move(array), rows};
 }
 
+std::vector<std::int64_t> shape_of(const ckpt::StoredArray& array) {
+  return {array.shape.begin(), array.shape.end()};
+}
+
 void read_into(const std::vector<ReadTarget>& targets, const ckpt::Checkpoint& checkpoint,
                ckpt::Match match) {
   std::vector<StateArray> arrays;

@@ -4,12 +4,16 @@
 
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "ddp_runtime/train/state/state_array.h"
 #include "hdf5_ckpt/read/checkpoint.h"
 
 namespace ddp::train {
+
+// As libtorch writes shapes.
+std::vector<std::int64_t> shape_of(const ckpt::StoredArray& array);
 
 struct ReadTarget {
   StateArray array;

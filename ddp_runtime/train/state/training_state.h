@@ -17,18 +17,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <unordered_set>
-#include <utility>
 #include <vector>
 
-#include "ddp_runtime/amp/grad_scaler.h"
 #include "ddp_runtime/comm/group/group.h"
-#include "ddp_runtime/optim/master_weights.h"
 #include "ddp_runtime/parallel/replica/replica.h"
-#include "ddp_runtime/train/objective/best_evaluation.h"
+#include "ddp_runtime/train/state/position.h"
 #include "ddp_runtime/train/state/state_array.h"
 #include "ddp_runtime/train/state/user_state.h"
 
@@ -42,34 +37,13 @@ class Checkpoint;
 
 namespace ddp::train {
 
-class DividedParameters;
+class Generators;
+class GradientOrders;
+class ModelArrays;
 class OptimizerStates;
 class RankState;
 class StageResidence;
 
-// The position of a run between two steps.
-struct Position {
-  std::int64_t epoch = 0;
-  std::int64_t consumed = 0;  // samples of this epoch, over all ranks
-  std::int64_t step = 0;      // optimizer steps since the beginning of the run
-  double loss_sum = 0;        // over this epoch's steps so far
-  std::int64_t loss_steps = 0;
-  // Samples of a step when the run began, in which its schedule counts; 0: an old checkpoint.
-  std::int64_t first_batch = 0;
-  BestEvaluation best = {};
-  amp::GradScaler::State loss_scale = {};  // a scale of 0: the run did not use one
-
-  void begin_epoch(std::int64_t number);
-
-  nlohmann::json to_json() const;
-  static Position from_json(const nlohmann::json& json);  // throws UsageError
-};
-
-// Note [Masters in a checkpoint]
-// If the optimizer keeps masters, the arrays of the model are the masters: the weights are those
-// values rounded, so nothing is lost, and a run resumes whether its weights are float32 or short
-// now. A ShardedOptimizer has masters of its rows, so each rank saves and reads these, also of
-// weights that are whole on all ranks: after reading, the ranks exchange what they have rounded.
 class TrainingState {
  public:
   // `replica`, which may be null, provides the gradient order; `own`, which may be null, what each
@@ -139,50 +113,29 @@ class TrainingState {
   // checkpoint get a generator seeded from `seed`.
   void distribute(std::uint64_t seed);
 
-  const UserState& user() const noexcept { return user_; }
+  const UserState& user() const noexcept;
 
  private:
   bool is_trained(const std::string& array) const;
   std::vector<std::string> optimizer_names(const ckpt::Checkpoint& checkpoint) const;
-  bool takes_average() const;
-  std::optional<double> average_left_in(const ckpt::Checkpoint& checkpoint) const;
-  void require_same_weights(const ckpt::Checkpoint& checkpoint) const;
-  void add_masters(std::vector<NamedTensor>& tensors) const;
-  bool has_masters() const;
   torch::ScalarType type_in(const ckpt::Checkpoint& checkpoint, const std::string& name,
                             const torch::Tensor& tensor) const;
   std::vector<StateArray> divided_state_for(const ckpt::Checkpoint& checkpoint);
   void verify_unused(const ckpt::Checkpoint& checkpoint, const std::vector<StateArray>& rows) const;
   std::vector<StateArray> own_places(const ckpt::Checkpoint& checkpoint);
-  void round_masters();
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> copy_for_masters(
-      std::vector<NamedTensor>& tensors) const;
-  std::vector<NamedTensor> model_tensors() const;
-  std::vector<StateArray> divided_tensors() const;
-  bool divides_gradients(std::size_t replica) const;
-  std::vector<NamedTensor> plain_tensors() const;
-  void restore_generator(torch::Device device, torch::Tensor loaded, std::uint64_t seed);
 
   comm::Group& group_;
-  torch::nn::Module& module_;
   std::vector<DistributedDataParallel*> replicas_;
-  const UserState& user_;
   std::vector<torch::optim::Optimizer*> optimizers_;
   RankState* own_ = nullptr;
+  std::unique_ptr<ModelArrays> model_;
   std::unique_ptr<OptimizerStates> optimizer_state_;
-  std::unique_ptr<DividedParameters> divided_;
-  std::unordered_set<std::string> divided_names_;  // of parameters and buffers
-  std::unordered_set<std::string> parameters_;     // by array name
-  std::vector<std::string> ignored_;               // parameters that their replica ignores
-  // By replica, at least one: see DistributedDataParallel::gradient_order.
-  std::vector<std::vector<std::int64_t>> loaded_orders_;
-  std::vector<torch::Device> generators_;  // of the host and of the model's device
+  std::unique_ptr<Generators> generators_;
+  std::unique_ptr<GradientOrders> orders_;
   bool only_weights_ = false;
   std::optional<double> average_left_;
   // Of the optimizers that are not divided; rank 0, between load() and distribute().
   std::vector<StateArray> loaded_state_;
-  // Rank 0, between load() and distribute(): for each of these, [ranks, bytes].
-  std::vector<torch::Tensor> loaded_generators_;
 };
 
 }  // namespace ddp::train
