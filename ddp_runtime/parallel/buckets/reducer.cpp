@@ -70,6 +70,7 @@ Reducer::Reducer(comm::Group& group, std::vector<NamedTensor> parameters,
       plan_(plan_buckets_of(parameters_, reverse_order(parameters_.size()), options.buckets)),
       order_(plan_),
       device_(device_of(parameters_)),
+      graph_(parameters_.size(), options_),
       used_(parameters_.size()) {
   require_reduce_type(options_);
   if (options_.reduce_type && !sparse_.empty()) {
@@ -115,7 +116,7 @@ void Reducer::begin_step(int /*micro_batches*/) {
   for (auto& parameter : parameters_) parameter.tensor.mutable_grad().reset();
   sparse_.discard();
   std::fill(used_.begin(), used_.end(), std::uint8_t{0});
-  if (knowledge_ == Knowledge::order_recorded) rebuild();
+  if (graph_.take_new_order()) rebuild();
 }
 
 void Reducer::begin_pass() {
@@ -123,9 +124,8 @@ void Reducer::begin_pass() {
   works_.clear();
   waited_ = 0;
   if (hook_) hook_->reset();
-  gradients_left_ = gradients_of_;
+  graph_.begin_pass();
   has_data_ = true;
-  if (knowledge_ == Knowledge::none) ready_order_.clear();
   armed_ = true;
 }
 
@@ -149,9 +149,7 @@ void Reducer::begin_backward(const torch::Tensor& loss, bool last) {
 // Parameters that this backward will not reach, as far as that is known.
 void Reducer::settle_unreachable(const torch::Tensor& loss) {
   if (options_.static_graph) {
-    for (std::size_t i = 0; i < gradients_of_.size(); ++i) {
-      if (gradients_of_[i] == 0) settle_without_gradient(i);
-    }
+    for (const std::size_t index : graph_.unreachable()) settle_without_gradient(index);
   } else if (options_.allow_unused) {
     const auto graph = graph_of(loss);
     for (std::size_t i = 0; i < hooks_.size(); ++i) {
@@ -213,29 +211,14 @@ void Reducer::pack(std::size_t bucket) {
 
 // Whether this is the last gradient that the parameter gets in this pass.
 bool Reducer::is_last_gradient(std::size_t index) {
-  if (options_.static_graph) {
-    if (gradients_of_.empty()) {  // still learning: everything is sent at the end
-      if (gradients_left_.empty()) gradients_left_.resize(parameters_.size());
-      ++gradients_left_[index];
-      if (gradients_left_[index] == 1 && knowledge_ == Knowledge::none)
-        ready_order_.push_back(index);
-      return false;
-    }
-    if (gradients_left_[index] > 0) return --gradients_left_[index] == 0;
-    throw RuntimeError(fmt::format(
-        "parameter '{}' got more gradients than in the first step; the graph is not static, so "
-        "static_graph must not be set",
-        parameters_[index].name));
-  }
-  if (order_.is_ready(index)) {
+  if (!options_.static_graph && order_.is_ready(index)) {
     throw RuntimeError(
         fmt::format("parameter '{}' got its gradient twice in one backward pass; a nested "
                     "backward(), as in hand-written activation checkpointing, does that: use "
                     "ddp::checkpointed(), or set static_graph",
                     parameters_[index].name));
   }
-  if (knowledge_ == Knowledge::none) ready_order_.push_back(index);
-  return true;
+  return graph_.is_last_gradient(index, parameters_[index].name);
 }
 
 void Reducer::mark_ready(std::size_t index) {
@@ -298,16 +281,6 @@ void Reducer::wait_for_buckets() {
   while (waited_ < works_.size()) wait_for_bucket();
 }
 
-// A static graph may lack gradients only until it is known.
-bool Reducer::may_miss_gradients() const noexcept {
-  return options_.static_graph ? gradients_of_.empty() : options_.allow_unused;
-}
-
-// Whether this step determines which parameters were used by any rank.
-bool Reducer::tracks_use() const noexcept {
-  return options_.static_graph ? used_by_any_.empty() : options_.allow_unused;
-}
-
 void Reducer::launch_use_map() {
   use_map_ = std::make_shared<std::vector<std::uint8_t>>(used_);
   use_map_work_ = group_.all_reduce(comm::buffer_of(std::span(*use_map_)), comm::ReduceOp::max,
@@ -318,9 +291,9 @@ bool Reducer::begin_buckets() {
   if (!store_) return false;
   armed_ = false;
   spans_.clear();
-  if (!may_miss_gradients()) require_gradients();
+  if (!graph_.may_miss_gradients()) require_gradients();
   settle_missing();
-  if (hook_ || tracks_use() || !sparse_.empty()) return false;
+  if (hook_ || graph_.tracks_use() || !sparse_.empty()) return false;
   publish_gradients();
   return true;
 }
@@ -338,7 +311,7 @@ std::vector<torch::Tensor> Reducer::next_bucket() {
 void Reducer::finish() {
   if (!store_) return warn_of_missing();
   if (armed_) begin_buckets();
-  const bool asks = tracks_use();
+  const bool asks = graph_.tracks_use();
   if (asks) launch_use_map();
   wait_for_buckets();
   if (asks) {
@@ -347,7 +320,7 @@ void Reducer::finish() {
   }
   publish_gradients();
   for (auto& span : sparse_.reduce()) spans_.push_back(std::move(span));
-  learn_order();
+  graph_.end_pass(group_);
 }
 
 // Rebuilding buckets, communication hooks and the search for unused parameters come before: steps
@@ -379,12 +352,7 @@ void Reducer::finish_replay() {
 
 // A parameter that this rank did not use must still be updated here if another rank used it.
 void Reducer::publish_gradients() {
-  if (options_.static_graph) {
-    if (used_by_any_.empty()) used_by_any_ = used_;
-  } else if (!options_.allow_unused) {
-    std::fill(used_.begin(), used_.end(), std::uint8_t{1});
-  }
-  const auto& used = options_.static_graph ? used_by_any_ : used_;
+  const auto& used = graph_.with_gradients(used_);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     torch::Tensor& gradient = parameters_[i].tensor.mutable_grad();
     if (used[i] != 0) {
@@ -395,61 +363,16 @@ void Reducer::publish_gradients() {
   }
 }
 
-void Reducer::learn_order() {
-  // A rank that had no data in this pass has counted nothing and continues to learn.
-  if (options_.static_graph && gradients_of_.empty()) gradients_of_ = gradients_left_;
-  if (knowledge_ != Knowledge::none) return;
-  if (!follows_order()) {
-    knowledge_ = Knowledge::complete;
-  } else if (agree_on_order()) {
-    knowledge_ = Knowledge::order_recorded;
-  }
-}
-
-// All ranks adopt the order of one rank, because their own orders may differ but the buckets must
-// not. It is the order of the first rank that has one: a rank without data has seen no gradients.
-// Returns false if no rank had data.
-bool Reducer::agree_on_order() {
-  const int mine = ready_order_.empty() ? group_.size() : group_.rank();
-  const int leader = -group_.all_reduce_value<std::int32_t>(-mine, comm::ReduceOp::max);
-  if (leader == group_.size()) return false;
-  auto order = gradient_order();
-  order.resize(parameters_.size());
-  group_.broadcast(comm::buffer_of(std::span(order)), leader, "order of gradients").wait();
-  ready_order_.assign(order.begin(), order.end());
-  return true;
-}
-
-// If the set of used parameters changes from step to step, there is no single order.
-bool Reducer::follows_order() const noexcept {
-  return options_.rebuild_buckets && (options_.static_graph || !options_.allow_unused);
-}
-
 std::vector<std::int64_t> Reducer::gradient_order() const {
-  if (!follows_order() || ready_order_.empty()) return {};
-  std::vector<std::int64_t> order(ready_order_.begin(), ready_order_.end());
-  std::vector<bool> seen(parameters_.size());
-  for (const std::size_t index : ready_order_) seen[index] = true;
-  for (const std::size_t index : reverse_order(parameters_.size())) {
-    if (!seen[index]) order.push_back(static_cast<std::int64_t>(index));
-  }
-  return order;
+  return graph_.gradient_order();
 }
 
 void Reducer::expect_gradient_order(std::span<const std::int64_t> order) {
-  if (!store_ || !follows_order() || order.size() != parameters_.size()) return;
-  std::vector<bool> seen(parameters_.size());
-  for (const std::int64_t index : order) {
-    if (index < 0 || index >= std::ssize(seen) || seen[static_cast<std::size_t>(index)]) return;
-    seen[static_cast<std::size_t>(index)] = true;
-  }
-  ready_order_.assign(order.begin(), order.end());
-  knowledge_ = Knowledge::order_recorded;
+  if (store_) graph_.expect_gradient_order(order);
 }
 
 void Reducer::rebuild() {
-  knowledge_ = Knowledge::complete;
-  auto plan = plan_buckets_of(parameters_, ready_order_, options_.buckets);
+  auto plan = plan_buckets_of(parameters_, graph_.ready_order(), options_.buckets);
   if (plan.buckets == plan_.buckets) return;
   plan_ = std::move(plan);
   order_ = LaunchOrder(plan_);

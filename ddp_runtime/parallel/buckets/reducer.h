@@ -15,6 +15,7 @@
 #include "ddp_runtime/parallel/buckets/bucket_plan.h"
 #include "ddp_runtime/parallel/buckets/bucket_store.h"
 #include "ddp_runtime/parallel/buckets/gradient_exchange.h"
+#include "ddp_runtime/parallel/buckets/graph_knowledge.h"
 #include "ddp_runtime/parallel/buckets/launch_order.h"
 #include "ddp_runtime/parallel/buckets/options.h"
 #include "ddp_runtime/parallel/buckets/reduce_type.h"
@@ -120,7 +121,6 @@ class Reducer final : public GradientExchange,
   void pack(std::size_t bucket);
   void settle_without_gradient(std::size_t index);
   void settle_missing();
-  bool may_miss_gradients() const noexcept;
   void launch(std::size_t bucket);
   void send(std::size_t bucket);
   GradientBucket bucket_for_hook(std::size_t bucket) const;
@@ -129,11 +129,7 @@ class Reducer final : public GradientExchange,
   void begin_pass();
   void settle_unreachable(const torch::Tensor& loss);
   void require_stream() const;
-  void learn_order();
-  bool agree_on_order();
-  bool follows_order() const noexcept;
   void rebuild();
-  bool tracks_use() const noexcept;
   void launch_use_map();
   void publish_gradients();
   void require_gradients() const;
@@ -159,18 +155,12 @@ class Reducer final : public GradientExchange,
   };
   std::vector<Hook> hooks_;
 
-  // How much the reducer knows about the graph.
-  enum class Knowledge : std::uint8_t { none, order_recorded, complete };
-  Knowledge knowledge_ = Knowledge::none;
-  std::vector<std::size_t> ready_order_;    // as recorded in the first pass that reduced
-  std::vector<std::int32_t> gradients_of_;  // static graph: gradients per pass, learned
-  std::vector<std::int32_t> gradients_left_;
+  GraphKnowledge graph_;
 
   std::mutex mutex_;  // hooks may run on a device's backward thread
   bool armed_ = false;
   bool has_data_ = true;            // in this pass
   std::vector<std::uint8_t> used_;  // in this step, by this rank; after finish(), by any rank
-  std::vector<std::uint8_t> used_by_any_;  // static graph: learned in the first step
   std::shared_ptr<std::vector<std::uint8_t>> use_map_;
   comm::Work use_map_work_;
   std::vector<comm::Work> works_;
