@@ -18,8 +18,13 @@ setup_file() {
   install -d -o nobody -g nogroup "$home"
   cpack --config "$build_dir/CPackConfig.cmake" -G DEB -B "$work/packages" > "$work/log" 2>&1 || { cat "$work/log" && return 1; }
   as_administrator dpkg --install "$work"/packages/slurm-ddp{,-plugin}_*.deb
+  # From SLURM 26.05 on, a batch job with --export=ALL,... gets the user's login environment, for which a shell must start.
+  awk -F : -v OFS=: -v user=nobody -v home="$home" '$1 == user { $6 = home; $7 = "/bin/sh" } 1' /etc/passwd > "$work/passwd"
   local number
-  for number in 1 2; do "$cluster" exec node$number -- mount -t overlay -o "lowerdir=$site/usr/new:/usr" overlay /usr; done
+  for number in 1 2; do
+    "$cluster" exec node$number -- mount -t overlay -o "lowerdir=$site/usr/new:/usr" overlay /usr
+    "$cluster" exec node$number -- mount --bind "$work/passwd" /etc/passwd
+  done
   echo 'include /usr/share/slurm-ddp/plugstack.conf.d/*.conf' > "$state/plugstack.conf"
 }
 teardown_file() { cluster_down; }
