@@ -15,6 +15,7 @@
 #include "hdf5_ckpt/convert/file_kind.h"
 #include "hdf5_ckpt/convert/name_pattern.h"
 #include "hdf5_ckpt/convert/name_prefix.h"
+#include "hdf5_ckpt/read/checkpoint.h"
 
 namespace ddp::ckpt::tool {
 
