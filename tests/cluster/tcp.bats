@@ -45,7 +45,7 @@ over_mpi() {
   cat out
   [ "$status" -ne 0 ]
   [ "$(grep -c "$said" out)" -eq 1 ]
-  grep -qE '^ddp-train: rank [0-9] \(node[12], process [0-9]+\) exited unexpectedly' out
+  grep -qE '^ddp-train: rank [0-9] \(node[1-3], process [0-9]+\) exited unexpectedly' out
 
   for step in over-tcp/step-*; do
     [ "$((10#${step##*-}))" -le 55 ] || rm -r "$step"
@@ -83,7 +83,7 @@ for f in json.load(open("net.json"))["findings"]: print(f["check"], f["severity"
   kill "$server"
   [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
   [[ $output == *"rank 0 on node1: rank 0 cannot listen at port 23456 of the launch plan: Address already in use"* ]]
-  [ "$(grep -cE 'rank [123] on node[12]: .* accepts the connection but does not answer; another program uses that port' <<< "$output")" -ge 1 ]
+  [ "$(grep -cE 'rank [123] on node[1-3]: .* accepts the connection but does not answer; another program uses that port' <<< "$output")" -ge 1 ]
 }
 
 # SLURM 24.11 and later give a batch script a number of a step, which rank 0 must not end.
