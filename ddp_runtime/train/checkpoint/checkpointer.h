@@ -111,6 +111,7 @@ class Checkpointer {
  private:
   // Behind a pointer, so that programs compile without what saving consists of.
   struct Parts;
+  struct Saving;
   std::unique_ptr<Parts> parts_;
 };
 

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -15,10 +14,6 @@
 namespace ddp::train {
 namespace {
 
-std::uint64_t count_ranks_on(const std::string& host, const std::vector<std::string>& hosts) {
-  return static_cast<std::uint64_t>(std::count(hosts.begin(), hosts.end(), host));
-}
-
 SaveResult not_begun(std::uint64_t step, const std::string& problem) {
   SaveResult result;
   result.step = step;
@@ -28,46 +23,35 @@ SaveResult not_begun(std::uint64_t step, const std::string& problem) {
 
 }  // namespace
 
-SavePipeline::SavePipeline(comm::Group& group, const TrainingState& state,
-                           ckpt::CheckpointDirectory& directory, ckpt::Retention& retention,
-                           const CheckpointOptions& options, const ckpt::OwnerTag& owner,
-                           const std::vector<std::string>& hosts,
-                           std::function<bool(std::uint64_t)> in_use, SaveEvents events,
-                           const RunLog& log)
-    : group_(group),
-      directory_(directory),
-      options_(options),
-      owner_(owner),
+SavePipeline::SavePipeline(const SaveContext& context, const SaveTarget& target, SaveEvents events)
+    : context_(context),
+      directory_(target.directory),
       events_(std::move(events)),
-      log_(log),
-      leads_node_(leader_of(group.rank(), hosts) == group.rank()),
-      direct_(group, state, directory, retention, options, count_ranks_on(owner.host, hosts),
-              std::move(in_use), log) {
-  if (options.local_directory.empty()) return;
-  require_local_directory(group, options.local_directory, hosts);
-  local_.emplace(group, state, options, owner, count_ranks_on(owner.host, hosts), leads_node_, log);
+      direct_(context, target) {
+  if (context.options.local_directory.empty()) return;
+  require_local_directory(context);
+  local_.emplace(context);
 }
 
 void SavePipeline::adopt_local_saves() {
   if (!local_) return;
-  const auto problem =
-      adopt_saves(group_, local_stores(group_, options_), owner_, leads_node_, directory_, log_);
+  const auto problem = adopt_saves(context_, local_stores(context_), directory_);
   if (problem.empty()) return;
   throw RuntimeError(fmt::format(
       "a checkpoint on the nodes' own disks could not be copied to {}: {}; make room there and "
       "start again on the same nodes, or leave out --checkpoint-local to continue without it",
-      options_.directory.string(), problem));
+      context_.options.directory.string(), problem));
 }
 
 void SavePipeline::remove_local_saves(std::uint64_t step) {
   if (!local_) return;
-  train::remove_local_saves(group_, options_, leads_node_, step);
+  train::remove_local_saves(context_, step);
 }
 
 void SavePipeline::forget_local_saves() {
   if (!local_) return;
-  const auto problem =
-      problem_on_leader(group_, [this] { ckpt::remove_local_store_id(options_.directory); });
+  const auto problem = problem_on_leader(
+      context_.group, [this] { ckpt::remove_local_store_id(context_.options.directory); });
   if (!problem.empty()) throw RuntimeError(problem);
 }
 
@@ -83,20 +67,20 @@ void SavePipeline::make_room(std::int64_t durable) {
   finish_staging();
   local_->remove_needless(durable);
   // No rank stages the next save before all have removed what they no longer need.
-  poll(group_.all_reduce_value(direct_.writing() ? 1 : 0, comm::ReduceOp::max) != 0);
+  poll(context_.group.all_reduce_value(direct_.writing() ? 1 : 0, comm::ReduceOp::max) != 0);
 }
 
 void SavePipeline::start(std::uint64_t step, ckpt::CheckpointInfo info,
                          const std::vector<StateArray>& arrays) {
-  const auto begin = [&] { directory_.begin(step, owner_); };
-  const auto problem = locally() ? std::string() : problem_on_leader(group_, begin);
+  const auto begin = [&] { directory_.begin(step, context_.owner); };
+  const auto problem = locally() ? std::string() : problem_on_leader(context_.group, begin);
   if (!problem.empty()) {
-    if (group_.rank() == 0) events_.over(not_begun(step, problem), 0);
+    if (context_.leads()) events_.over(not_begun(step, problem), 0);
     return;
   }
-  const ckpt::SaveId mine{step, owner_};
+  const ckpt::SaveId mine{step, context_.owner};
   const auto id = ckpt::SaveId::from_json(
-      nlohmann::json::parse(group_.broadcast_text(mine.to_json().dump(), 0)));
+      nlohmann::json::parse(context_.group.broadcast_text(mine.to_json().dump(), 0)));
   if (locally()) {
     local_->start(id, std::move(info), arrays);
   } else {
@@ -149,16 +133,16 @@ void SavePipeline::finish_staging() {
   const auto staged = local_->finish_staging();
   staging_seconds_ = staged.seconds;
   if (!staged.problem.empty()) return stop_staging(staged.problem);
-  if (group_.rank() == 0) events_.staged(staging_seconds_);
+  if (context_.leads()) events_.staged(staging_seconds_);
 }
 
 // On all ranks.
 void SavePipeline::stop_staging(const std::string& problem) {
   local_failed_ = true;
-  if (group_.rank() != 0) return;
-  log_.warning(fmt::format("node-local saves to {} stop, and checkpoints are saved to {} alone: {}",
-                           options_.local_directory.string(), options_.directory.string(),
-                           problem));
+  if (!context_.leads()) return;
+  context_.log.warning(fmt::format(
+      "node-local saves to {} stop, and checkpoints are saved to {} alone: {}",
+      context_.options.local_directory.string(), context_.options.directory.string(), problem));
 }
 
 // Collective, when no save is in progress there: begins to copy the one that waits, if one does.
@@ -168,7 +152,7 @@ void SavePipeline::begin_copy() {
   copied_staging_seconds_ = staging_seconds_;
   direct_began_ = std::chrono::steady_clock::now();
   const auto problem = local_->begin_copy(directory_, direct_);
-  if (!problem.empty() && group_.rank() == 0) events_.over(not_begun(step, problem), 0);
+  if (!problem.empty() && context_.leads()) events_.over(not_begun(step, problem), 0);
 }
 
 // On rank 0, if there is a result.

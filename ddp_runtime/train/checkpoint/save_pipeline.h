@@ -10,14 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "base/run_log.h"
-#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/checkpoint/local/local_saves.h"
 #include "ddp_runtime/train/checkpoint/write/background_save.h"
-#include "ddp_runtime/train/options/options.h"
-#include "hdf5_ckpt/core/owner_tag.h"
+#include "ddp_runtime/train/checkpoint/write/save_context.h"
 #include "hdf5_ckpt/directory/checkpoint_directory.h"
-#include "hdf5_ckpt/directory/retention.h"
 
 namespace ddp::train {
 
@@ -32,13 +28,7 @@ struct SaveEvents {
 class SavePipeline {
  public:
   // Collective. Throws UsageError on all ranks if a rank cannot use options.local_directory.
-  // `hosts`: one for each rank. `in_use`: see RetentionPolicy. All references must outlive this
-  // object.
-  SavePipeline(comm::Group& group, const TrainingState& state, ckpt::CheckpointDirectory& directory,
-               ckpt::Retention& retention, const CheckpointOptions& options,
-               const ckpt::OwnerTag& owner, const std::vector<std::string>& hosts,
-               std::function<bool(std::uint64_t step)> in_use, SaveEvents events,
-               const RunLog& log);
+  SavePipeline(const SaveContext& context, const SaveTarget& target, SaveEvents events);
   SavePipeline(const SavePipeline&) = delete;
   SavePipeline& operator=(const SavePipeline&) = delete;
 
@@ -84,13 +74,9 @@ class SavePipeline {
   void begin_copy();
   void report(const std::optional<SaveResult>& result);
 
-  comm::Group& group_;
+  const SaveContext context_;
   ckpt::CheckpointDirectory& directory_;
-  const CheckpointOptions& options_;
-  const ckpt::OwnerTag& owner_;
   const SaveEvents events_;
-  const RunLog& log_;
-  const bool leads_node_;  // the lowest rank of its node
   BackgroundSave direct_;  // also copies what was staged
   std::optional<LocalSaves> local_;
   bool local_failed_ = false;  // the same on all ranks

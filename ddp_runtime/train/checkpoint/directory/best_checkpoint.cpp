@@ -56,15 +56,17 @@ std::vector<ckpt::Candidate> checkpoints_of(const std::vector<BestEntry>& entrie
 }
 
 // With a single writer, rank 0 writes all of it.
-ShardReport write_share(comm::Group& group, const TrainingState& state,
-                        const std::vector<StateArray>& arrays, const ckpt::CheckpointInfo& info,
-                        const ckpt::SaveId& id, ckpt::CheckpointDirectory directory) {
+ShardReport write_share(const SaveContext& context, const std::vector<StateArray>& arrays,
+                        const ckpt::CheckpointInfo& info, const ckpt::SaveId& id,
+                        ckpt::CheckpointDirectory directory) {
   ShardReport report;
-  const auto writers = writers_of(arrays, std::numeric_limits<std::uint64_t>::max(), group.size());
-  if (!std::ranges::binary_search(writers, group.rank())) return report;
+  const int rank = context.group.rank();
+  const auto writers =
+      writers_of(arrays, std::numeric_limits<std::uint64_t>::max(), context.group.size());
+  if (!std::ranges::binary_search(writers, rank)) return report;
   try {
-    const auto share = on_host(share_of(state, arrays, writers, group.rank()));
-    report.record = directory.write_shard(id, shard_name(writers, group.rank()), array_views(share),
+    const auto share = on_host(share_of(context.state, arrays, writers, rank));
+    report.record = directory.write_shard(id, shard_name(writers, rank), array_views(share),
                                           shard_attributes(info));
   } catch (const std::exception& e) {
     report.problem = e.what();
@@ -120,17 +122,13 @@ bool is_among_best(std::optional<double> cost, const std::vector<BestEntry>& ent
   return static_cast<std::size_t>(better) < keep;
 }
 
-BestCheckpoint::BestCheckpoint(const std::filesystem::path& directory, const ckpt::OwnerTag& owner,
-                               const DirectoryClaim& claim, const nlohmann::json& run,
-                               std::size_t keep, BestMetric metric, const RunLog& log)
-    : best_(directory / ckpt::kBestName),
-      next_best_(directory / ckpt::kNextBestName),
-      owner_(owner),
+BestCheckpoint::BestCheckpoint(const SaveContext& context, const DirectoryClaim& claim)
+    : context_(context),
       claim_(claim),
-      run_(run),
-      keep_(keep),
-      metric_(metric),
-      log_(log) {}
+      best_(context.options.directory / ckpt::kBestName),
+      next_best_(context.options.directory / ckpt::kNextBestName),
+      keep_(static_cast<std::size_t>(context.options.keep_best)),
+      metric_(parse_best_metric(context.options.best_metric)) {}
 
 std::vector<BestEntry> BestCheckpoint::entries() const {
   std::vector<BestEntry> found;
@@ -153,7 +151,7 @@ std::vector<BestEntry> BestCheckpoint::comparable(std::uint64_t step,
   std::erase_if(found, [&](const BestEntry& entry) {
     if (entry.checkpoint.step >= step) return true;
     const auto manifest = manifest_of(entry.checkpoint);
-    return !manifest || is_of_another_run(*manifest, lineage_run, run_);
+    return !manifest || is_of_another_run(*manifest, lineage_run, context_.run);
   });
   return found;
 }
@@ -163,17 +161,17 @@ bool BestCheckpoint::wants(std::uint64_t step, const std::string& lineage_run,
   return is_among_best(cost_of(evaluation, metric_), comparable(step, lineage_run), keep_);
 }
 
-std::string BestCheckpoint::save(comm::Group& group, const TrainingState& state, std::uint64_t step,
-                                 const std::vector<StateArray>& arrays, ckpt::CheckpointInfo info,
-                                 const Evaluation& evaluation) {
+std::string BestCheckpoint::save(std::uint64_t step, const std::vector<StateArray>& arrays,
+                                 ckpt::CheckpointInfo info, const Evaluation& evaluation) {
+  auto& group = context_.group;
   info.state["evaluation"] = evaluation_to_json(evaluation);
-  Draft draft{{step, owner_}, false};  // not yet that of rank 0
+  Draft draft{{step, context_.owner}, false};  // not yet that of rank 0
   auto problem = problem_on_leader(group, [&] { draft = begin(step, info, evaluation); });
   if (!problem.empty()) return problem;
   const auto text = nlohmann::json{draft.id.to_json(), draft.is_best}.dump();
   const auto agreed = nlohmann::json::parse(group.broadcast_text(text, 0));
   draft = {ckpt::SaveId::from_json(agreed.at(0)), agreed.at(1).get<bool>()};
-  const auto mine = write_share(group, state, arrays, info, draft.id, directory_of(draft));
+  const auto mine = write_share(context_, arrays, info, draft.id, directory_of(draft));
   const auto reports = group.all_gather_text(to_text(mine));
   if (group.rank() != 0) return {};
   try {
@@ -191,7 +189,7 @@ BestCheckpoint::Draft BestCheckpoint::begin(std::uint64_t step, const ckpt::Chec
   Draft draft;
   draft.is_best = is_among_best(cost_of(evaluation, metric_), comparable(step, lineage_run), 1);
   set_aside_others(step, lineage_run);
-  draft.id = directory_of(draft).begin(step, owner_);
+  draft.id = directory_of(draft).begin(step, context_.owner);
   return draft;
 }
 
@@ -213,13 +211,13 @@ void BestCheckpoint::commit(const Draft& draft, const std::vector<std::string>& 
     throw RuntimeError(shards.problem);
   }
   const auto saved = directory.commit(draft.id, shards.records, info);
-  for (const auto& note : saved.notes) log_.line(fmt::format("checkpoint: {}", note));
+  for (const auto& note : saved.notes) context_.log.line(fmt::format("checkpoint: {}", note));
   if (draft.is_best) path_ = saved.path;
   // The same step in the other directory is from before the resume.
   const auto& other = draft.is_best ? next_best_ : best_;
   for (const auto& candidate : ckpt::CheckpointDirectory(other).candidates()) {
     if (candidate.step != draft.id.step) continue;
-    ckpt::Retention(other, owner_).keep_first({&candidate, 1}, 0);
+    ckpt::Retention(other, context_.owner).keep_first({&candidate, 1}, 0);
   }
   arrange();
   remove_surplus();
@@ -233,15 +231,15 @@ void BestCheckpoint::set_aside_others(std::uint64_t step, const std::string& lin
     std::optional<std::uint64_t> newest;
     for (const auto& candidate : checkpoints.candidates()) {
       const auto manifest = manifest_of(candidate);
-      if (manifest && is_of_another_run(*manifest, lineage_run, run_)) {
+      if (manifest && is_of_another_run(*manifest, lineage_run, context_.run)) {
         others.push_back(candidate.step);
       } else if (!newest) {
         newest = candidate.step;
       }
     }
-    for (const auto& name : checkpoints.set_aside(others, newest, owner_)) {
-      log_.line(fmt::format("checkpoint: the best checkpoint of another run is kept as {}",
-                            name.string()));
+    for (const auto& name : checkpoints.set_aside(others, newest, context_.owner)) {
+      context_.log.line(fmt::format("checkpoint: the best checkpoint of another run is kept as {}",
+                                    name.string()));
     }
   }
 }
@@ -252,17 +250,17 @@ void BestCheckpoint::abandon_after(std::uint64_t step) const {
     arrange();
   } catch (const std::exception& e) {
     // The next evaluation tries again.
-    log_.line(fmt::format("checkpoint: no best checkpoint was chosen from {}: {}",
-                          next_best_.string(), e.what()));
+    context_.log.line(fmt::format("checkpoint: no best checkpoint was chosen from {}: {}",
+                                  next_best_.string(), e.what()));
   }
 }
 
 void BestCheckpoint::set_aside_after(std::uint64_t step) const {
   for (const auto& directory : {best_, next_best_}) {
     for (const auto& name :
-         ckpt::CheckpointDirectory(directory).set_aside_later_than(step, owner_)) {
-      log_.line(fmt::format("checkpoint: the best checkpoint of an abandoned branch is kept as {}",
-                            name.string()));
+         ckpt::CheckpointDirectory(directory).set_aside_later_than(step, context_.owner)) {
+      context_.log.line(fmt::format(
+          "checkpoint: the best checkpoint of an abandoned branch is kept as {}", name.string()));
     }
   }
 }
@@ -275,7 +273,8 @@ void BestCheckpoint::arrange() const {
     const bool belongs_in_best = i == 0;
     // With only one to keep, the others are about to be removed.
     if (belongs_in_best == in_best || (!belongs_in_best && keep_ == 1)) continue;
-    ckpt::CheckpointDirectory(belongs_in_best ? best_ : next_best_).adopt(checkpoint, owner_);
+    ckpt::CheckpointDirectory(belongs_in_best ? best_ : next_best_)
+        .adopt(checkpoint, context_.owner);
   }
 }
 
@@ -284,10 +283,10 @@ void BestCheckpoint::remove_surplus() const {
   const auto sorted = entries();
   std::size_t keep = 1;
   for (const bool in_best : {true, false}) {
-    ckpt::Retention retention(in_best ? best_ : next_best_, owner_);
+    ckpt::Retention retention(in_best ? best_ : next_best_, context_.owner);
     retention.remember_across_restarts();
     const auto report = retention.keep_first(checkpoints_of(sorted, in_best), keep);
-    for (const auto& note : report.notes) log_.line(fmt::format("checkpoint: {}", note));
+    for (const auto& note : report.notes) context_.log.line(fmt::format("checkpoint: {}", note));
     if (!report.notes.empty()) return;  // perhaps the best one is damaged: delete no other
     keep = keep_ - 1;
   }

@@ -15,14 +15,11 @@
 #include <string>
 #include <vector>
 
-#include "base/run_log.h"
-#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/checkpoint/directory/directory_claim.h"
+#include "ddp_runtime/train/checkpoint/write/save_context.h"
 #include "ddp_runtime/train/objective/best_metric.h"
 #include "ddp_runtime/train/objective/evaluation_result.h"
 #include "ddp_runtime/train/state/state_array.h"
-#include "ddp_runtime/train/state/training_state.h"
-#include "hdf5_ckpt/core/owner_tag.h"
 #include "hdf5_ckpt/directory/checkpoint_directory.h"
 
 namespace ddp::train {
@@ -50,11 +47,8 @@ bool is_among_best(std::optional<double> cost, const std::vector<BestEntry>& ent
 
 class BestCheckpoint {
  public:
-  // `directory`: the run's. `run`: describes the run, as in its checkpoints. All references must
-  // outlive this object.
-  BestCheckpoint(const std::filesystem::path& directory, const ckpt::OwnerTag& owner,
-                 const DirectoryClaim& claim, const nlohmann::json& run, std::size_t keep,
-                 BestMetric metric, const RunLog& log);
+  // `claim` must outlive this object.
+  BestCheckpoint(const SaveContext& context, const DirectoryClaim& claim);
 
   // Whether a checkpoint of this step and run (a name of Lineage) would be kept. Throws ckpt::Error
   // if the directories cannot be read.
@@ -64,9 +58,8 @@ class BestCheckpoint {
   // Collective. Saves a checkpoint that wants() accepted, with `evaluation` in its state, and then
   // removes the surplus one; durable on return. Rank 0 writes the arrays, and each rank its rows of
   // divided ones. Returns on rank 0 why the checkpoint was not saved; empty if it was.
-  std::string save(comm::Group& group, const TrainingState& state, std::uint64_t step,
-                   const std::vector<StateArray>& arrays, ckpt::CheckpointInfo info,
-                   const Evaluation& evaluation);
+  std::string save(std::uint64_t step, const std::vector<StateArray>& arrays,
+                   ckpt::CheckpointInfo info, const Evaluation& evaluation);
 
   // Sets best checkpoints of later steps than `step` aside, because they belong to an abandoned
   // branch. Moves the best of the others to best/.
@@ -92,14 +85,12 @@ class BestCheckpoint {
   void arrange() const;
   void remove_surplus() const;
 
+  const SaveContext context_;
+  const DirectoryClaim& claim_;
   std::filesystem::path best_;
   std::filesystem::path next_best_;
-  const ckpt::OwnerTag& owner_;
-  const DirectoryClaim& claim_;
-  const nlohmann::json& run_;
   std::size_t keep_;
   BestMetric metric_;
-  const RunLog& log_;
   std::filesystem::path path_;
 };
 

@@ -105,8 +105,7 @@ std::string why_not_writable(const fs::path& directory, const char* what) {
   return {};
 }
 
-void require_seen_by_all(comm::Group& group, const fs::path& directory,
-                         const std::vector<std::string>& hosts) {
+void require_seen_by_all(comm::Group& group, const fs::path& directory, const RankHosts& hosts) {
   std::error_code ignored;
   std::string name;
   if (group.rank() == 0) {
@@ -119,12 +118,12 @@ void require_seen_by_all(comm::Group& group, const fs::path& directory,
   if (group.rank() == 0) fs::remove(directory / name, ignored);
   const auto blind = std::ranges::find(all, "no");
   if (blind == all.end()) return;
-  const auto rank = blind - all.begin();
+  const auto rank = static_cast<std::size_t>(blind - all.begin());
   throw UsageError(
       fmt::format("rank {} on {} cannot see {}, which rank 0 uses on {}; with --shard every rank "
                   "writes part of each checkpoint, so put --checkpoint-dir on a file system that "
                   "all nodes share",
-                  rank, hosts[static_cast<std::size_t>(rank)], directory.string(), hosts.front()));
+                  rank, hosts.of(rank), directory.string(), hosts.of(0)));
 }
 
 }  // namespace ddp::train

@@ -4,9 +4,9 @@
 
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "ddp_runtime/comm/group/group.h"
+#include "ddp_runtime/train/ranks/rank_hosts.h"
 #include "hdf5_ckpt/core/owner_tag.h"
 
 namespace ddp::train {
@@ -30,8 +30,8 @@ std::string why_misplaced_report(const std::filesystem::path& directory);
 std::string why_not_writable(const std::filesystem::path& directory, const char* what);
 
 // Collective. Throws UsageError on all ranks, naming one that does not see the directory to which
-// all ranks will write. `hosts` has one for each rank.
+// all ranks will write.
 void require_seen_by_all(comm::Group& group, const std::filesystem::path& directory,
-                         const std::vector<std::string>& hosts);
+                         const RankHosts& hosts);
 
 }  // namespace ddp::train

@@ -97,24 +97,24 @@ void leave_out(const ckpt::SaveId& save, std::vector<std::vector<FoundShard>>& f
 // One adoption, on one rank.
 class Adoption {
  public:
-  Adoption(comm::Group& group, const NodeStores& stores, ckpt::CheckpointDirectory& directory,
-           const ckpt::OwnerTag& owner, const RunLog& log)
-      : group_(group), stores_(stores), directory_(directory), owner_(owner), log_(log) {}
+  Adoption(const SaveContext& context, const NodeStores& stores,
+           ckpt::CheckpointDirectory& directory)
+      : context_(context), stores_(stores), directory_(directory) {}
 
   // Lists this node's shards, if this is its leader, and sends them to all ranks.
-  std::vector<std::vector<FoundShard>> find(bool leader) {
+  std::vector<std::vector<FoundShard>> find() {
     std::vector<std::string> notes;
     try {
-      if (leader) {
+      if (context_.leads_node()) {
         store_.emplace(stores_.directory, stores_.id, directory_.root());
         shards_ = store_->list(notes);
       }
     } catch (const std::exception& e) {
       notes.emplace_back(e.what());
     }
-    for (const auto& note : notes) log_.warning(note);
+    for (const auto& note : notes) context_.log.warning(note);
     std::vector<std::vector<FoundShard>> found;
-    for (const auto& text : group_.all_gather_text(found_to_text(shards_))) {
+    for (const auto& text : context_.group.all_gather_text(found_to_text(shards_))) {
       found.push_back(found_from_text(text));
     }
     return found;
@@ -122,20 +122,20 @@ class Adoption {
 
   // On rank 0: the text that tells all ranks what to copy; "" for nothing.
   std::string begin(const std::vector<std::vector<FoundShard>>& found) {
-    if (group_.rank() != 0) return {};
+    if (!context_.leads()) return {};
     const bool again = plan_.has_value();
     std::vector<std::string> notes;
     plan_ = plan_adoption(found, newest_in(directory_), notes, stores_.name);
     if (!again) {
-      for (const auto& note : notes) log_.line("checkpoint: " + note);
+      for (const auto& note : notes) context_.log.line("checkpoint: " + note);
     }
     if (!plan_) return {};
-    log_.line(fmt::format(
+    context_.log.line(fmt::format(
         "checkpoint: copying step {} ({:.0f} MiB) from {}, where an earlier process of this run "
         "left it",
         plan_->save.step, static_cast<double>(plan_->bytes) / 1048576, stores_.name));
     try {
-      const auto id = directory_.begin(plan_->save.step, owner_);
+      const auto id = directory_.begin(plan_->save.step, context_.owner);
       return json{{"id", id.to_json()}, {"save", plan_->save.to_json()}, {"files", plan_->files}}
           .dump();
     } catch (const std::exception& e) {
@@ -151,7 +151,7 @@ class Adoption {
     std::vector<ckpt::FileRecord> records;
     std::string damage;
     std::string problem;
-    const auto reports = group_.all_gather_text(mine.dump());
+    const auto reports = context_.group.all_gather_text(mine.dump());
     for (std::size_t rank = 0; rank < reports.size(); ++rank) {
       const auto report = json::parse(reports[rank]);
       for (const auto& record : report.at("records")) {
@@ -164,17 +164,17 @@ class Adoption {
       }
     }
     Outcome outcome{false, problem};
-    if (group_.rank() == 0 && problem.empty()) outcome = finish(id, records, damage);
-    if (group_.rank() == 0 && !outcome.problem.empty()) directory_.abandon(id);
-    const auto agreed =
-        json::parse(group_.broadcast_text(json{outcome.damaged, outcome.problem}.dump(), 0));
+    if (context_.leads() && problem.empty()) outcome = finish(id, records, damage);
+    if (context_.leads() && !outcome.problem.empty()) directory_.abandon(id);
+    const auto agreed = json::parse(
+        context_.group.broadcast_text(json{outcome.damaged, outcome.problem}.dump(), 0));
     return {agreed.at(0).get<bool>(), agreed.at(1).get<std::string>()};
   }
 
  private:
   json copy(const ckpt::SaveId& id, const json& plan) {
     json report = {{"records", json::array()}};
-    const auto files = plan.at("files").at(static_cast<std::size_t>(group_.rank()));
+    const auto files = plan.at("files").at(context_.rank());
     const auto save = ckpt::SaveId::from_json(plan.at("save"));
     try {
       for (const auto& shard : shards_) {
@@ -208,13 +208,13 @@ class Adoption {
                  const std::string& damage) {
     if (!damage.empty()) {
       directory_.abandon(id);
-      log_.warning(fmt::format("the save of step {} from {} is damaged and is not used: {}",
-                               id.step, stores_.name, damage));
+      context_.log.warning(fmt::format("the save of step {} from {} is damaged and is not used: {}",
+                                       id.step, stores_.name, damage));
       return {true, {}};
     }
     try {
       for (const auto& note : directory_.commit(id, records, plan_->info).notes) {
-        log_.line("checkpoint: " + note);
+        context_.log.line("checkpoint: " + note);
       }
     } catch (const std::exception& e) {
       return {false, e.what()};
@@ -222,11 +222,9 @@ class Adoption {
     return {};
   }
 
-  comm::Group& group_;
+  const SaveContext& context_;
   const NodeStores& stores_;
   ckpt::CheckpointDirectory& directory_;
-  const ckpt::OwnerTag& owner_;
-  const RunLog& log_;
   std::optional<ckpt::LocalStore> store_;  // leaders only
   std::vector<ckpt::LocalShard> shards_;   // on this node; leaders only
   std::optional<AdoptionPlan> plan_;       // rank 0
@@ -234,10 +232,11 @@ class Adoption {
 
 }  // namespace
 
-NodeStores local_stores(comm::Group& group, const CheckpointOptions& options) {
+NodeStores local_stores(const SaveContext& context) {
   std::string id;
-  if (group.rank() == 0) id = ckpt::local_store_id(options.directory).value_or("");
-  return {options.local_directory, group.broadcast_text(id, 0), "the nodes' own disks"};
+  if (context.leads()) id = ckpt::local_store_id(context.options.directory).value_or("");
+  return {context.options.local_directory, context.group.broadcast_text(id, 0),
+          "the nodes' own disks"};
 }
 
 FoundShard found_of(const ckpt::LocalShard& shard) {
@@ -297,13 +296,13 @@ std::optional<AdoptionPlan> plan_adoption(const std::vector<std::vector<FoundSha
   return std::nullopt;
 }
 
-std::string adopt_saves(comm::Group& group, const NodeStores& stores, const ckpt::OwnerTag& owner,
-                        bool leader, ckpt::CheckpointDirectory& directory, const RunLog& log) {
+std::string adopt_saves(const SaveContext& context, const NodeStores& stores,
+                        ckpt::CheckpointDirectory& directory) {
   if (stores.id.empty()) return {};
-  Adoption adoption(group, stores, directory, owner, log);
-  auto found = adoption.find(leader);
+  Adoption adoption(context, stores, directory);
+  auto found = adoption.find();
   for (;;) {
-    const auto text = group.broadcast_text(adoption.begin(found), 0);
+    const auto text = context.group.broadcast_text(adoption.begin(found), 0);
     if (text.empty()) return {};
     const auto plan = json::parse(text);
     const auto outcome = adoption.carry_out(plan);
@@ -313,12 +312,11 @@ std::string adopt_saves(comm::Group& group, const NodeStores& stores, const ckpt
   }
 }
 
-void remove_local_saves(comm::Group& group, const CheckpointOptions& options, bool leader,
-                        std::uint64_t step) {
-  const auto stores = local_stores(group, options);
-  if (stores.id.empty() || !leader) return;
+void remove_local_saves(const SaveContext& context, std::uint64_t step) {
+  const auto stores = local_stores(context);
+  if (stores.id.empty() || !context.leads_node()) return;
   try {
-    ckpt::LocalStore(stores.directory, stores.id, options.directory).remove_up_to(step);
+    ckpt::LocalStore(stores.directory, stores.id, context.options.directory).remove_up_to(step);
   } catch (const std::exception&) {
     // Only space is lost.
   }

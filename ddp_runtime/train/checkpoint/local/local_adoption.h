@@ -9,10 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/run_log.h"
-#include "ddp_runtime/comm/group/group.h"
-#include "ddp_runtime/train/options/options.h"
-#include "hdf5_ckpt/core/owner_tag.h"
+#include "ddp_runtime/train/checkpoint/write/save_context.h"
 #include "hdf5_ckpt/directory/checkpoint_directory.h"
 #include "hdf5_ckpt/directory/local_store.h"
 
@@ -49,7 +46,7 @@ struct NodeStores {
 };
 
 // The stores of options.local_directory. Collective.
-NodeStores local_stores(comm::Group& group, const CheckpointOptions& options);
+NodeStores local_stores(const SaveContext& context);
 
 FoundShard found_of(const ckpt::LocalShard& shard);
 // Convert a list for sending it to another rank.
@@ -71,12 +68,11 @@ std::optional<AdoptionPlan> plan_adoption(const std::vector<std::vector<FoundSha
 // Collective, before resuming, when the directory is this run's: copies that save, if there is one,
 // to the directory and commits it. A save with wrong bytes is reported, and the one before it is
 // tried. Returns why the directory could not be written, the same on all ranks; empty if it could.
-std::string adopt_saves(comm::Group& group, const NodeStores& stores, const ckpt::OwnerTag& owner,
-                        bool leader, ckpt::CheckpointDirectory& directory, const RunLog& log);
+std::string adopt_saves(const SaveContext& context, const NodeStores& stores,
+                        ckpt::CheckpointDirectory& directory);
 
 // Collective: removes what the nodes' disks hold of this directory's saves up to `step`, which is
 // in the directory. A job that was killed between its last commit and its end leaves some.
-void remove_local_saves(comm::Group& group, const CheckpointOptions& options, bool leader,
-                        std::uint64_t step);
+void remove_local_saves(const SaveContext& context, std::uint64_t step);
 
 }  // namespace ddp::train

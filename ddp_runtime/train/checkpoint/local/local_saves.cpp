@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <utility>
@@ -25,13 +24,8 @@ struct LocalSaves::Save {
   double seconds = 0;  // until this rank had written
 };
 
-int leader_of(int rank, const std::vector<std::string>& hosts) {
-  const auto& mine = hosts.at(static_cast<std::size_t>(rank));
-  return static_cast<int>(std::find(hosts.begin(), hosts.end(), mine) - hosts.begin());
-}
-
-void require_local_directory(comm::Group& group, const std::filesystem::path& directory,
-                             const std::vector<std::string>& hosts) {
+void require_local_directory(const SaveContext& context) {
+  const auto& directory = context.options.local_directory;
   std::string mine;
   if (!directory.is_absolute()) {
     mine = fmt::format("the directory for node-local saves, {}, must be an absolute path",
@@ -43,37 +37,32 @@ void require_local_directory(comm::Group& group, const std::filesystem::path& di
       mine = e.what();
     }
   }
-  const auto problem = first_problem(group, mine, hosts.at(static_cast<std::size_t>(group.rank())));
+  const auto problem = first_problem(context.group, mine, context.owner.host);
   if (!problem.empty()) throw UsageError(problem);
 }
 
-LocalSaves::LocalSaves(comm::Group& group, const TrainingState& state,
-                       const CheckpointOptions& options, const ckpt::OwnerTag& owner,
-                       std::uint64_t ranks_on_host, bool leader, const RunLog& log)
-    : group_(group),
-      options_(options),
-      owner_(owner),
-      leader_(leader),
-      writer_(group, state, options, ranks_on_host, log) {}
+LocalSaves::LocalSaves(const SaveContext& context) : context_(context), writer_(context) {}
 
 std::string LocalSaves::open() {
   std::string id;
   std::string mine;
   try {
-    if (group_.rank() == 0) id = ckpt::make_local_store_id(options_.directory, owner_);
+    if (context_.group.rank() == 0)
+      id = ckpt::make_local_store_id(context_.options.directory, context_.owner);
   } catch (const std::exception& e) {
     mine = e.what();
   }
-  id = group_.broadcast_text(id, 0);
+  id = context_.group.broadcast_text(id, 0);
   try {
-    if (!id.empty()) store_.emplace(options_.local_directory, id, options_.directory);
+    if (!id.empty())
+      store_.emplace(context_.options.local_directory, id, context_.options.directory);
   } catch (const std::exception& e) {
     mine = e.what();
   }
-  auto problem = first_problem(group_, mine, owner_.host);
+  auto problem = first_problem(context_.group, mine, context_.owner.host);
   if (!problem.empty()) {
     store_.reset();
-  } else if (leader_) {
+  } else if (context_.leads_node()) {
     store_->remove_abandoned();
   }
   return problem;
@@ -86,7 +75,7 @@ void LocalSaves::start(const ckpt::SaveId& id, ckpt::CheckpointInfo info,
   staging_->info = std::move(info);
   staging_->began = std::chrono::steady_clock::now();
   if (!first_) first_ = id;
-  writer_.start(arrays, [save = staging_, store = &*store_, first = group_.rank() == 0](
+  writer_.start(arrays, [save = staging_, store = &*store_, first = context_.group.rank() == 0](
                             const ShardPlace& place, std::span<const ckpt::ArrayView> views) {
     try {
       save->shard = store->write(save->id, place.writers, place.file_name, views,
@@ -104,8 +93,8 @@ LocalSaves::Staged LocalSaves::finish_staging() {
   writer_.wait();
   const auto save = std::exchange(staging_, nullptr);
   Staged staged;
-  staged.problem = first_problem(group_, save->problem, owner_.host);
-  staged.seconds = group_.all_reduce_value(save->seconds, comm::ReduceOp::max);
+  staged.problem = first_problem(context_.group, save->problem, context_.owner.host);
+  staged.seconds = context_.group.all_reduce_value(save->seconds, comm::ReduceOp::max);
   if (staged.problem.empty()) complete_ = waiting_ = save;
   return staged;
 }
@@ -119,8 +108,8 @@ std::uint64_t LocalSaves::waiting_step() const noexcept {
 }
 
 std::string LocalSaves::begin_copy(ckpt::CheckpointDirectory& directory, BackgroundSave& copying) {
-  const auto problem =
-      problem_on_leader(group_, [&] { directory.begin(waiting_->id.step, owner_); });
+  const auto problem = problem_on_leader(
+      context_.group, [&] { directory.begin(waiting_->id.step, context_.owner); });
   const auto save = std::exchange(waiting_, nullptr);
   if (!problem.empty()) return problem;
   copying_ = save;
@@ -131,7 +120,7 @@ std::string LocalSaves::begin_copy(ckpt::CheckpointDirectory& directory, Backgro
 }
 
 void LocalSaves::remove_needless(std::int64_t durable) {
-  if (!leader_ || !store_ || !first_) return;
+  if (!context_.leads_node() || !store_ || !first_) return;
   std::vector<ckpt::SaveId> keep;
   for (const auto& save : {staging_, waiting_, complete_, copying_}) {
     if (save && static_cast<std::int64_t>(save->id.step) > durable) keep.push_back(save->id);

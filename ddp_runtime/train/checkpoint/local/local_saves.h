@@ -11,37 +11,25 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/run_log.h"
-#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/checkpoint/write/background_save.h"
+#include "ddp_runtime/train/checkpoint/write/save_context.h"
 #include "ddp_runtime/train/checkpoint/write/shard_writer.h"
-#include "ddp_runtime/train/options/options.h"
 #include "hdf5_ckpt/directory/checkpoint_directory.h"
 #include "hdf5_ckpt/directory/local_store.h"
 
 namespace ddp::train {
 
-// The lowest rank on this rank's host. `hosts`: one for each rank.
-int leader_of(int rank, const std::vector<std::string>& hosts);
-
-// Collective. Throws UsageError on all ranks if a rank cannot use the directory for node-local
-// saves.
-void require_local_directory(comm::Group& group, const std::filesystem::path& directory,
-                             const std::vector<std::string>& hosts);
+// Collective. Throws UsageError on all ranks if a rank cannot use options.local_directory.
+void require_local_directory(const SaveContext& context);
 
 class LocalSaves {
  public:
-  // `leader`: whether this rank removes what its node no longer needs; one rank of each node does.
-  // All references must outlive this object.
-  LocalSaves(comm::Group& group, const TrainingState& state, const CheckpointOptions& options,
-             const ckpt::OwnerTag& owner, std::uint64_t ranks_on_host, bool leader,
-             const RunLog& log);
+  explicit LocalSaves(const SaveContext& context);
   LocalSaves(const LocalSaves&) = delete;
   LocalSaves& operator=(const LocalSaves&) = delete;
 
@@ -73,17 +61,14 @@ class LocalSaves {
   // why it could not be started, the same on all ranks; it then no longer waits.
   std::string begin_copy(ckpt::CheckpointDirectory& directory, BackgroundSave& copying);
 
-  // Removes what this node no longer needs if `durable` is the newest step in the checkpoint
-  // directory. Call on all ranks between the same two collectives.
+  // On the lowest rank of a node: removes what the node no longer needs if `durable` is the newest
+  // step in the checkpoint directory. Call on all ranks between the same two collectives.
   void remove_needless(std::int64_t durable);
 
  private:
   struct Save;
 
-  comm::Group& group_;
-  const CheckpointOptions& options_;
-  const ckpt::OwnerTag& owner_;
-  const bool leader_;
+  const SaveContext context_;
   std::optional<ckpt::LocalStore> store_;
   std::optional<ckpt::SaveId> first_;  // of this run's saves; all have the same owner
   std::shared_ptr<Save> staging_;

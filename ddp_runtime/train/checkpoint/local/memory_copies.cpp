@@ -9,13 +9,12 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
-#include <set>
 #include <span>
 #include <utility>
 
 #include "base/deadline.h"
 #include "ddp_runtime/comm/ddp_run/run_events.h"
-#include "ddp_runtime/train/checkpoint/local/local_saves.h"
+#include "ddp_runtime/train/checkpoint/local/local_adoption.h"
 #include "ddp_runtime/train/checkpoint/write/shard_report.h"
 #include "ddp_runtime/train/checkpoint/write/write_partition.h"
 #include "ddp_runtime/train/ranks/rank_agreement.h"
@@ -35,10 +34,6 @@ constexpr std::uint64_t kBytesBesideArrays = 1ULL << 20;
 // So that every rank with rows writes them, and rank 0 all that is not divided.
 constexpr std::uint64_t kOneWriter = std::uint64_t{1} << 62;
 
-std::size_t count_nodes(const std::vector<std::string>& hosts) {
-  return std::set<std::string>(hosts.begin(), hosts.end()).size();
-}
-
 std::string mib(std::uint64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / kMiB);
 }
@@ -56,43 +51,31 @@ struct MemoryCopies::Copy {
   double stall = 0;
 };
 
-MemoryCopies::MemoryCopies(comm::Group& group, const TrainingState& state,
-                           const CheckpointOptions& options, const ckpt::OwnerTag& owner,
-                           std::vector<std::string> hosts, double mtbf_seconds, const RunLog& log)
-    : group_(group),
-      state_(state),
-      options_(options),
-      owner_(owner),
-      hosts_(std::move(hosts)),
-      nodes_(count_nodes(hosts_)),
-      log_(log),
-      timer_({.every_seconds = options.memory_seconds,
-              .young = options.memory_auto,
-              .mtbf_seconds = mtbf_seconds,
+MemoryCopies::MemoryCopies(const SaveContext& context)
+    : context_(context),
+      timer_({.every_seconds = context.options.memory_seconds,
+              .young = context.options.memory_auto,
+              .mtbf_seconds = mtbf_of_job(context.options.mtbf_seconds, context.hosts.nodes()),
               .option = "--checkpoint-memory auto"}),
-      saver_({.budget_bytes = options.copy_bytes}) {}
-
-bool MemoryCopies::leads_node() const {
-  return leader_of(group_.rank(), hosts_) == group_.rank();
-}
+      saver_({.budget_bytes = context.options.copy_bytes}) {}
 
 void MemoryCopies::open() {
   const auto run = comm::run_id();
-  if (group_.all_reduce_value(run ? 1 : 0, comm::ReduceOp::min) == 0) {
-    if (group_.rank() != 0) return;
-    return log_.line(
+  if (context_.group.all_reduce_value(run ? 1 : 0, comm::ReduceOp::min) == 0) {
+    if (!context_.leads()) return;
+    return context_.log.line(
         "checkpoint: no copies in the memory of nodes, because only a program that ddp-run has "
         "started can be started again while they are there");
   }
   std::string mine;
   try {
-    if (leads_node()) comm::remove_stale_run_memory();
+    if (context_.leads_node()) comm::remove_stale_run_memory();
     memory_.emplace(*run);
   } catch (const std::exception& e) {
     mine = e.what();
   }
   on_ = true;
-  const auto problem = first_problem(group_, mine, owner_.host);
+  const auto problem = first_problem(context_.group, mine, context_.owner.host);
   if (!problem.empty()) return stop(problem);
   timer_.restart(std::chrono::steady_clock::now());
 }
@@ -100,33 +83,30 @@ void MemoryCopies::open() {
 // Collective.
 NodeStores MemoryCopies::stores() {
   std::string id;
-  if (group_.rank() == 0) id = ckpt::local_store_id(options_.directory).value_or("");
-  return {memory_->path(), group_.broadcast_text(id, 0), "the nodes' memories"};
+  if (context_.leads()) id = ckpt::local_store_id(context_.options.directory).value_or("");
+  return {memory_->path(), context_.group.broadcast_text(id, 0), "the nodes' memories"};
 }
 
 std::string MemoryCopies::save(ckpt::CheckpointDirectory& directory) {
   if (!on_) return {};
-  return adopt_saves(group_, stores(), owner_, leads_node(), directory, log_);
+  return adopt_saves(context_, stores(), directory);
 }
 
 std::optional<MemoryCopy> MemoryCopies::restore(ckpt::CheckpointDirectory& directory) {
   if (!on_) return std::nullopt;
-  const auto stores = this->stores();
-  // Only the checkpoint directory knows what a named starting point means.
-  const bool directly = options_.resume == "auto";
-  auto copy = restore_from_memory(group_, stores, hosts_, directly, owner_, directory, log_);
+  auto copy = restore_from_memory(context_, stores(), directory);
   if (copy) restored_ = copy->save;
   return copy;
 }
 
 bool MemoryCopies::time_to_copy() const {
-  return on_ && group_.rank() == 0 && !staging_ && timer_.due(std::chrono::steady_clock::now());
+  return on_ && context_.leads() && !staging_ && timer_.due(std::chrono::steady_clock::now());
 }
 
 bool MemoryCopies::due(std::int64_t step) const {
   if (!on_ || staging_ || step == attempted_) return false;
   if (requested_) return true;
-  return options_.memory_steps > 0 && step % options_.memory_steps == 0;
+  return context_.options.memory_steps > 0 && step % context_.options.memory_steps == 0;
 }
 
 void MemoryCopies::note_checkpoint() {
@@ -139,23 +119,24 @@ void MemoryCopies::start(std::int64_t step, const ckpt::CheckpointInfo& info,
                          std::chrono::steady_clock::time_point began) {
   requested_ = false;
   attempted_ = step;
-  const ckpt::SaveId mine{static_cast<std::uint64_t>(step), owner_};
+  const ckpt::SaveId mine{static_cast<std::uint64_t>(step), context_.owner};
   std::string text;
-  if (group_.rank() == 0) {
+  if (context_.leads()) {
     text = nlohmann::json{mine.to_json(), ckpt::info_to_text(mine, info)}.dump();
   }
-  const auto said = nlohmann::json::parse(group_.broadcast_text(text, 0));
+  const auto said = nlohmann::json::parse(context_.group.broadcast_text(text, 0));
   auto copy = std::make_shared<Copy>();
   copy->id = ckpt::SaveId::from_json(said.at(0));
   copy->info = ckpt::info_from_text(said.at(1).get<std::string>());
   auto own = share(arrays, *copy);
   if (!store_) {
-    const auto problem =
-        first_problem(group_, prepare(copy->file_name.empty() ? 0 : bytes_of(own)), owner_.host);
+    const auto problem = first_problem(
+        context_.group, prepare(copy->file_name.empty() ? 0 : bytes_of(own)), context_.owner.host);
     if (!problem.empty()) return stop(problem);
-    if (group_.rank() == 0) {
-      log_.line(fmt::format("checkpoint: two copies of {} in the memory of each node, in {}",
-                            mib(bytes_per_node_), memory_->path().string()));
+    if (context_.leads()) {
+      context_.log.line(
+          fmt::format("checkpoint: two copies of {} in the memory of each node, in {}",
+                      mib(bytes_per_node_), memory_->path().string()));
     }
   }
   staging_ = std::move(copy);
@@ -168,27 +149,27 @@ void MemoryCopies::start(std::int64_t step, const ckpt::CheckpointInfo& info,
 
 // What this rank writes.
 std::vector<StateArray> MemoryCopies::share(std::vector<StateArray> arrays, Copy& copy) {
-  const int rank = group_.rank();
-  if (!state_.is_divided()) {
+  const int rank = context_.group.rank();
+  if (!context_.state.is_divided()) {
     take_values_of_leader(arrays);
-    if (!leads_node()) return {};
+    if (!context_.leads_node()) return {};
     copy.file_name = "model.h5";
     return on_host(std::move(arrays));
   }
-  const auto writers = writers_of(arrays, kOneWriter, group_.size());
+  const auto writers = writers_of(arrays, kOneWriter, context_.group.size());
   copy.writers = writers.size();
   if (!std::ranges::binary_search(writers, rank)) return {};
   copy.file_name = shard_name(writers, rank);
-  return on_host(share_of(state_, std::move(arrays), writers, rank));
+  return on_host(share_of(context_.state, std::move(arrays), writers, rank));
 }
 
 // Collective. A checkpoint has rank 0's values of what differs between ranks, such as the
 // statistics of batch normalization. Few bytes, in one message.
 void MemoryCopies::take_values_of_leader(std::vector<StateArray>& arrays) {
-  if (nodes_ == 1) return;
+  if (context_.hosts.nodes() == 1) return;
   std::vector<std::size_t> differing;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
-    if (!state_.is_replicated(arrays[i].name)) differing.push_back(i);
+    if (!context_.state.is_replicated(arrays[i].name)) differing.push_back(i);
   }
   std::vector<std::byte> values;
   for (const auto i : differing) {
@@ -197,7 +178,7 @@ void MemoryCopies::take_values_of_leader(std::vector<StateArray>& arrays) {
     values.insert(values.end(), data, data + arrays[i].tensor.nbytes());
   }
   if (values.empty()) return;
-  group_.broadcast(comm::buffer_of(std::span(values)), 0, "values of a copy").wait();
+  context_.group.broadcast(comm::buffer_of(std::span(values)), 0, "values of a copy").wait();
   const std::byte* from = values.data();
   for (const auto i : differing) {
     std::memcpy(arrays[i].tensor.data_ptr(), from, arrays[i].tensor.nbytes());
@@ -208,16 +189,18 @@ void MemoryCopies::take_values_of_leader(std::vector<StateArray>& arrays) {
 // Collective, before the first copy. `mine`: what this rank writes. Returns this rank's problem.
 std::string MemoryCopies::prepare(std::uint64_t mine) {
   const auto problem = open_store();
-  std::vector<std::int64_t> bytes(hosts_.size());
+  std::vector<std::int64_t> bytes(context_.hosts.ranks());
   auto own = static_cast<std::int64_t>(mine);
-  group_.all_gather(comm::buffer_of(own), comm::buffer_of(std::span(bytes)), "bytes of a copy")
+  context_.group
+      .all_gather(comm::buffer_of(own), comm::buffer_of(std::span(bytes)), "bytes of a copy")
       .wait();
   bytes_per_node_ = 0;
-  for (std::size_t rank = 0; rank < hosts_.size(); ++rank) {
-    if (hosts_[rank] == owner_.host) bytes_per_node_ += static_cast<std::uint64_t>(bytes[rank]);
+  for (std::size_t rank = 0; rank < context_.hosts.ranks(); ++rank) {
+    if (context_.hosts.of(rank) == context_.owner.host)
+      bytes_per_node_ += static_cast<std::uint64_t>(bytes[rank]);
   }
   if (!problem.empty()) return problem;
-  return leads_node() ? room_problem(bytes_per_node_) : std::string();
+  return context_.leads_node() ? room_problem(bytes_per_node_) : std::string();
 }
 
 // Collective. Returns this rank's problem.
@@ -225,18 +208,19 @@ std::string MemoryCopies::open_store() {
   std::string id;
   std::string problem;
   try {
-    if (group_.rank() == 0) id = ckpt::make_local_store_id(options_.directory, owner_);
+    if (context_.leads())
+      id = ckpt::make_local_store_id(context_.options.directory, context_.owner);
   } catch (const std::exception& e) {
     problem = e.what();
   }
-  id = group_.broadcast_text(id, 0);
+  id = context_.group.broadcast_text(id, 0);
   if (id.empty()) return problem.empty() ? "rank 0 cannot name the checkpoint directory" : problem;
   try {
-    store_.emplace(memory_->path(), id, options_.directory);
+    store_.emplace(memory_->path(), id, context_.options.directory);
   } catch (const std::exception& e) {
     return e.what();
   }
-  if (!leads_node()) return {};
+  if (!context_.leads_node()) return {};
   store_->remove_abandoned();
   const auto kept = restored_ ? std::vector{*restored_} : std::vector<ckpt::SaveId>();
   store_->keep_only(kept);
@@ -265,7 +249,7 @@ std::string MemoryCopies::room_problem(std::uint64_t bytes) const {
 }
 
 void MemoryCopies::stage(const std::vector<StateArray>& share) {
-  const bool has_info = staging_->writers == 1 || group_.rank() == 0;
+  const bool has_info = staging_->writers == 1 || context_.leads();
   const auto write = [copy = staging_, old = older_, store = &*store_,
                       has_info](std::span<const ckpt::ArrayView> views) {
     try {
@@ -294,30 +278,30 @@ void MemoryCopies::finish() {
   saver_.wait();
   const auto copy = std::exchange(staging_, nullptr);
   const bool failed = !copy->problem.empty();
-  if (group_.all_reduce_value(failed ? 1 : 0, comm::ReduceOp::max) != 0) {
-    return stop(first_problem(group_, copy->problem, owner_.host));
+  if (context_.group.all_reduce_value(failed ? 1 : 0, comm::ReduceOp::max) != 0) {
+    return stop(first_problem(context_.group, copy->problem, context_.owner.host));
   }
   older_ = std::exchange(newest_, copy);
   restored_.reset();
   memory_->touch();
-  if (leads_node()) {
+  if (context_.leads_node()) {
     std::vector<ckpt::SaveId> kept{newest_->id};
     if (older_) kept.push_back(older_->id);
     store_->keep_only(kept);
   }
-  if (group_.rank() != 0) return;
+  if (!context_.leads()) return;
   ++copies_;
-  comm::tell_kept_in_memory(static_cast<std::int64_t>(copy->id.step), state_.is_divided());
+  comm::tell_kept_in_memory(static_cast<std::int64_t>(copy->id.step), context_.state.is_divided());
   const auto said = timer_.measured({copy->stall, 0});
-  if (!said.empty()) log_.line("checkpoint: " + said);
+  if (!said.empty()) context_.log.line("checkpoint: " + said);
 }
 
 // On all ranks.
 void MemoryCopies::stop(const std::string& problem) {
-  if (group_.rank() == 0) {
-    log_.warning(fmt::format(
+  if (context_.leads()) {
+    context_.log.warning(fmt::format(
         "no copies in the memory of nodes any more, and the state is saved to {} alone: {}",
-        options_.directory.string(), problem));
+        context_.options.directory.string(), problem));
   }
   release();
 }
@@ -326,7 +310,7 @@ void MemoryCopies::release() noexcept {
   on_ = false;
   staging_ = newest_ = older_ = nullptr;
   if (!memory_) return;
-  if (store_ && leads_node()) store_->keep_only({});
+  if (store_ && context_.leads_node()) store_->keep_only({});
   store_.reset();
   memory_.reset();
   // The last rank of a node finds it unused.
@@ -347,7 +331,7 @@ nlohmann::json MemoryCopies::summary() const {
   return {{"copies", copies_},
           {"stall_seconds", stalls_ / static_cast<double>(copies_)},
           {"bytes_per_node", bytes_per_node_},
-          {"divided", state_.is_divided()}};
+          {"divided", context_.state.is_divided()}};
 }
 
 }  // namespace ddp::train

@@ -25,13 +25,11 @@
 #include <string>
 #include <vector>
 
-#include "base/run_log.h"
 #include "ddp_runtime/comm/ddp_run/run_memory.h"
-#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/checkpoint/local/memory_restore.h"
+#include "ddp_runtime/train/checkpoint/write/save_context.h"
 #include "ddp_runtime/train/checkpoint/write/save_timer.h"
-#include "ddp_runtime/train/options/options.h"
-#include "ddp_runtime/train/state/training_state.h"
+#include "ddp_runtime/train/state/state_array.h"
 #include "hdf5_ckpt/core/array.h"
 #include "hdf5_ckpt/directory/checkpoint_directory.h"
 #include "hdf5_ckpt/directory/local_store.h"
@@ -41,10 +39,7 @@ namespace ddp::train {
 
 class MemoryCopies {
  public:
-  // `hosts`: one for each rank. All references must outlive this object.
-  MemoryCopies(comm::Group& group, const TrainingState& state, const CheckpointOptions& options,
-               const ckpt::OwnerTag& owner, std::vector<std::string> hosts, double mtbf_seconds,
-               const RunLog& log);
+  explicit MemoryCopies(const SaveContext& context);
   MemoryCopies(const MemoryCopies&) = delete;
   MemoryCopies& operator=(const MemoryCopies&) = delete;
 
@@ -84,7 +79,6 @@ class MemoryCopies {
  private:
   struct Copy;
 
-  bool leads_node() const;
   NodeStores stores();
   std::string open_store();
   std::string room_problem(std::uint64_t mine) const;
@@ -96,13 +90,7 @@ class MemoryCopies {
   void stop(const std::string& problem);
   void release() noexcept;
 
-  comm::Group& group_;
-  const TrainingState& state_;
-  const CheckpointOptions& options_;
-  const ckpt::OwnerTag& owner_;
-  const std::vector<std::string> hosts_;
-  const std::size_t nodes_;
-  const RunLog& log_;
+  const SaveContext context_;
   SaveTimer timer_;  // rank 0's
   std::optional<comm::RunMemory> memory_;
   std::optional<ckpt::LocalStore> store_;  // from the first copy on

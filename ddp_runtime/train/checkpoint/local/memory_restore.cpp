@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "ddp_runtime/train/checkpoint/local/local_saves.h"
 #include "ddp_runtime/train/checkpoint/local/shard_transfer.h"
 #include "hdf5_ckpt/core/error.h"
 #include "hdf5_ckpt/directory/local_store.h"
@@ -29,21 +28,14 @@ bool is_same(const ckpt::SaveId& a, const ckpt::SaveId& b) {
 // One restoration, on one rank.
 class Restoration {
  public:
-  Restoration(comm::Group& group, const NodeStores& stores, const std::vector<std::string>& hosts,
-              bool directly, const ckpt::OwnerTag& owner, ckpt::CheckpointDirectory& directory,
-              const RunLog& log)
-      : group_(group),
-        stores_(stores),
-        hosts_(hosts),
-        directly_(directly),
-        owner_(owner),
-        directory_(directory),
-        log_(log) {}
+  Restoration(const SaveContext& context, const NodeStores& stores,
+              ckpt::CheckpointDirectory& directory)
+      : context_(context), stores_(stores), directory_(directory) {}
 
   std::optional<MemoryCopy> run() {
     list();
     for (;;) {
-      const auto text = group_.broadcast_text(group_.rank() == 0 ? next_order() : "", 0);
+      const auto text = context_.group.broadcast_text(context_.leads() ? next_order() : "", 0);
       if (text.empty()) return std::nullopt;
       const auto order = json::parse(text);
       const auto save = ckpt::SaveId::from_json(order.at("save"));
@@ -55,25 +47,23 @@ class Restoration {
   }
 
  private:
-  bool leads(int rank) const { return leader_of(rank, hosts_) == rank; }
-
   void list() {
     std::vector<std::string> notes;
     try {
-      if (leads(group_.rank())) {
+      if (context_.leads_node()) {
         store_.emplace(stores_.directory, stores_.id, directory_.root());
         shards_ = store_->list(notes);
       }
     } catch (const std::exception& e) {
       notes.emplace_back(e.what());
     }
-    for (const auto& note : notes) log_.warning(note);
+    for (const auto& note : notes) context_.log.warning(note);
     std::vector<int> leaders;
-    for (int rank = 0; rank < group_.size(); ++rank) {
-      if (leads(rank)) leaders.push_back(rank);
+    for (std::size_t rank = 0; rank < context_.hosts.ranks(); ++rank) {
+      if (context_.hosts.leads(rank)) leaders.push_back(static_cast<int>(rank));
     }
-    found_ = collect_found(group_, leaders, shards_);
-    if (group_.rank() != 0) return;
+    found_ = collect_found(context_.group, leaders, shards_);
+    if (!context_.leads()) return;
     try {
       newest_ = newest_in(directory_);
     } catch (const std::exception&) {
@@ -86,9 +76,11 @@ class Restoration {
   std::string next_order() {
     for (;;) {
       std::vector<std::string> notes;
-      const auto plan = plan_restore(found_, newest_, directly_, notes);
+      // Only the checkpoint directory knows what a named starting point means.
+      const bool directly = context_.options.resume == "auto";
+      const auto plan = plan_restore(found_, newest_, directly, notes);
       if (!std::exchange(said_notes_, true)) {
-        for (const auto& note : notes) log_.line("checkpoint: " + note);
+        for (const auto& note : notes) context_.log.line("checkpoint: " + note);
       }
       if (!plan) return {};
       const auto& save = plan->copy.save;
@@ -98,8 +90,9 @@ class Restoration {
         return order.dump();
       }
       if (plan->way == RestorePlan::Way::send) {
-        log_.line(fmt::format("checkpoint: fetching the copy of step {} from the memory of {}",
-                              save.step, hosts_.at(plan->holder)));
+        context_.log.line(
+            fmt::format("checkpoint: fetching the copy of step {} from the memory of {}", save.step,
+                        context_.hosts.of(plan->holder)));
         order["way"] = kSend;
         order["holder"] = plan->holder;
         return order.dump();
@@ -126,50 +119,46 @@ class Restoration {
       if (newest_step_) lineage_.parent = newest_step_;
       return true;
     } catch (const std::exception& e) {
-      log_.warning(fmt::format("the copy of step {} in the memory of {} is not used: {}",
-                               plan.save.step, hosts_.front(), e.what()));
+      context_.log.warning(fmt::format("the copy of step {} in the memory of {} is not used: {}",
+                                       plan.save.step, context_.hosts.of(0), e.what()));
       return false;
     }
   }
 
   // From the holder to rank 0. Collective.
   void transfer(const ckpt::SaveId& save, int holder) {
-    if (group_.rank() == holder) {
+    if (context_.group.rank() == holder) {
       const auto shard =
           std::ranges::find_if(shards_, [&](const auto& one) { return is_same(one.save, save); });
-      send_shard(group_, 0, *store_, *shard);
+      send_shard(context_.group, 0, *store_, *shard);
     }
-    if (group_.rank() != 0) return;
-    auto received = receive_shard(group_, holder, *store_);
+    if (!context_.leads()) return;
+    auto received = receive_shard(context_.group, holder, *store_);
     leave_out_at(static_cast<std::size_t>(holder), save, found_);
     if (received.problem.empty()) {
       found_.front().push_back(found_of(*received.shard));
       shards_.push_back(std::move(*received.shard));
       return;
     }
-    log_.warning(fmt::format("the copy of step {} from {} could not be put in the memory of {}: {}",
-                             save.step, hosts_.at(static_cast<std::size_t>(holder)), hosts_.front(),
-                             received.problem));
+    context_.log.warning(
+        fmt::format("the copy of step {} from {} could not be put in the memory of {}: {}",
+                    save.step, context_.hosts.of(static_cast<std::size_t>(holder)),
+                    context_.hosts.of(0), received.problem));
   }
 
   // Collective.
   std::optional<MemoryCopy> copy_to_directory() {
-    const auto problem =
-        adopt_saves(group_, stores_, owner_, leads(group_.rank()), directory_, log_);
-    if (!problem.empty() && group_.rank() == 0) {
-      log_.warning(fmt::format("a copy in {} could not be put in {} and is not used: {}",
-                               stores_.name, directory_.root().string(), problem));
+    const auto problem = adopt_saves(context_, stores_, directory_);
+    if (!problem.empty() && context_.leads()) {
+      context_.log.warning(fmt::format("a copy in {} could not be put in {} and is not used: {}",
+                                       stores_.name, directory_.root().string(), problem));
     }
     return std::nullopt;
   }
 
-  comm::Group& group_;
+  const SaveContext& context_;
   const NodeStores& stores_;
-  const std::vector<std::string>& hosts_;
-  const bool directly_;
-  const ckpt::OwnerTag& owner_;
   ckpt::CheckpointDirectory& directory_;
-  const RunLog& log_;
   std::optional<ckpt::LocalStore> store_;  // leaders only
   std::vector<ckpt::LocalShard> shards_;   // on this node; leaders only
   // Rank 0:
@@ -208,13 +197,10 @@ void leave_out_at(std::size_t rank, const ckpt::SaveId& save,
   std::erase_if(found.at(rank), [&](const auto& shard) { return is_same(shard.save, save); });
 }
 
-std::optional<MemoryCopy> restore_from_memory(comm::Group& group, const NodeStores& stores,
-                                              const std::vector<std::string>& hosts, bool directly,
-                                              const ckpt::OwnerTag& owner,
-                                              ckpt::CheckpointDirectory& directory,
-                                              const RunLog& log) {
+std::optional<MemoryCopy> restore_from_memory(const SaveContext& context, const NodeStores& stores,
+                                              ckpt::CheckpointDirectory& directory) {
   if (stores.id.empty()) return std::nullopt;
-  return Restoration(group, stores, hosts, directly, owner, directory, log).run();
+  return Restoration(context, stores, directory).run();
 }
 
 }  // namespace ddp::train

@@ -18,8 +18,6 @@
 #include <string>
 #include <vector>
 
-#include "base/run_log.h"
-#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/checkpoint/local/local_adoption.h"
 #include "hdf5_ckpt/core/lineage.h"
 #include "hdf5_ckpt/directory/checkpoint_directory.h"
@@ -60,12 +58,8 @@ void leave_out_at(std::size_t rank, const ckpt::SaveId& save,
 
 // Collective, when the directory is this run's. Returns a copy to resume from; nullopt if the
 // directory has what is to be resumed from, perhaps because a copy was put there. Never throws
-// because of a copy or its memory. `stores`: in the memory of the nodes; `hosts`: one for each
-// rank; `directly`: see plan_restore().
-std::optional<MemoryCopy> restore_from_memory(comm::Group& group, const NodeStores& stores,
-                                              const std::vector<std::string>& hosts, bool directly,
-                                              const ckpt::OwnerTag& owner,
-                                              ckpt::CheckpointDirectory& directory,
-                                              const RunLog& log);
+// because of a copy or its memory. `stores`: in the memory of the nodes.
+std::optional<MemoryCopy> restore_from_memory(const SaveContext& context, const NodeStores& stores,
+                                              ckpt::CheckpointDirectory& directory);
 
 }  // namespace ddp::train

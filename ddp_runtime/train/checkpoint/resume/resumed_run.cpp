@@ -30,9 +30,9 @@ std::optional<ckpt::Resumption> load_copy(
                             {},
                             false};
   } catch (const ckpt::DamagedError& e) {
-    source.log.warning(fmt::format("a copy in memory is not used: {}", e.what()));
+    source.context.log.warning(fmt::format("a copy in memory is not used: {}", e.what()));
   } catch (const ckpt::UnreadableError& e) {
-    source.log.warning(fmt::format("a copy in memory is not used: {}", e.what()));
+    source.context.log.warning(fmt::format("a copy in memory is not used: {}", e.what()));
   }
   return std::nullopt;
 }
@@ -56,14 +56,15 @@ ckpt::Resumption load_to_evaluate(const std::filesystem::path& directory,
 std::optional<ckpt::Resumption> load_checkpoint(const ResumeSource& source, TrainingState& state) {
   const auto accept = [&](const ckpt::Checkpoint& checkpoint) {
     checkpoint.verify_metadata();
-    load_on_all(source.group, state, checkpoint);
+    load_on_all(source.context.group, state, checkpoint);
   };
-  const auto& evaluated = source.options.evaluated_directory;
+  const auto& evaluated = source.context.options.evaluated_directory;
   if (!evaluated.empty()) return load_to_evaluate(evaluated, accept);
   if (auto copied = load_copy(source, accept)) return copied;
-  const auto& resume = source.options.resume;
-  if (resume == "auto") return ckpt::resume_newest(*source.directory, accept);
-  return ckpt::resume_path(source.directory, resume, accept);
+  const auto& resume = source.context.options.resume;
+  if (resume == "auto") return ckpt::resume_newest(source.target->directory, accept);
+  return ckpt::resume_path(source.target == nullptr ? nullptr : &source.target->directory, resume,
+                           accept);
 }
 
 // Returns the position to continue from. Throws UsageError if the runs differ too much.
@@ -73,11 +74,11 @@ Position position_in(const ckpt::Manifest& manifest, const ResumeSource& source)
   if (position.first_batch == 0 && saved_run.is_object()) {
     position.first_batch = saved_run.value("global_batch", std::int64_t{0});
   }
-  const auto differences = run_differences(saved_run, source.run, position.consumed > 0);
-  if (!differences.refusal.empty() && !source.options.resume_changed) {
+  const auto differences = run_differences(saved_run, source.context.run, position.consumed > 0);
+  if (!differences.refusal.empty() && !source.context.options.resume_changed) {
     throw UsageError(differences.refusal);
   }
-  for (const auto& line : differences.lines) source.log.line("checkpoint: " + line);
+  for (const auto& line : differences.lines) source.context.log.line("checkpoint: " + line);
   // A loss on different data says nothing about this run's evaluations.
   if (differences.other_data) position.best = {};
   return position;
@@ -87,15 +88,16 @@ Position position_in(const ckpt::Manifest& manifest, const ResumeSource& source)
 void leave_branch(const ResumeSource& source, const ckpt::Resumption& resumed) {
   const auto step = resumed.checkpoint.manifest().step;
   const auto newest = resumed.in_directory ? std::optional(step) : std::nullopt;
-  const auto names = source.directory->set_aside(resumed.set_aside, newest, source.owner);
-  if (resumed.in_directory) source.retention->remember_verified(resumed.checkpoint);
+  const auto names =
+      source.target->directory.set_aside(resumed.set_aside, newest, source.context.owner);
+  if (resumed.in_directory) source.target->retention.remember_verified(resumed.checkpoint);
   if (names.empty()) return;
   source.best.abandon_after(step);
-  source.log.line(fmt::format(
+  source.context.log.line(fmt::format(
       "checkpoint: {} not on the way to step {} set aside in {}, and kept until ddp-ckpt clean "
       "removes {}",
       names.size() == 1 ? "one checkpoint" : fmt::format("{} checkpoints", names.size()), step,
-      source.options.directory.string(), names.size() == 1 ? "it" : "them"));
+      source.context.options.directory.string(), names.size() == 1 ? "it" : "them"));
 }
 
 }  // namespace
@@ -106,7 +108,7 @@ std::optional<ResumedRun> resume_on_leader(const ResumeSource& source, TrainingS
     auto resumed = load_checkpoint(source, state);
     if (!resumed) return std::nullopt;
     const auto& manifest = resumed->checkpoint.manifest();
-    for (const auto& note : resumed->notes) source.log.line("checkpoint: " + note);
+    for (const auto& note : resumed->notes) source.context.log.line("checkpoint: " + note);
     run.checkpoint = resumed->checkpoint.path();
     const auto user = manifest.state.value("user", nlohmann::json::object());
     state.user().require_fit(user);
@@ -118,14 +120,14 @@ std::optional<ResumedRun> resume_on_leader(const ResumeSource& source, TrainingS
                               {"user", user},
                               {"durable", durable ? static_cast<std::int64_t>(*durable) : -1}}
                    .dump();
-    if (source.directory != nullptr && !copied) leave_branch(source, *resumed);
+    if (source.target != nullptr && !copied) leave_branch(source, *resumed);
     const bool own = resumed->in_directory && manifest.lineage;
     run.parent = own ? manifest.lineage->parent : resumed->lineage.parent;
     if (own) run.states = manifest.lineage->replaced;
     if (run.states.size() == ckpt::kMaxReplaced) run.states.erase(run.states.begin());
     run.states.push_back(manifest.crc32c);
     run.lineage = std::move(resumed->lineage);
-    source.log.line(
+    source.context.log.line(
         fmt::format("resumed from {} (step {}, made by {})",
                     copied ? "a copy in the memory of this node" : run.checkpoint.string(),
                     manifest.step, counted(manifest.world_size, "rank")));

@@ -8,29 +8,19 @@
 #include <optional>
 #include <string>
 
-#include "base/run_log.h"
-#include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/train/checkpoint/directory/best_checkpoint.h"
 #include "ddp_runtime/train/checkpoint/local/memory_restore.h"
-#include "ddp_runtime/train/options/options.h"
+#include "ddp_runtime/train/checkpoint/write/save_context.h"
 #include "ddp_runtime/train/state/training_state.h"
 #include "hdf5_ckpt/core/lineage.h"
-#include "hdf5_ckpt/core/owner_tag.h"
-#include "hdf5_ckpt/directory/checkpoint_directory.h"
-#include "hdf5_ckpt/directory/retention.h"
 
 namespace ddp::train {
 
 // What a run resumes from, and where it saves.
 struct ResumeSource {
-  comm::Group& group;
-  const CheckpointOptions& options;
-  const nlohmann::json& run;  // describes the run that resumes; see run_differences()
-  const ckpt::OwnerTag& owner;
-  ckpt::CheckpointDirectory* directory;  // null if the run does not save; so is `retention`
-  ckpt::Retention* retention;
+  const SaveContext& context;
+  const SaveTarget* target;  // null if the run does not save
   const BestCheckpoint& best;
-  const RunLog& log;
   const MemoryCopy* copy = nullptr;  // to be loaded instead, if it is whole
 };
 

@@ -23,16 +23,8 @@ struct BackgroundSave::Job {
   SaveResult result;  // on rank 0, once it commits
 };
 
-BackgroundSave::BackgroundSave(comm::Group& group, const TrainingState& state,
-                               ckpt::CheckpointDirectory& directory, ckpt::Retention& retention,
-                               const CheckpointOptions& options, std::uint64_t ranks_on_host,
-                               std::function<bool(std::uint64_t)> in_use, const RunLog& log)
-    : group_(group),
-      directory_(directory),
-      retention_(retention),
-      options_(options),
-      in_use_(std::move(in_use)),
-      writer_(group, state, options, ranks_on_host, log) {}
+BackgroundSave::BackgroundSave(const SaveContext& context, SaveTarget target)
+    : context_(context), target_(std::move(target)), writer_(context) {}
 
 void BackgroundSave::begin(const ckpt::SaveId& id, ckpt::CheckpointInfo info) {
   job_ = std::make_shared<Job>();
@@ -46,7 +38,7 @@ void BackgroundSave::begin(const ckpt::SaveId& id, ckpt::CheckpointInfo info) {
 void BackgroundSave::start(const ckpt::SaveId& id, ckpt::CheckpointInfo info,
                            const std::vector<StateArray>& arrays) {
   begin(id, std::move(info));
-  writer_.start(arrays, [job = job_, directory = &directory_, reads_back = !leaving_](
+  writer_.start(arrays, [job = job_, directory = &target_.directory, reads_back = !leaving_](
                             const ShardPlace& place, std::span<const ckpt::ArrayView> views) {
     try {
       auto record =
@@ -64,17 +56,17 @@ void BackgroundSave::start_copy(const ckpt::SaveId& id, ckpt::CheckpointInfo inf
                                 std::optional<WrittenShard> mine) {
   begin(id, std::move(info));
   if (!mine) return;
-  writer_.start(
-      [job = job_, directory = &directory_, reads_back = !leaving_, shard = std::move(*mine)] {
-        try {
-          directory->copy_shard(job->id, shard.record, shard.file);
-          if (reads_back) directory->read_back(job->id, shard.record);
-          job->shard.read_back = reads_back;
-          job->shard.record = shard.record;
-        } catch (const std::exception& e) {
-          job->shard.problem = e.what();
-        }
-      });
+  writer_.start([job = job_, directory = &target_.directory, reads_back = !leaving_,
+                 shard = std::move(*mine)] {
+    try {
+      directory->copy_shard(job->id, shard.record, shard.file);
+      if (reads_back) directory->read_back(job->id, shard.record);
+      job->shard.read_back = reads_back;
+      job->shard.record = shard.record;
+    } catch (const std::exception& e) {
+      job->shard.problem = e.what();
+    }
+  });
 }
 
 std::optional<SaveResult> BackgroundSave::poll(bool anyone_writing) {
@@ -93,8 +85,8 @@ std::optional<SaveResult> BackgroundSave::drain() {
 void BackgroundSave::finish_shards() {
   writer_.wait();
   shards_in_flight_ = false;
-  const auto reports = group_.all_gather_text(to_text(job_->shard));
-  if (group_.rank() != 0) {
+  const auto reports = context_.group.all_gather_text(to_text(job_->shard));
+  if (context_.group.rank() != 0) {
     job_.reset();
     return;
   }
@@ -103,16 +95,16 @@ void BackgroundSave::finish_shards() {
     commit(std::move(shards.records), shards.verified);
     return;
   }
-  directory_.abandon(job_->id);
+  target_.directory.abandon(job_->id);
   job_->result.problem = shards.problem;
   committing_ = true;
 }
 
 void BackgroundSave::commit(std::vector<ckpt::FileRecord> records, bool verified) {
   committing_ = true;
-  const auto work = [job = job_, directory = &directory_, retention = &retention_,
-                     leaving = &leaving_, in_use = &in_use_,
-                     keep = static_cast<std::size_t>(options_.keep_last), verified,
+  const auto work = [job = job_, directory = &target_.directory, retention = &target_.retention,
+                     leaving = &leaving_, in_use = &target_.in_use,
+                     keep = static_cast<std::size_t>(context_.options.keep_last), verified,
                      records = std::move(records)] {
     auto& result = job->result;
     try {

@@ -14,20 +14,15 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/run_log.h"
-#include "ddp_runtime/comm/group/group.h"
-#include "ddp_runtime/parallel/replica/replica.h"
+#include "ddp_runtime/train/checkpoint/write/save_context.h"
 #include "ddp_runtime/train/checkpoint/write/shard_writer.h"
-#include "ddp_runtime/train/options/options.h"
-#include "ddp_runtime/train/state/training_state.h"
+#include "ddp_runtime/train/state/state_array.h"
 #include "hdf5_ckpt/directory/checkpoint_directory.h"
-#include "hdf5_ckpt/directory/retention.h"
 
 namespace ddp::train {
 
@@ -48,13 +43,7 @@ struct WrittenShard {
 
 class BackgroundSave {
  public:
-  // `ranks_on_host`: how many ranks share this machine's memory. `in_use`: see RetentionPolicy; a
-  // background thread calls it. All references must outlive this object. While a save is in
-  // progress, nothing else uses `retention`.
-  BackgroundSave(comm::Group& group, const TrainingState& state,
-                 ckpt::CheckpointDirectory& directory, ckpt::Retention& retention,
-                 const CheckpointOptions& options, std::uint64_t ranks_on_host,
-                 std::function<bool(std::uint64_t step)> in_use, const RunLog& log);
+  BackgroundSave(const SaveContext& context, SaveTarget target);
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
 
@@ -91,11 +80,8 @@ class BackgroundSave {
   void commit(std::vector<ckpt::FileRecord> records, bool verified);
   SaveResult take_result();
 
-  comm::Group& group_;
-  ckpt::CheckpointDirectory& directory_;
-  ckpt::Retention& retention_;
-  const CheckpointOptions& options_;
-  const std::function<bool(std::uint64_t)> in_use_;
+  const SaveContext context_;
+  const SaveTarget target_;
   bool shards_in_flight_ = false;  // the same on all ranks
   bool committing_ = false;        // rank 0
   std::atomic<bool> leaving_ = false;

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 
 namespace ddp::train {
@@ -20,6 +21,11 @@ namespace ddp::train {
 // 16,384 GPUs, 8 per node, in 54 days ("The Llama 3 Herd of Models", arXiv 2407.21783,
 // section 3.3.4).
 inline constexpr double kNodeMtbfSeconds = 6334.0 * 3600;
+
+// The MTBF of a job on so many nodes. `given`: by the user; 0: not.
+inline double mtbf_of_job(double given, std::size_t nodes) noexcept {
+  return given > 0 ? given : kNodeMtbfSeconds / static_cast<double>(nodes);
+}
 
 // The limits of Young's interval. Saves more often than twice the time until one is durable would
 // wait for each other, and an operator expects a checkpoint within two hours.

@@ -29,21 +29,18 @@ std::optional<std::uint64_t> headroom_per_rank(std::uint64_t ranks_on_host) {
 
 }  // namespace
 
-ShardWriter::ShardWriter(comm::Group& group, const TrainingState& state,
-                         const CheckpointOptions& options, std::uint64_t ranks_on_host,
-                         const RunLog& log)
-    : group_(group),
-      state_(state),
-      options_(options),
-      log_(log),
-      saver_({.budget_bytes = options.copy_bytes,
-              .headroom = [ranks_on_host] { return headroom_per_rank(ranks_on_host); }}) {}
+ShardWriter::ShardWriter(const SaveContext& context)
+    : context_(context),
+      saver_({.budget_bytes = context.options.copy_bytes,
+              .headroom = [ranks = context.hosts.beside(context.rank())] {
+                return headroom_per_rank(ranks);
+              }}) {}
 
 void ShardWriter::start(const std::vector<StateArray>& arrays, Write write) {
-  const auto writers = writers_of(arrays, options_.bytes_per_writer, group_.size());
-  const int rank = group_.rank();
+  const auto writers = writers_of(arrays, context_.options.bytes_per_writer, context_.group.size());
+  const int rank = context_.group.rank();
   if (!std::ranges::binary_search(writers, rank)) return;
-  const auto share = on_host(share_of(state_, arrays, writers, rank));
+  const auto share = on_host(share_of(context_.state, arrays, writers, rank));
   const auto work = [write = std::move(write),
                      place = ShardPlace{shard_name(writers, rank), writers.size()}](
                         std::span<const ckpt::ArrayView> views) { write(place, views); };
@@ -54,7 +51,7 @@ void ShardWriter::start(const std::vector<StateArray>& arrays, Write write) {
     work(views);  // not enough memory for a copy, or no thread available
   }
   if (!saver_.short_of_memory() || std::exchange(said_short_, true)) return;
-  log_.line(fmt::format(
+  context_.log.line(fmt::format(
       "checkpoint: rank {} has too little memory left for a copy of the {:.0f} MiB that it saves; "
       "they are written before the next step, as with --checkpoint-copy-mb 0",
       rank, static_cast<double>(ckpt::Snapshot::bytes_for(views)) / 1048576));

@@ -3,16 +3,13 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "base/run_log.h"
-#include "ddp_runtime/comm/group/group.h"
-#include "ddp_runtime/train/options/options.h"
-#include "ddp_runtime/train/state/training_state.h"
+#include "ddp_runtime/train/checkpoint/write/save_context.h"
+#include "ddp_runtime/train/state/state_array.h"
 #include "hdf5_ckpt/core/array.h"
 #include "hdf5_ckpt/write/async_saver.h"
 
@@ -28,10 +25,7 @@ class ShardWriter {
  public:
   using Write = std::function<void(const ShardPlace&, std::span<const ckpt::ArrayView>)>;
 
-  // `ranks_on_host`: how many ranks share this machine's memory. All references must outlive this
-  // object.
-  ShardWriter(comm::Group& group, const TrainingState& state, const CheckpointOptions& options,
-              std::uint64_t ranks_on_host, const RunLog& log);
+  explicit ShardWriter(const SaveContext& context);
 
   // Not collective; all ranks pass the same arrays, each with its rows. Calls `write` if this rank
   // writes a share of them: in the thread, with a copy, or before it returns if there is no memory
@@ -44,10 +38,7 @@ class ShardWriter {
   void wait() { saver_.wait(); }
 
  private:
-  comm::Group& group_;
-  const TrainingState& state_;
-  const CheckpointOptions& options_;
-  const RunLog& log_;
+  const SaveContext context_;
   bool said_short_ = false;
   ckpt::AsyncSaver saver_;
 };

@@ -298,13 +298,5 @@ TEST_F(LocalSavesTest, ADirectoryThatCannotBeUsedIsRefusedAtTheStart) {
   EXPECT_THAT(error_of([&] { run(); }), AllOf(HasSubstr("rank 0 on"), HasSubstr("/proc/nothing")));
 }
 
-TEST(LeaderOf, IsTheLowestRankOfTheHost) {
-  const std::vector<std::string> hosts = {"a", "b", "a", "b", "c"};
-  EXPECT_EQ(leader_of(0, hosts), 0);
-  EXPECT_EQ(leader_of(2, hosts), 0);
-  EXPECT_EQ(leader_of(3, hosts), 1);
-  EXPECT_EQ(leader_of(4, hosts), 4);
-}
-
 }  // namespace
 }  // namespace ddp::train
