@@ -19,8 +19,6 @@
 #include "ddp_runtime/data/batch_transfer.h"
 #include "ddp_runtime/models/model.h"
 #include "ddp_runtime/parallel/layers/module_device.h"
-#include "ddp_runtime/parallel/sharded/memory/sharded_build.h"
-#include "ddp_runtime/parallel/tensors/flat_memory.h"
 #include "ddp_runtime/train/memory/training_sizes.h"
 #include "ddp_runtime/train/model/channels_last.h"
 #include "ddp_runtime/train/run/run_description.h"
@@ -49,23 +47,6 @@ data::BatchLayout layout_of(const comm::Group& group, const TrainOptions& option
           stages.replicas(group.size()), options.blocks > 0};
 }
 
-// A ShardedBuild keeps a part of a parameter on each rank.
-std::int64_t bytes_on(torch::DeviceType device, const torch::nn::Module& module, int ranks) {
-  std::int64_t bytes = 0;
-  for (const auto& [name, tensor] : named_parameters(module)) {
-    if (tensor.device().type() != device) continue;
-    bytes += static_cast<std::int64_t>(tensor.nbytes()) / (is_without_memory(tensor) ? ranks : 1);
-  }
-  return bytes;
-}
-
-std::optional<DeviceMemory> device_memory_for(const comm::Group& group,
-                                              const torch::nn::Module& module) {
-  const auto device = device_of(module);
-  if (device.is_cpu()) return std::nullopt;
-  return DeviceMemory(group, device, bytes_on(device.type(), module, group.size()));
-}
-
 // Of a file whose weights are only evaluated.
 void take_average(InitOptions& options) {
   if (!options.prefix) options.prefix = ckpt::kAveragePrefix;
@@ -85,8 +66,7 @@ std::unique_ptr<TrainingStream> stream_for(const GraphPlan& plan, torch::Device 
 TrainingRun::TrainingRun(comm::Group& group, TrainTask task, TrainOptions options)
     : group_(group),
       task_(std::move(task)),
-      memory_(bytes_on(torch::kCPU, task_.module, group.size())),
-      device_memory_(device_memory_for(group, task_.module)),
+      memory_(group, task_.module),
       subject_(describe_subject(task_)),
       options_(same_on_all_ranks(group, subject_, std::move(options))),
       metric_(parse_best_metric(options_.checkpoint.best_metric)),
@@ -99,11 +79,14 @@ TrainingRun::TrainingRun(comm::Group& group, TrainTask task, TrainOptions option
       learning_rate_(
           learning_rate_of(options_, data_ranks(), GroupRates(step_->optimizer()).base())),
       sampler_(task_.data.train->size(), options_.seed, layout_of(group, options_)),
+      run_({options_.epochs, options_.steps},
+           {task_.data.train->size(), sampler_.layout().global_batch()}, options_.dry_run),
       average_(make_average()),
       state_(group, task_.module, step_->optimizer(), step_->replica(), task_.user_state,
              step_->rank_state(), residence()),
       checkpointer_(group, state_, checkpoint_options(), description(), task_.log),
-      callbacks_(group, task_.callbacks) {
+      callbacks_(group, task_.callbacks),
+      stop_(checkpointer_) {
   require_evaluation(task_, options_);
   require_report_directory(group_, options_.report_directory);
   if (options_.evaluate_only) state_.load_only_weights();
@@ -135,32 +118,6 @@ nlohmann::json TrainingRun::description() const {
                                 : describe_run(subject_, task_, options_, sampler_.layout());
 }
 
-bool TrainingRun::epoch_done() const {
-  return position_.consumed + sampler_.layout().global_batch() > task_.data.train->size();
-}
-
-EpochSize TrainingRun::epoch_size() const {
-  return {task_.data.train->size(), sampler_.layout().global_batch()};
-}
-
-// That of the batch with which the run began, for its schedule.
-EpochSize TrainingRun::first_epoch_size() const {
-  return {task_.data.train->size(), position_.first_batch};
-}
-
-Reached TrainingRun::reached() const {
-  return {position_.epoch, position_.consumed, position_.step};
-}
-
-std::int64_t TrainingRun::planned_steps() const {
-  return train::planned_steps({epochs_, options_.steps}, epoch_size(), reached());
-}
-
-// A dry run trains one of these steps.
-std::int64_t TrainingRun::last_step() const {
-  return options_.dry_run ? std::min<std::int64_t>(planned_steps(), 1) : planned_steps();
-}
-
 bool TrainingRun::checkpointing_enabled() const {
   return checkpointer_.enabled() && !options_.dry_run;
 }
@@ -170,9 +127,10 @@ bool TrainingRun::resume() {
   const auto resumed = checkpointer_.resume(generator_seed(options_.seed, group_.rank()));
   callbacks_.begin_after(checkpointer_);
   if (!resumed) return false;
-  position_ = *resumed;
+  run_.position = *resumed;
   auto* const scaler = step_->scaler();
-  if (scaler != nullptr && position_.loss_scale.scale > 0) scaler->restore(position_.loss_scale);
+  if (scaler != nullptr && run_.position.loss_scale.scale > 0)
+    scaler->restore(run_.position.loss_scale);
   if (task_.initial_weights && group_.rank() == 0) {
     RunLog(task_.log).line(fmt::format(
         "initial weights: {} is not read, because {}", task_.initial_weights->source.string(),
@@ -204,53 +162,23 @@ void TrainingRun::initialize() {
   if (average_) average_->restart();
 }
 
-// From here on a stop signal triggers a checkpoint first.
-void TrainingRun::begin_agreement() {
-  if (!boundary_ || asked_at_step_) return;
-  asked_at_step_ = position_.step;
-  boundary_->begin(checkpointer_.writing(),
-                   lead_seconds(longest_step_ * static_cast<double>(1 + step_->max_lead()),
-                                checkpointer_.longest_save_seconds()),
-                   checkpointer_.time_to_save(),
-                   {checkpointer_.copying(), checkpointer_.time_to_copy()});
-}
-
-// Completes the agreement once even the slowest rank must have started its part, so that a rank
-// that is ahead does not wait for it. Completes it before a save at the latest, because the answer
-// would not cover that save's writing.
-void TrainingRun::end_agreement(bool last_of_epoch) {
-  if (!asked_at_step_) return;
-  const bool all_asked = position_.step - *asked_at_step_ > step_->max_lead();
-  const bool due = checkpointer_.due(position_, false) || checkpointer_.copy_due(position_, false);
-  if (!all_asked && !last_of_epoch && !due) return;
-  asked_at_step_.reset();
-  const auto agreed = boundary_->end();
-  interrupted_ = agreed.stop;
-  checkpointer_.poll(agreed.writing, agreed.copying);
-  if (agreed.save) checkpointer_.request_save();
-  if (agreed.copy) checkpointer_.request_copy();
-}
-
 bool TrainingRun::should_continue() const {
-  return interrupted_.empty() && !callbacks_.stop_wanted() && position_.epoch < epochs_ &&
-         position_.step < last_step() && !best().exhausted(options_.patience);
+  return !stop_.stops() && !callbacks_.stop_wanted() && run_.has_steps() &&
+         !best().exhausted(options_.patience);
 }
 
 RunResult TrainingRun::fit() {
   if (comm::started_to_save() && !options_.dry_run) return only_save();
   started_unix_ = unix_seconds();
   if (checkpointing_enabled()) {
-    boundary_.emplace(group_);
-    if (group_.rank() == 0) watch_job_end();
+    stop_.open(group_, RunLog(task_.log));
+    if (group_.rank() == 0) comm::tell_restoring();
   }
-  if (checkpointing_enabled() && group_.rank() == 0) comm::tell_restoring();
   const bool resumed = !options_.dry_run && resume();
-  resumed ? begin_at(position_.step) : initialize();
-  if (position_.first_batch == 0) position_.first_batch = epoch_size().global_batch;
-  epochs_ = epochs_of_run({options_.epochs, options_.steps}, epoch_size(), reached());
-  first_step_ = position_.step;
-  learning_rate_.total_steps = planned_steps();
-  progress_ = std::make_unique<Progress>(group_.rank() == 0, first_step_, task_.log);
+  resumed ? begin_at(run_.position.step) : initialize();
+  run_.begin();
+  learning_rate_.total_steps = run_.planned_steps();
+  progress_ = std::make_unique<Progress>(group_.rank() == 0, run_.first_step(), task_.log);
   if (!options_.stages.wanted()) {
     prediction_ = predict_shards(task_.module, step_->optimizer(), options_, group_.size(),
                                  count_machines(group_));
@@ -261,24 +189,17 @@ RunResult TrainingRun::fit() {
     progress_->log(fmt::format("graph: steps run eagerly, because {}", graph_.hindrance));
   }
   if (options_.schedule == Schedule::cosine && !task_.schedule) {
-    const auto why = why_schedule_is_cut({options_.epochs, options_.steps}, first_epoch_size(),
-                                         epoch_size(), reached());
+    const auto why = run_.why_schedule_is_cut();
     if (!why.empty()) progress_->log(why);
   }
-  device_memory_ ? device_memory_->begin() : memory_.begin();
-  callbacks_.begin_after_step(first_step_);
+  memory_.begin();
+  callbacks_.begin_after_step(run_.first_step());
   try {
     return run_epochs();
   } catch (const std::exception& error) {
     reporter_->failed(outcome_so_far(), error.what());
     throw;
   }
-}
-
-void TrainingRun::watch_job_end() {
-  const auto end = job_end();
-  boundary_->set_deadline(end.deadline);
-  if (!end.problem.empty()) RunLog(task_.log).line("checkpoint: " + end.problem);
 }
 
 RunResult TrainingRun::run_epochs() {
@@ -299,7 +220,7 @@ RunResult TrainingRun::run_epochs() {
 RunResult TrainingRun::run_to_the_end() {
   if (!should_continue()) return finish_without_steps();
   while (should_continue()) run_epoch();
-  return interrupted_.empty() ? finish() : finish_interrupted();
+  return !stop_.stops() ? finish() : finish_interrupted();
 }
 
 std::unique_ptr<RunReporter> TrainingRun::make_reporter() {
@@ -309,21 +230,21 @@ std::unique_ptr<RunReporter> TrainingRun::make_reporter() {
                  task_.data.name,
                  models::parameter_count(task_.module),
                  sampler_.layout().global_batch(),
-                 epochs_,
+                 run_.epochs(),
                  started_unix_,
                  torch::get_num_threads(),
                  describe_settings(task_, options_),
                  c10::DeviceTypeName(device_of(task_.module).type(), /*lower_case=*/true),
                  prediction_ ? sharding_of_report(*prediction_, std::nullopt) : nullptr};
   ReportTarget target{options_.dry_run ? std::filesystem::path() : options_.report_directory,
-                      first_step_};
+                      run_.first_step()};
   return std::make_unique<RunReporter>(group_, std::move(facts), std::move(target), recorder_,
                                        step_->max_lead() == 0, task_.log);
 }
 
 RunOutcome TrainingRun::outcome_so_far() const {
-  return {position_.step - first_step_, epoch_loss_, std::nullopt, std::nullopt,
-          position_.best.loss.cost};
+  return {run_.steps_taken(), run_.epoch_loss(), std::nullopt, std::nullopt,
+          run_.position.best.loss.cost};
 }
 
 // `saved`: the state after this step. A process that resumes from there does not make the step
@@ -337,8 +258,8 @@ void TrainingRun::keep_report(bool saved) {
 }
 
 void TrainingRun::run_epoch() {
-  sampler_.set_epoch(position_.epoch, position_.consumed);
-  const std::int64_t steps = std::min(sampler_.steps_left(), last_step() - position_.step);
+  sampler_.set_epoch(run_.position.epoch, run_.position.consumed);
+  const std::int64_t steps = std::min(sampler_.steps_left(), run_.last_step() - run_.position.step);
   {
     const auto device = device_of(task_.module);
     data::Prefetcher batches(
@@ -352,57 +273,57 @@ void TrainingRun::run_epoch() {
           return pin_for(device, batch);
         },
         options_.loader_threads, std::max(kPrefetchedBatches, options_.loader_threads));
-    for (std::int64_t step = 0; step < steps && interrupted_.empty(); ++step) {
+    for (std::int64_t step = 0; step < steps && !stop_.stops(); ++step) {
       recorder_.begin_step();
-      begin_agreement();
+      stop_.begin(run_.position.step, step_->max_lead());
       run_step(batches, next_learning_rate());
-      position_.consumed = sampler_.consumed_after(step + 1);
-      end_agreement(step + 1 == steps);
+      run_.position.consumed = sampler_.consumed_after(step + 1);
+      stop_.end(run_.position, step_->max_lead(), step + 1 == steps);
       finish_step();
     }
   }
-  if (epoch_done() && interrupted_.empty()) end_epoch();
+  if (run_.epoch_done() && !stop_.stops()) end_epoch();
 }
 
 double TrainingRun::next_learning_rate() const {
   if (!task_.schedule) {
     LearningRate rate = learning_rate_;
-    const auto scheduled =
-        scheduled_step({options_.epochs, options_.steps}, first_epoch_size(), reached());
+    const auto scheduled = run_.scheduled();
     rate.total_steps = scheduled.total;
-    return rate.at(scheduled.done, position_.epoch);
+    return rate.at(scheduled.done, run_.position.epoch);
   }
   const double factor =
-      task_.schedule({position_.step, position_.epoch, learning_rate_.total_steps});
+      task_.schedule({run_.position.step, run_.position.epoch, learning_rate_.total_steps});
   if (!std::isfinite(factor) || factor < 0) {
     throw UsageError(fmt::format(
         "the task's schedule returned {} for step {}; it must be a number that is 0 or more",
-        factor, position_.step));
+        factor, run_.position.step));
   }
   return learning_rate_.base * learning_rate_.scale * factor;
 }
 
 void TrainingRun::run_step(data::Prefetcher& batches, double learning_rate) {
   group_.flight_recorder().set_phase(
-      fmt::format("epoch {}, step {}", position_.epoch + 1, position_.step + 1));
-  auto outcome = step_->run(batches, learning_rate, position_.consumed);
+      fmt::format("epoch {}, step {}", run_.position.epoch + 1, run_.position.step + 1));
+  auto outcome = step_->run(batches, learning_rate, run_.position.consumed);
   state_.replace_replica(step_->replica());
-  ++position_.step;
+  ++run_.position.step;
   if (average_) {
     const auto span = recorder_.measure(Phase::optimizer);
-    average_->update(position_.step);
+    average_->update(run_.position.step);
   }
-  losses_.add({.step = position_.step, .epoch = position_.epoch, .learning_rate = learning_rate},
-              std::move(outcome.loss));
+  losses_.add(
+      {.step = run_.position.step, .epoch = run_.position.epoch, .learning_rate = learning_rate},
+      std::move(outcome.loss));
   note_skipped_updates();
   for (const auto& note : step_->take_notes()) progress_->log(note);
 }
 
 void TrainingRun::note_skipped_updates() {
-  if (const auto* scaler = step_->scaler()) position_.loss_scale = scaler->state();
+  if (const auto* scaler = step_->scaler()) run_.position.loss_scale = scaler->state();
   for (const auto& update : step_->take_skipped()) {
     progress_->log(
-        fmt::format("step {}: update skipped: {}", first_step_ + update.step, update.why));
+        fmt::format("step {}: update skipped: {}", run_.first_step() + update.step, update.why));
   }
 }
 
@@ -416,21 +337,21 @@ void TrainingRun::settle() {
 void TrainingRun::finish_step() {
   // The checkpoint at the end of an epoch follows the evaluation and belongs to the next epoch.
   std::optional<double> stall;
-  if (!epoch_done() && checkpointing_enabled() && interrupted_.empty()) stall = save_if_due();
+  if (!run_.epoch_done() && checkpointing_enabled() && !stop_.stops()) stall = save_if_due();
   recorder_.end_step();
   const double seconds = recorder_.steps().back().total();
   losses_.set_seconds(seconds);
-  longest_step_ = std::max(longest_step_, seconds);
+  stop_.note_step(seconds);
   keep_report(stall.has_value());
-  if (options_.log_every_steps > 0 && position_.step % options_.log_every_steps == 0) {
+  if (options_.log_every_steps > 0 && run_.position.step % options_.log_every_steps == 0) {
     if (step_->max_lead() == 0) average_losses();
     const auto point = progress_point();
     progress_->log(progress_line(point, progress_->seconds_left(point)));
   }
   progress_->update(progress_point());
   // Callbacks are not part of the step, nor of the next one.
-  if (callbacks_.after_step({position_.step, position_.epoch, losses_.newest().learning_rate,
-                             losses_.known_loss(), seconds},
+  if (callbacks_.after_step({run_.position.step, run_.position.epoch,
+                             losses_.newest().learning_rate, losses_.known_loss(), seconds},
                             stall)) {
     recorder_.pause();
   }
@@ -439,30 +360,22 @@ void TrainingRun::finish_step() {
 
 // Returns the seconds for which training has waited; nullopt if nothing was saved.
 std::optional<double> TrainingRun::save_if_due() {
-  const bool save = checkpointer_.due(position_, false);
-  if (!save && !checkpointer_.copy_due(position_, false)) return std::nullopt;
+  const bool save = checkpointer_.due(run_.position, false);
+  if (!save && !checkpointer_.copy_due(run_.position, false)) return std::nullopt;
   const auto span = recorder_.measure(Phase::checkpoint);
   const auto begin = profile::Clock::now();
   settle();
   average_losses();
-  save ? checkpointer_.save(position_) : checkpointer_.copy(position_);
+  save ? checkpointer_.save(run_.position) : checkpointer_.copy(run_.position);
   return seconds_since(begin);
 }
 
 void TrainingRun::average_losses() {
-  const auto means = losses_.average(group_, data_ranks());
-  for (const double mean : means) {
-    if (!std::isfinite(mean)) continue;  // a skipped step
-    position_.loss_sum += mean;
-    ++position_.loss_steps;
-  }
-  if (position_.loss_steps > 0) {
-    epoch_loss_ = position_.loss_sum / static_cast<double>(position_.loss_steps);
-  }
+  run_.add_losses(losses_.average(group_, data_ranks()));
 }
 
 ProgressPoint TrainingRun::progress_point() const {
-  ProgressPoint point{position_.epoch, epochs_, position_.step, planned_steps()};
+  ProgressPoint point{run_.position.epoch, run_.epochs(), run_.position.step, run_.planned_steps()};
   const auto& steps = recorder_.steps();
   if (steps.empty()) return point;
   const std::size_t recent = std::min(steps.size(), kRecentSteps);
@@ -479,30 +392,30 @@ void TrainingRun::end_epoch() {
   callbacks_.tell_progress();
   average_losses();
   evaluate_now();
-  if (!interrupted_.empty()) return;
+  if (stop_.stops()) return;
   reporter_->add_rows(losses_.take_averaged());
   reporter_->update_if_old(outcome_so_far());
   const auto point = progress_point();
-  progress_->log(epoch_line(point, epoch_loss_, evaluation_or_null(),
+  progress_->log(epoch_line(point, run_.epoch_loss(), evaluation_or_null(),
                             share_done_text(point, progress_->seconds_left(point))));
   if (evaluates()) {
-    const bool best = position_.best.record(evaluation_, metric_);
-    callbacks_.after_evaluation({position_.step, evaluation_, best});
+    const bool best = run_.position.best.record(evaluation_, metric_);
+    callbacks_.after_evaluation({run_.position.step, evaluation_, best});
   }
-  callbacks_.after_epoch({position_.epoch, position_.step, epoch_loss_});
-  position_.begin_epoch(position_.epoch + 1);
+  callbacks_.after_epoch({run_.position.epoch, run_.position.step, run_.epoch_loss()});
+  run_.position.begin_epoch(run_.position.epoch + 1);
   if (checkpointing_enabled()) {
-    if (checkpointer_.due(position_, true) || checkpointer_.copy_due(position_, true))
+    if (checkpointer_.due(run_.position, true) || checkpointer_.copy_due(run_.position, true))
       reporter_->keep_rows();
     if (evaluates()) {
       const auto span = reporter_->measure(RunReporter::WallPart::checkpoint);
-      checkpointer_.save_best(position_, evaluation_);
+      checkpointer_.save_best(run_.position, evaluation_);
     }
-    if (checkpointer_.due(position_, true)) {
+    if (checkpointer_.due(run_.position, true)) {
       save_after_step();
-    } else if (checkpointer_.copy_due(position_, true)) {
+    } else if (checkpointer_.copy_due(run_.position, true)) {
       const auto begin = profile::Clock::now();
-      checkpointer_.copy(position_);
+      checkpointer_.copy(run_.position);
       add_checkpoint_time(begin);
     }
   }
@@ -517,7 +430,7 @@ void TrainingRun::add_checkpoint_time(profile::Clock::time_point begin) {
 
 void TrainingRun::save_after_step() {
   const auto begin = profile::Clock::now();
-  checkpointer_.save(position_);
+  checkpointer_.save(run_.position);
   add_checkpoint_time(begin);
 }
 
@@ -528,49 +441,39 @@ void TrainingRun::save_last() {
   reporter_->add_rows(losses_.take_averaged());
   reporter_->update_with_save(outcome_so_far());
   const auto begin = profile::Clock::now();
-  checkpointer_.save_last(position_);
+  checkpointer_.save_last(run_.position);
   add_checkpoint_time(begin);
   callbacks_.tell_progress();
   callbacks_.note_saved(checkpointer_);
 }
 
-void TrainingRun::evaluate_now() {
-  if (evaluated_step_ == position_.step) return;
+void TrainingRun::evaluate_now(const std::function<void()>& then) {
+  if (evaluated_step_ == run_.position.step) return;
   settle();
-  evaluated_step_ = position_.step;
+  evaluated_step_ = run_.position.step;
   if (!evaluates()) return;
   const auto span = reporter_->measure(RunReporter::WallPart::evaluation);
-  group_.flight_recorder().set_phase(fmt::format("evaluation after step {}", position_.step));
+  group_.flight_recorder().set_phase(fmt::format("evaluation after step {}", run_.position.step));
   std::optional<WeightAverage::Use> averages;
   if (average_) averages.emplace(*average_);
+  evaluate_present_weights();
+  if (then) then();
+  if (averages) averages->end();
+}
+
+void TrainingRun::evaluate_present_weights() {
   const auto& data = *task_.data.evaluation;
   const std::int64_t samples =
       options_.dry_run ? std::min(data.size(), group_.size() * options_.batch) : data.size();
   const auto evaluation = step_->evaluates()
-                              ? step_->evaluate(data, samples, interruption())
+                              ? step_->evaluate(data, samples, stop_.interruption())
                               : evaluate(group_, task_.module, objective_, data, samples,
-                                         options_.batch, options_.precision, interruption());
-  if (averages) averages->end();
+                                         options_.batch, options_.precision, stop_.interruption());
   if (evaluation) {
     evaluation_ = *evaluation;
   } else {
     evaluated_step_ = -1;
   }
-}
-
-// A stop signal, or the end of the job's time, ends an evaluation: the state is saved before SLURM
-// kills the job, and the next process evaluates.
-Interruption TrainingRun::interruption() {
-  if (!boundary_) return {[] {}, [] { return false; }};
-  const auto ask = [this] {
-    boundary_->begin(checkpointer_.writing(),
-                     lead_seconds(longest_step_, checkpointer_.longest_save_seconds()));
-  };
-  const auto answer = [this] {
-    interrupted_ = boundary_->end().stop;
-    return !interrupted_.empty();
-  };
-  return {ask, answer};
 }
 
 }  // namespace ddp::train

@@ -15,21 +15,20 @@
 #include "ddp_runtime/data/sampler.h"
 #include "ddp_runtime/profile/step_recorder.h"
 #include "ddp_runtime/train/checkpoint/checkpointer.h"
-#include "ddp_runtime/train/memory/device_memory.h"
+#include "ddp_runtime/train/memory/rank_memory.h"
 #include "ddp_runtime/train/memory/shard_prediction.h"
-#include "ddp_runtime/train/memory/step_memory.h"
 #include "ddp_runtime/train/model/weight_average.h"
 #include "ddp_runtime/train/options/graph_hindrance.h"
 #include "ddp_runtime/train/options/learning_rate.h"
 #include "ddp_runtime/train/options/options.h"
-#include "ddp_runtime/train/ranks/step_boundary.h"
 #include "ddp_runtime/train/report/run_reporter.h"
 #include "ddp_runtime/train/run/callback_calls.h"
 #include "ddp_runtime/train/run/loss_history.h"
 #include "ddp_runtime/train/run/progress.h"
-#include "ddp_runtime/train/run/run_length.h"
+#include "ddp_runtime/train/run/run_position.h"
 #include "ddp_runtime/train/run/run_report.h"
 #include "ddp_runtime/train/run/run_result.h"
+#include "ddp_runtime/train/run/stop_agreement.h"
 #include "ddp_runtime/train/run/train_task.h"
 #include "ddp_runtime/train/state/training_state.h"
 #include "ddp_runtime/train/step/training_step.h"
@@ -51,21 +50,20 @@ class TrainingRun {
   bool resume();
   void begin_at(std::int64_t step);
   void initialize();
-  void watch_job_end();
   RunResult run_epochs();
   RunResult run_to_the_end();
   void run_epoch();
   double next_learning_rate() const;
   void run_step(data::Prefetcher& batches, double learning_rate);
   void note_skipped_updates();
-  std::optional<std::int64_t> measured_peak();
   nlohmann::json more_of_report(std::optional<std::int64_t> measured_peak) const;
   void settle();
   void finish_step();
   std::optional<double> save_if_due();
   void average_losses();
-  void evaluate_now();
-  Interruption interruption();
+  // Calls `then`, if given, while the model has the weights that were evaluated.
+  void evaluate_now(const std::function<void()>& then = {});
+  void evaluate_present_weights();
   void end_epoch();
   void save_after_step();
   void save_last();
@@ -85,26 +83,16 @@ class TrainingRun {
   const Evaluation* evaluation_or_null() const noexcept {
     return evaluates() ? &evaluation_ : nullptr;
   }
-  EpochSize epoch_size() const;
-  EpochSize first_epoch_size() const;
-  Reached reached() const;
-  bool epoch_done() const;
   bool checkpointing_enabled() const;
-  void begin_agreement();
-  void end_agreement(bool last_of_epoch);
   bool should_continue() const;
-  const BestValue& best() const noexcept { return position_.best.by(metric_); }
+  const BestValue& best() const noexcept { return run_.position.best.by(metric_); }
   RunResult finish_interrupted();
   RunResult only_save();
-  std::int64_t planned_steps() const;
-  std::int64_t last_step() const;
   ProgressPoint progress_point() const;
 
   comm::Group& group_;
   TrainTask task_;
-  // Before the parts of the training are made. That of the device is what counts if there is one.
-  StepMemory memory_;
-  std::optional<DeviceMemory> device_memory_;
+  RankMemory memory_;       // before the parts of the training are made
   nlohmann::json subject_;  // model and data, by name
   TrainOptions options_;
   BestMetric metric_;
@@ -117,24 +105,16 @@ class TrainingRun {
   std::unique_ptr<TrainingStep> step_;
   LearningRate learning_rate_;
   data::DistributedSampler sampler_;
+  RunPosition run_;
   std::unique_ptr<WeightAverage> average_;  // null without one
   TrainingState state_;
   Checkpointer checkpointer_;
   CallbackCalls callbacks_;
-  std::optional<StepBoundary>
-      boundary_;  // nullopt: nothing is saved, and signals have their default effect
-  std::optional<std::int64_t>
-      asked_at_step_;        // step since which the answer of boundary_ is pending
-  std::string interrupted_;  // see RunResult
-  double longest_step_ = 0;
+  StopAgreement stop_;
   std::unique_ptr<Progress> progress_;
   std::optional<ShardPrediction> prediction_;  // nullopt: unknown
   std::unique_ptr<RunReporter> reporter_;
 
-  Position position_;
-  std::int64_t epochs_ = 0;      // of the whole run
-  std::int64_t first_step_ = 0;  // the step at which this process began
-  double epoch_loss_ = 0;        // of the current or last epoch, over all ranks
   LossHistory losses_;
   Evaluation evaluation_;
   std::int64_t evaluated_step_ = -1;  // step of evaluation_

@@ -19,10 +19,10 @@ namespace ddp::train {
 // The parts of the result that are known however the run ends.
 RunResult TrainingRun::result_so_far() const {
   RunResult result;
-  result.step = position_.step;
-  result.taken = position_.step - first_step_;
+  result.step = run_.position.step;
+  result.taken = run_.steps_taken();
   result.evaluation = evaluation_;
-  result.train_loss = epoch_loss_;
+  result.train_loss = run_.epoch_loss();
   result.planned_steps = learning_rate_.total_steps;
   if (checkpointing_enabled()) result.checkpoint = checkpointer_.newest();
   result.best_checkpoint = checkpointer_.best();
@@ -39,15 +39,6 @@ void TrainingRun::add_report(RunResult& result, const nlohmann::json& report) co
     result.peak_memory_bytes =
         std::max(result.peak_memory_bytes, rank.at("peak_memory_bytes").get<std::int64_t>());
   }
-}
-
-// Collective, unless there is nothing to compare it with. Of the rank with the most.
-std::optional<std::int64_t> TrainingRun::measured_peak() {
-  if (!prediction_) return std::nullopt;
-  constexpr std::int64_t kUnknown = -1;
-  const auto mine = device_memory_ ? device_memory_->peak() : memory_.peak();
-  const auto peak = group_.all_reduce_value(mine.value_or(kUnknown), comm::ReduceOp::max);
-  return peak == kUnknown ? std::nullopt : std::optional(peak);
 }
 
 // Null if there is nothing to add.
@@ -81,11 +72,11 @@ RunResult TrainingRun::finish_interrupted() {
   progress_.reset();
   reporter_->add_rows(losses_.take_averaged());
   auto interrupted = result_so_far();
-  interrupted.interrupted = interrupted_;
+  interrupted.interrupted = stop_.reason();
   interrupted.evaluation = {};  // could be from an earlier step
-  const auto more = more_of_report(measured_peak());
+  const auto more = more_of_report(prediction_ ? memory_.peak() : std::nullopt);
   add_report(interrupted, reporter_->finish(outcome_so_far(), RunReporter::Ending::interrupted,
-                                            interrupted_, more));
+                                            stop_.reason(), more));
   return interrupted;
 }
 
@@ -104,10 +95,9 @@ RunResult TrainingRun::only_save() {
         "ddp-run has started the program to save its state, but there is neither a copy of it in "
         "the memory of the nodes nor a checkpoint");
   }
-  position_ = *saved;
-  first_step_ = position_.step;
-  epochs_ = epochs_of_run({options_.epochs, options_.steps}, epoch_size(), reached());
-  learning_rate_.total_steps = planned_steps();
+  run_.position = *saved;
+  run_.begin();
+  learning_rate_.total_steps = run_.planned_steps();
   auto result = result_so_far();
   result.interrupted = "ddp-run has started it only to save its state";
   return result;
@@ -119,15 +109,11 @@ RunResult TrainingRun::only_evaluate(bool resumed) {
         "there are no weights to evaluate: name a checkpoint with --resume or --checkpoint-dir, or "
         "a file of weights with --init-from");
   }
-  evaluate_now();
+  std::uint32_t crc = 0;
+  evaluate_now([&] { crc = parameters_crc32c_now(); });
   auto result = result_so_far();
-  {
-    std::optional<WeightAverage::Use> averages;
-    if (average_) averages.emplace(*average_);
-    result.parameters_crc32c = parameters_crc32c_now();
-    if (averages) averages->end();
-  }
-  progress_->log(evaluated_line(resumed ? position_.step : 0, average_ != nullptr, evaluation_,
+  result.parameters_crc32c = crc;
+  progress_->log(evaluated_line(resumed ? run_.position.step : 0, average_ != nullptr, evaluation_,
                                 result.parameters_crc32c));
   if (const auto left = state_.average_left()) progress_->log(average_left_line(*left));
   progress_.reset();
@@ -139,17 +125,18 @@ RunResult TrainingRun::only_evaluate(bool resumed) {
 // it was already finished: its report is worth more than one about this process.
 RunResult TrainingRun::finish_without_steps() {
   // A process that was stopped in the last step of an epoch did not evaluate or save the best.
-  const bool ends_epoch = position_.epoch < epochs_ && position_.consumed > 0 && epoch_done();
+  const bool ends_epoch =
+      run_.position.epoch < run_.epochs() && run_.position.consumed > 0 && run_.epoch_done();
   if (ends_epoch) end_epoch();
-  if (interrupted_.empty()) evaluate_now();
+  if (!stop_.stops()) evaluate_now();
   if (checkpointing_enabled()) {
-    keep_starting_point(group_, checkpointer_, position_, options_.checkpoint.directory,
+    keep_starting_point(group_, checkpointer_, run_.position, options_.checkpoint.directory,
                         *progress_);
-    checkpointer_.remove_local_saves(position_.step);
+    checkpointer_.remove_local_saves(run_.position.step);
   }
   auto ended = result_so_far();
-  if (!interrupted_.empty()) {
-    ended.interrupted = interrupted_;
+  if (stop_.stops()) {
+    ended.interrupted = stop_.reason();
     ended.evaluation = {};
     progress_.reset();
     return ended;
@@ -157,7 +144,7 @@ RunResult TrainingRun::finish_without_steps() {
   if (ends_epoch || reporter_->lacks_ending()) return finish();
   ended.stopped_early = best().exhausted(options_.patience);
   ended.parameters_crc32c = parameters_crc32c_now();
-  progress_->log(nothing_to_do_line(position_.step, ended.stopped_early, evaluation_or_null(),
+  progress_->log(nothing_to_do_line(run_.position.step, ended.stopped_early, evaluation_or_null(),
                                     ended.parameters_crc32c));
   progress_.reset();
   step_->finish();
@@ -168,7 +155,7 @@ RunResult TrainingRun::finish() {
   callbacks_.tell_progress();
   average_losses();
   evaluate_now();
-  if (!interrupted_.empty()) return finish_interrupted();
+  if (stop_.stops()) return finish_interrupted();
   if (auto* const replica = step_->replica()) replica->require_same_parameters();
   // A run that must stop within an epoch keeps its last steps, too.
   if (checkpointing_enabled()) save_last();
@@ -176,7 +163,7 @@ RunResult TrainingRun::finish() {
   ended.finished = true;
   ended.stopped_early = callbacks_.stop_wanted() || best().exhausted(options_.patience);
   if (callbacks_.stop_wanted()) {
-    progress_->log(stopped_by_callback_line(position_.epoch));
+    progress_->log(stopped_by_callback_line(run_.position.epoch));
   } else if (ended.stopped_early) {
     progress_->log(no_better_line(best(), metric_));
   }
@@ -186,7 +173,7 @@ RunResult TrainingRun::finish() {
   auto outcome = outcome_so_far();
   if (evaluates()) outcome.evaluation = evaluation_;
   outcome.parameters_crc32c = ended.parameters_crc32c;
-  const auto measured = measured_peak();
+  const auto measured = prediction_ ? memory_.peak() : std::nullopt;
   auto more = more_of_report(measured);
   if (options_.dry_run && prediction_) ended.strategies = strategy_table(*prediction_, measured);
   const auto sections = step_->finish();
