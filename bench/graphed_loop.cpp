@@ -45,8 +45,8 @@ GraphedLoop::GraphedLoop(comm::Group& group, TrainingLoop& loop, const std::stri
       objective_{.forward = [&loop](const torch::Tensor& x) { return loop.model().forward(x); }} {
   loop.finish();  // what the default stream has for the model
   on_stream([&] {
-    step_ = train::make_training_step(group, loop.model(), objective_,
-                                      options_of(loop, optimizer, buckets), recorder_,
+    step_ = train::make_training_step({group, loop.model(), objective_, recorder_},
+                                      options_of(loop, optimizer, buckets),
                                       {.graph = make_cuda_graph(loop.computation().device)});
   });
   batches_.emplace(

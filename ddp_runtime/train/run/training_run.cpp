@@ -74,7 +74,7 @@ TrainingRun::TrainingRun(comm::Group& group, TrainTask task, TrainOptions option
       objective_(objective_of(task_, options_)),
       stream_(stream_for(graph_, device_of(task_.module))),
       step_(make_training_step(
-          group, task_.module, objective_, options_, recorder_,
+          {group, task_.module, objective_, recorder_}, options_,
           {task_.optimizer, std::move(graph_.graph), task_.log, task_.staged.get()})),
       learning_rate_(
           learning_rate_of(options_, data_ranks(), GroupRates(step_->optimizer()).base())),

@@ -61,19 +61,15 @@ StaleSynchronousOptions stale_options(const TrainOptions& o) {
 
 }  // namespace
 
-AsynchronousStep::AsynchronousStep(comm::Group& group, torch::nn::Module& module,
-                                   const Objective& objective, const TrainOptions& options,
-                                   profile::StepRecorder& recorder, LogFunction log)
-    : group_(group),
-      module_(module),
-      objective_(objective),
+AsynchronousStep::AsynchronousStep(const StepTask& task, const TrainOptions& options,
+                                   LogFunction log)
+    : task_(task),
       options_(require_possible(options)),
-      device_(device_of(module)),
-      recorder_(recorder),
+      device_(device_of(task.module)),
       log_(std::move(log)),
-      optimizer_(make_optimizer(module, options.optimizer)),
-      optimizer_state_(*optimizer_, named_parameters(module)),
-      replica_(module, group, stale_options(options), decay_groups(module).decayed) {
+      optimizer_(make_optimizer(task.module, options.optimizer)),
+      optimizer_state_(*optimizer_, named_parameters(task.module)),
+      replica_(task.module, task.group, stale_options(options), decay_groups(task.module).decayed) {
   amp::require_precision(device_.type(), options_.precision);
 }
 
@@ -89,7 +85,7 @@ void AsynchronousStep::take_momentum() {
 StepOutcome AsynchronousStep::run(data::Prefetcher& batches, double learning_rate,
                                   std::int64_t /*tag*/) {
   if (steps_++ == 0) take_momentum();
-  if (options_.on_nan == OnNan::skip) buffers_before_ = copy_buffers(module_);
+  if (options_.on_nan == OnNan::skip) buffers_before_ = copy_buffers(task_.module);
   StepOutcome outcome;
   for (std::int64_t micro = 0; micro < options_.micro_batches; ++micro) {
     outcome.loss.add(run_micro_batch(batches));
@@ -105,10 +101,10 @@ StepOutcome AsynchronousStep::run(data::Prefetcher& batches, double learning_rat
 }
 
 LateValue AsynchronousStep::run_micro_batch(data::Prefetcher& batches) {
-  const auto loss = forward_loss(next_batch(batches, recorder_), objective_, device_,
-                                 options_.precision, recorder_);
+  const auto loss = forward_loss(next_batch(batches, task_.recorder), task_.objective, device_,
+                                 options_.precision, task_.recorder);
   LateValue value(loss);
-  const auto span = recorder_.measure(Phase::backward);
+  const auto span = task_.recorder.measure(Phase::backward);
   replica_.backward(loss, static_cast<int>(options_.micro_batches));
   return value;
 }
@@ -116,7 +112,7 @@ LateValue AsynchronousStep::run_micro_batch(data::Prefetcher& batches) {
 std::string AsynchronousStep::why_leave_out(double loss) const {
   if (!std::isfinite(loss)) return "the loss is not finite";
   if (options_.on_nan == OnNan::stop) return {};
-  const bool finite = amp::unscale_gradients(module_.parameters(), 1);
+  const bool finite = amp::unscale_gradients(task_.module.parameters(), 1);
   return finite ? "" : reason_of_gradients(nullptr, 1);
 }
 
@@ -124,19 +120,19 @@ void AsynchronousStep::leave_out(const std::string& why, std::int64_t step) {
   if (options_.on_nan == OnNan::stop) {
     throw RuntimeError(fmt::format(
         "{} on rank {} in its step {}; check that rank's data, or lower the learning rate", why,
-        group_.rank(), step));
+        task_.group.rank(), step));
   }
   if (++left_out_in_a_row_ >= kMaxLeftOut) {
     throw RuntimeError(
         fmt::format("rank {} skipped the updates of {} steps in a row, most recently because {}; "
                     "check the data, "
                     "or lower the learning rate",
-                    group_.rank(), left_out_in_a_row_, why));
+                    task_.group.rank(), left_out_in_a_row_, why));
   }
   // Each rank logs its own warning: asynchronous ranks do not synchronize for it.
   log_.warning(
-      fmt::format("rank {} skipped the update of its step {}: {}", group_.rank(), step, why));
-  put_back_buffers(module_, buffers_before_);
+      fmt::format("rank {} skipped the update of its step {}: {}", task_.group.rank(), step, why));
+  put_back_buffers(task_.module, buffers_before_);
 }
 
 void AsynchronousStep::hand_in(const std::string& left_out, double learning_rate) {
@@ -147,8 +143,8 @@ void AsynchronousStep::hand_in(const std::string& left_out, double learning_rate
     replica_.step_without_update();
   }
   const profile::Interval time{begin, profile::Clock::now()};
-  recorder_.add(Phase::exposed_comm, time);
-  recorder_.add_communication({{"push and pull", replica_.bytes_per_step(), time}}, {});
+  task_.recorder.add(Phase::exposed_comm, time);
+  task_.recorder.add_communication({{"push and pull", replica_.bytes_per_step(), time}}, {});
 }
 
 void AsynchronousStep::settle() {
@@ -168,8 +164,9 @@ void AsynchronousStep::settle() {
 nlohmann::json AsynchronousStep::finish() {
   replica_.close();
   const auto lead = replica_.lead();
-  const auto largest = group_.all_reduce_value(lead.largest, comm::ReduceOp::max);
-  const double mean = group_.all_reduce_value(lead.mean, comm::ReduceOp::sum) / group_.size();
+  const auto largest = task_.group.all_reduce_value(lead.largest, comm::ReduceOp::max);
+  const double mean =
+      task_.group.all_reduce_value(lead.mean, comm::ReduceOp::sum) / task_.group.size();
   return {{"asynchronous",
            {{"staleness", *options_.staleness}, {"largest_lead", largest}, {"mean_lead", mean}}}};
 }

@@ -19,8 +19,7 @@ namespace ddp::train {
 class AsynchronousStep final : public TrainingStep {
  public:
   // See make_training_step(). options.staleness must be set.
-  AsynchronousStep(comm::Group& group, torch::nn::Module& module, const Objective& objective,
-                   const TrainOptions& options, profile::StepRecorder& recorder, LogFunction log);
+  AsynchronousStep(const StepTask& task, const TrainOptions& options, LogFunction log);
 
   StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) override;
   std::int64_t max_lead() const noexcept override { return *options_.staleness + 1; }
@@ -40,12 +39,9 @@ class AsynchronousStep final : public TrainingStep {
   void leave_out(const std::string& why, std::int64_t step);
   void hand_in(const std::string& left_out, double learning_rate);
 
-  comm::Group& group_;
-  torch::nn::Module& module_;
-  const Objective& objective_;
+  const StepTask task_;
   TrainOptions options_;
   torch::Device device_;
-  profile::StepRecorder& recorder_;
   RunLog log_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   OptimizerState optimizer_state_;

@@ -60,15 +60,15 @@ double duration_of(const profile::Interval& time) {
 
 }  // namespace
 
-LocalStep::LocalStep(comm::Group& group, torch::nn::Module& module, const Objective& objective,
-                     const TrainOptions& options, profile::StepRecorder& recorder, StepParts parts)
-    : options_(require_local_steps(options, objective)),
-      recorder_(recorder),
+LocalStep::LocalStep(const StepTask& task, const TrainOptions& options, StepParts parts)
+    : options_(require_local_steps(options, task.objective)),
+      recorder_(task.recorder),
       log_(parts.log),
-      local_(module, group, local_options(options)),
+      local_(task.module, task.group, local_options(options)),
       averages_gradients_(&local_.gradient_group()),
-      step_(*averages_gradients_, module, objective, options_, recorder, std::move(parts)),
-      state_(local_, module, step_.optimizer(), step_.scaler()) {}
+      step_({*averages_gradients_, task.module, task.objective, task.recorder}, options_,
+            std::move(parts)),
+      state_(local_, task.module, step_.optimizer(), step_.scaler()) {}
 
 // A new replica gives the ranks of its group the same values, so those of each rank come after it.
 void LocalStep::begin_at(std::int64_t step) {

@@ -20,8 +20,7 @@ namespace ddp::train {
 class LocalStep final : public TrainingStep {
  public:
   // See make_training_step(). options.local must be set.
-  LocalStep(comm::Group& group, torch::nn::Module& module, const Objective& objective,
-            const TrainOptions& options, profile::StepRecorder& recorder, StepParts parts);
+  LocalStep(const StepTask& task, const TrainOptions& options, StepParts parts);
 
   void begin_at(std::int64_t step) override;
   StepOutcome run(data::Prefetcher& batches, double learning_rate, std::int64_t tag) override;

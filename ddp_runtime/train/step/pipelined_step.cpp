@@ -96,22 +96,19 @@ Clock::time_point after(Clock::time_point begin, double seconds) {
 
 }  // namespace
 
-PipelinedStep::PipelinedStep(comm::Group& group, StagedModel& staged, const Objective& objective,
-                             const TrainOptions& options, profile::StepRecorder& recorder)
-    : group_(group),
+PipelinedStep::PipelinedStep(const StepTask& task, StagedModel& staged, const TrainOptions& options)
+    : task_(task),
       staged_(staged),
-      objective_(objective),
       options_(options),
       device_(device_of(*staged.model())),
-      recorder_(recorder),
       pipe_(std::make_unique<pipeline::Pipeline>(
-          ordered(group, options.stages), make_stages(),
+          ordered(task.group, options.stages), make_stages(),
           [this](const torch::Tensor& outputs, const torch::Tensor& targets) {
             return loss_of_outputs(outputs, targets);
           },
-          pipeline_options(options, staged, group.size(), device_))),
-      alike_(ranks_with_the_same_stages(group, options.stages)),
-      optimizer_(optimizer_of(own_, options, group.rank())),
+          pipeline_options(options, staged, task.group.size(), device_))),
+      alike_(ranks_with_the_same_stages(task.group, options.stages)),
+      optimizer_(optimizer_of(own_, options, task.group.rank())),
       rates_(*optimizer_),
       scaler_(make_scaler(options)),
       piece_seconds_(staged.pieces().size(), 0) {
@@ -121,7 +118,8 @@ PipelinedStep::PipelinedStep(comm::Group& group, StagedModel& staged, const Obje
 std::vector<pipeline::Stage> PipelinedStep::make_stages() {
   const auto& stages = options_.stages;
   std::vector<pipeline::Stage> all(static_cast<std::size_t>(stages.count()));
-  for (int stage = stages.place(group_.rank()); stage < stages.count(); stage += stages.ranks) {
+  for (int stage = stages.place(task_.group.rank()); stage < stages.count();
+       stage += stages.ranks) {
     own_.push_back(staged_.module_of(stage));
     all[static_cast<std::size_t>(stage)] = {
         own_.back(), [this, stage](const torch::Tensor& input) { return run_stage(stage, input); }};
@@ -150,8 +148,8 @@ torch::Tensor PipelinedStep::loss_of_outputs(const torch::Tensor& outputs,
                                              const torch::Tensor& targets) {
   const amp::AutocastGuard autocast(device_.type(), options_.precision);
   const auto begin = Clock::now();
-  auto loss =
-      objective_.loss ? objective_.loss(outputs, targets) : mean_cross_entropy(outputs, targets);
+  auto loss = task_.objective.loss ? task_.objective.loss(outputs, targets)
+                                   : mean_cross_entropy(outputs, targets);
   const double seconds = seconds_between(begin, Clock::now());
   forward_seconds_ += seconds;
   piece_seconds_.back() += seconds;
@@ -174,7 +172,7 @@ StepOutcome PipelinedStep::run(data::Prefetcher& batches, double learning_rate, 
   rates_.set(*optimizer_, learning_rate);
   std::vector<pipeline::MicroBatch> micro_batches;
   for (std::int64_t i = 0; i < options_.micro_batches; ++i) {
-    const auto batch = next_batch(batches, recorder_);
+    const auto batch = next_batch(batches, task_.recorder);
     if (needs_batches()) micro_batches.push_back(micro_batch_of(batch));
   }
   if (skips()) {
@@ -190,7 +188,7 @@ StepOutcome PipelinedStep::run(data::Prefetcher& batches, double learning_rate, 
   record(begin);
   StepOutcome outcome;
   for (const auto& loss : losses) outcome.loss.add(LateValue(loss));
-  const auto span = recorder_.measure(Phase::optimizer);
+  const auto span = task_.recorder.measure(Phase::optimizer);
   const auto why = why_leave_out(losses);
   if (!why.empty()) {
     note_skipped({steps_, why});
@@ -208,9 +206,9 @@ void PipelinedStep::record(Clock::time_point begin) {
   const auto& times = pipe_->times();
   const double forward = std::min(forward_seconds_, times.computing);
   const auto computed = after(begin, times.computing);
-  recorder_.add(Phase::forward, {begin, after(begin, forward)});
-  recorder_.add(Phase::backward, {after(begin, forward), computed});
-  recorder_.add(Phase::exposed_comm, {computed, std::max(computed, end)});
+  task_.recorder.add(Phase::forward, {begin, after(begin, forward)});
+  task_.recorder.add(Phase::backward, {after(begin, forward), computed});
+  task_.recorder.add(Phase::exposed_comm, {computed, std::max(computed, end)});
   computing_seconds_ += times.computing;
   waiting_seconds_ += times.seconds - times.computing;
 }
@@ -228,8 +226,8 @@ std::string PipelinedStep::why_leave_out(std::span<const torch::Tensor> losses) 
   const auto is_finite = [](const auto& loss) {
     return std::isfinite(loss.template item<double>());
   };
-  if (skips() && !std::ranges::all_of(losses, is_finite)) mine = kLossOfRank0 + group_.rank();
-  const auto worst = group_.all_reduce_value(mine, comm::ReduceOp::max);
+  if (skips() && !std::ranges::all_of(losses, is_finite)) mine = kLossOfRank0 + task_.group.rank();
+  const auto worst = task_.group.all_reduce_value(mine, comm::ReduceOp::max);
   const float scale = scaler_ ? scaler_->scale() : 1;
   if (scaler_) scaler_->update(worst == kFine);
   if (worst >= kLossOfRank0) {
@@ -265,8 +263,8 @@ std::optional<Evaluation> PipelinedStep::evaluate(const data::Dataset& data, std
                                                   const Interruption& interruption) {
   const auto& stages = options_.stages;
   const StagedForward forward{
-      .share = stages.replica(group_.rank()),
-      .shares = stages.replicas(group_.size()),
+      .share = stages.replica(task_.group.rank()),
+      .shares = stages.replicas(task_.group.size()),
       .reads = needs_batches(),
       .batches_at_once = 4 * static_cast<std::size_t>(stages.ranks),
       .outputs = [this](const std::vector<data::Batch>& batches) {
@@ -276,7 +274,7 @@ std::optional<Evaluation> PipelinedStep::evaluate(const data::Dataset& data, std
         }
         return pipe_->evaluate(micro_batches);
       }};
-  return evaluate_stages(group_, *staged_.model(), device_, objective_, data, samples,
+  return evaluate_stages(task_.group, *staged_.model(), device_, task_.objective, data, samples,
                          options_.batch, options_.precision, forward, interruption);
 }
 
@@ -289,13 +287,13 @@ nlohmann::json PipelinedStep::pipeline_section() {
   for (const double seconds : piece_seconds_) {
     pieces.push_back(forward > 0 ? seconds / forward * computing_seconds_ / steps : 0);
   }
-  group_.all_reduce(comm::buffer_of(std::span(pieces)), comm::ReduceOp::sum, "times of pieces")
+  task_.group.all_reduce(comm::buffer_of(std::span(pieces)), comm::ReduceOp::sum, "times of pieces")
       .wait();
-  for (double& seconds : pieces) seconds /= options_.stages.replicas(group_.size());
-  const auto size = static_cast<std::size_t>(group_.size());
+  for (double& seconds : pieces) seconds /= options_.stages.replicas(task_.group.size());
+  const auto size = static_cast<std::size_t>(task_.group.size());
   std::vector<double> mine{computing_seconds_ / steps, waiting_seconds_ / steps};
   std::vector<double> all(2 * size);
-  group_
+  task_.group
       .all_gather(comm::buffer_of(std::span(mine)), comm::buffer_of(std::span(all)),
                   "times of ranks")
       .wait();

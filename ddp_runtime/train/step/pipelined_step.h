@@ -22,8 +22,7 @@ namespace ddp::train {
 class PipelinedStep final : public TrainingStep {
  public:
   // See make_training_step().
-  PipelinedStep(comm::Group& group, StagedModel& staged, const Objective& objective,
-                const TrainOptions& options, profile::StepRecorder& recorder);
+  PipelinedStep(const StepTask& task, StagedModel& staged, const TrainOptions& options);
   PipelinedStep(const PipelinedStep&) = delete;
   PipelinedStep& operator=(const PipelinedStep&) = delete;
 
@@ -56,12 +55,10 @@ class PipelinedStep final : public TrainingStep {
   void note_skipped(SkippedUpdate update);
   bool skips() const noexcept { return options_.on_nan == OnNan::skip; }
 
-  comm::Group& group_;
+  const StepTask task_;
   StagedModel& staged_;
-  const Objective& objective_;
   TrainOptions options_;
   torch::Device device_;
-  profile::StepRecorder& recorder_;
   std::vector<std::shared_ptr<torch::nn::Module>> own_;  // of this rank's stages
   std::unique_ptr<pipeline::Pipeline> pipe_;
   comm::Group* alike_ = nullptr;  // the ranks with the same stages; null with one pipeline

@@ -87,27 +87,23 @@ optim::KeepsMasters* keeper_of(torch::optim::Optimizer& optimizer) {
 
 }  // namespace
 
-SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
-                                 const Objective& objective, const TrainOptions& options,
-                                 profile::StepRecorder& recorder, StepParts parts)
-    : group_(&group),
-      module_(module),
-      objective_(objective),
+SynchronousStep::SynchronousStep(const StepTask& task, const TrainOptions& options, StepParts parts)
+    : task_(task),
+      group_(&task.group),
       options_(options),
-      device_(device_of(module)),
-      recorder_(recorder),
-      replica_(make_replica(group, module, options, parallel_options(options))),
-      optimizer_(shard_if_wanted(make_optimizer(module, options, device_, parts.optimizer),
+      device_(device_of(task.module)),
+      replica_(make_replica(task.group, task.module, options, parallel_options(options))),
+      optimizer_(shard_if_wanted(make_optimizer(task.module, options, device_, parts.optimizer),
                                  *replica_, options)),
       can_(optim::abilities_of(*optimizer_)),
       rates_(*optimizer_),
       scaler_(make_scaler(options)) {
   require_offloadable(options_, device_);
   amp::require_precision(device_.type(), options_.precision);
-  if (offloads(options_)) offload_state(group, keeper_of(*optimizer_), options_);
+  if (offloads(options_)) offload_state(task.group, keeper_of(*optimizer_), options_);
   // Also for a module that the program has converted itself.
   if (auto* const keeper = keeper_of(*optimizer_)) keeper->keep_masters();
-  if (objective_.weight) weights_.emplace(group, objective_);
+  if (task_.objective.weight) weights_.emplace(task.group, task_.objective);
   if (device_.is_cpu()) return;
   if (parts.graph) {
     graphed_ = true;
@@ -115,7 +111,7 @@ SynchronousStep::SynchronousStep(comm::Group& group, torch::nn::Module& module,
     never_ = torch::zeros({}, torch::TensorOptions(torch::kFloat32).device(device_));
   }
   marks_.emplace(device_);
-  recorder_.time_on(&*marks_);
+  task_.recorder.time_on(&*marks_);
   replica_->mark_on(&*marks_);
 }
 
@@ -125,14 +121,14 @@ void SynchronousStep::average_over(comm::Group& group) {
   const auto order = replica_->gradient_order();
   group_ = &group;
   replica_.reset();
-  replica_ = make_replica(group, module_, options_, parallel_options(options_));
+  replica_ = make_replica(group, task_.module, options_, parallel_options(options_));
   replica_->expect_gradient_order(order);
   if (marks_) replica_->mark_on(&*marks_);
   guard_.reset();
 }
 
 SynchronousStep::~SynchronousStep() {
-  recorder_.time_on(nullptr);
+  task_.recorder.time_on(nullptr);
 }
 
 bool SynchronousStep::skips() const noexcept {
@@ -143,7 +139,7 @@ bool SynchronousStep::skips() const noexcept {
 void SynchronousStep::prepare_guard() {
   auto* const scaler = scaler_ ? &*scaler_ : nullptr;
   if (!guard_ && (scaler_ || skips())) {
-    guard_ = make_guard({*group_, module_, *optimizer_, scaler, skips()}, device_);
+    guard_ = make_guard({*group_, task_.module, *optimizer_, scaler, skips()}, device_);
   }
   // A hook that keeps a part of the gradients needs the scale of this step on the host.
   if (scaler_ && options_.parallel.hook) note(guard_->settle());
@@ -155,7 +151,7 @@ StepOutcome SynchronousStep::run(data::Prefetcher& batches, double learning_rate
   if (graphed_) learning_rate = static_cast<float>(learning_rate);
   rates_.set(*optimizer_, learning_rate);
   if (!graph_ || !graph_->warmed_up()) return run_eagerly(batches, std::nullopt, tag);
-  auto batch = next_batch(batches, recorder_);
+  auto batch = next_batch(batches, task_.recorder);
   if (prepare_replay(batch, learning_rate)) return replay(tag);
   return run_eagerly(batches, std::move(batch), tag);
 }
@@ -179,25 +175,25 @@ StepOutcome SynchronousStep::run_eagerly(data::Prefetcher& batches,
     const auto i = static_cast<std::size_t>(micro);
     const auto batch = weights_ ? std::move(weighed[i])
                        : first  ? *std::exchange(first, std::nullopt)
-                                : next_batch(batches, recorder_);
+                                : next_batch(batches, task_.recorder);
     const auto derivatives =
         weights_ && !weights_->counts(i) ? Derivatives::none_of_outputs : Derivatives::all;
     std::optional<pipeline::SeededGenerators> seeded;
     if (options_.blocks > 0) seeded.emplace(seed_of_block(micro), device_);
-    auto loss =
-        forward_loss(batch, objective_, device_, options_.precision, recorder_, derivatives);
+    auto loss = forward_loss(batch, task_.objective, device_, options_.precision, task_.recorder,
+                             derivatives);
     if (weights_) loss = weights_->weighted(loss, i);
-    if (options_.parallel.ordered_blocks && micro == 0) first_buffers_ = copy_buffers(module_);
+    if (options_.parallel.ordered_blocks && micro == 0) first_buffers_ = copy_buffers(task_.module);
     outcome.loss.add(run_micro_batch(step, std::move(loss), micro + 1 == micro_batches));
   }
   // Rank 0's buffers become those of all, with the running means over its blocks. How many it has
   // depends on the number of ranks, so only those of the first block count.
-  if (options_.parallel.ordered_blocks) put_back_buffers(module_, first_buffers_);
+  if (options_.parallel.ordered_blocks) put_back_buffers(task_.module, first_buffers_);
   if (graph_) graph_->note_eager_step();
   const auto& times = replica_->times();
-  recorder_.add_communication(replica_->communication(), times.backward, times.updates);
+  task_.recorder.add_communication(replica_->communication(), times.backward, times.updates);
   if (updates_in_backward()) return outcome;
-  const auto span = recorder_.measure(Phase::optimizer);
+  const auto span = task_.recorder.measure(Phase::optimizer);
   finish(step);
   return outcome;
 }
@@ -219,7 +215,7 @@ bool SynchronousStep::updates_in_backward() const noexcept {
 void SynchronousStep::settle() {
   if (guard_) note(guard_->settle());
   replica_->require_finite_loss();
-  broadcast_from_leader(*group_, named_buffers(module_));
+  broadcast_from_leader(*group_, named_buffers(task_.module));
 }
 
 // All micro-batches of the step, if the objective weighs them: it needs the sum of all weights
@@ -228,7 +224,7 @@ std::vector<data::Batch> SynchronousStep::weighed_batches(data::Prefetcher& batc
   std::vector<data::Batch> weighed;
   if (!weights_) return weighed;
   for (std::int64_t i = 0; i < options_.micro_batches; ++i) {
-    weighed.push_back(next_batch(batches, recorder_));
+    weighed.push_back(next_batch(batches, task_.recorder));
   }
   weights_->begin_step(weighed);
   return weighed;
@@ -247,9 +243,9 @@ LateValue SynchronousStep::run_micro_batch(GradientStep& step, torch::Tensor los
     step.backward(scaled(loss));
   }
   const auto& times = replica_->times();
-  recorder_.add(Phase::backward, times.backward);
-  recorder_.add(Phase::exposed_comm, times.waits);
-  recorder_.add(Phase::optimizer, times.updates);
+  task_.recorder.add(Phase::backward, times.backward);
+  task_.recorder.add(Phase::exposed_comm, times.waits);
+  task_.recorder.add(Phase::optimizer, times.updates);
   return value;
 }
 
@@ -266,7 +262,7 @@ ShardedOptimizer* SynchronousStep::divider_of_gradients() const {
 // All averaged gradients that this rank has.
 std::vector<torch::Tensor> SynchronousStep::gradients() const {
   const auto* const divider = divider_of_gradients();
-  return divider != nullptr ? divider->gradients() : amp::gradients_of(module_.parameters());
+  return divider != nullptr ? divider->gradients() : amp::gradients_of(task_.module.parameters());
 }
 
 UpdateGuard::Have SynchronousStep::gradients_here() const {
@@ -285,7 +281,7 @@ void SynchronousStep::clip() {
   if (auto* const divider = divider_of_gradients()) {
     return divider->clip_gradients(options_.clip_norm);
   }
-  clip_gradients(module_.parameters(), options_.clip_norm);
+  clip_gradients(task_.module.parameters(), options_.clip_norm);
 }
 
 void SynchronousStep::update(GradientStep& step) {
@@ -315,7 +311,7 @@ bool SynchronousStep::prepare_replay(const data::Batch& batch, double learning_r
   // Without an update the optimizer has no state to capture.
   if (!graph_->captured() && guard_ && !skipped_.has_updated()) return false;
   {
-    const auto span = recorder_.measure(Phase::data);
+    const auto span = task_.recorder.measure(Phase::data);
     graph_->load(batch, learning_rate, can_.graphs->steps_made());
   }
   return graph_->captured() || capture();
@@ -323,7 +319,7 @@ bool SynchronousStep::prepare_replay(const data::Batch& batch, double learning_r
 
 // Returns false if it is not possible. The step then runs eagerly, like all later ones.
 bool SynchronousStep::capture() {
-  for (auto& parameter : module_.parameters()) parameter.mutable_grad().reset();
+  for (auto& parameter : task_.module.parameters()) parameter.mutable_grad().reset();
   try {
     graph_->capture([this](const auto& batch, const auto& numbers, const auto& cut) {
       return enqueue(batch, numbers, cut);
@@ -347,7 +343,7 @@ GraphedStep::Results SynchronousStep::enqueue(const data::Batch& batch,
                                               const optim::DeviceNumbers& numbers,
                                               const CutGraph& cut) {
   if (guard_) guard_->begin_step();
-  const auto loss = loss_on_device(batch, objective_, device_, options_.precision);
+  const auto loss = loss_on_device(batch, task_.objective, device_, options_.precision);
   if (guard_) guard_->add_loss(loss);
   if (guard_) guard_->end_losses();
   const bool communicates = group_->size() > 1;
@@ -355,9 +351,9 @@ GraphedStep::Results SynchronousStep::enqueue(const data::Batch& batch,
   replica_->capture_backward(scaled(loss), cut);
   if (communicates) cut([this] { end_collectives(); });
   if (guard_) {
-    guard_->decide(amp::gradients_of(module_.parameters()), UpdateGuard::Have::all);
+    guard_->decide(amp::gradients_of(task_.module.parameters()), UpdateGuard::Have::all);
   }
-  if (options_.clip_norm > 0) clip_gradients(module_.parameters(), options_.clip_norm);
+  if (options_.clip_norm > 0) clip_gradients(task_.module.parameters(), options_.clip_norm);
   can_.graphs->capture_step(numbers);
   if (!guard_) return {loss.detach(), {}};
   guard_->put_back_buffers();
@@ -379,7 +375,7 @@ StepOutcome SynchronousStep::replay(std::int64_t tag) {
   replayed_ = begin(1, tag);
   StepOutcome outcome;
   const bool alone = group_->size() == 1;
-  const auto span = recorder_.measure(alone ? Phase::backward : Phase::optimizer);
+  const auto span = task_.recorder.measure(alone ? Phase::backward : Phase::optimizer);
   can_.graphs->begin_replay();
   const auto& results = graph_->replay();
   ++replays_;

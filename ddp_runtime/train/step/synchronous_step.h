@@ -27,8 +27,7 @@ namespace ddp::train {
 class SynchronousStep final : public TrainingStep {
  public:
   // See make_training_step().
-  SynchronousStep(comm::Group& group, torch::nn::Module& module, const Objective& objective,
-                  const TrainOptions& options, profile::StepRecorder& recorder, StepParts parts);
+  SynchronousStep(const StepTask& task, const TrainOptions& options, StepParts parts);
   SynchronousStep(const SynchronousStep&) = delete;
   SynchronousStep& operator=(const SynchronousStep&) = delete;
   ~SynchronousStep() override;
@@ -81,12 +80,10 @@ class SynchronousStep final : public TrainingStep {
   void note(const std::optional<UpdateGuard::Result>& settled);
   torch::Tensor scaled(const torch::Tensor& loss) const;
 
+  const StepTask task_;
   comm::Group* group_;  // that averages gradients
-  torch::nn::Module& module_;
-  const Objective& objective_;
   TrainOptions options_;
   torch::Device device_;
-  profile::StepRecorder& recorder_;
   std::optional<StepMarks> marks_;  // on a device
   std::unique_ptr<DistributedDataParallel> replica_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;

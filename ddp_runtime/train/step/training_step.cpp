@@ -29,17 +29,15 @@ void throw_with_work(const PeerFailure& failure, const TrainingStep& step) {
                     failure.is_usage_error());
 }
 
-std::unique_ptr<TrainingStep> make_training_step(comm::Group& group, torch::nn::Module& module,
-                                                 const Objective& objective,
-                                                 const TrainOptions& options,
-                                                 profile::StepRecorder& recorder, StepParts parts) {
+std::unique_ptr<TrainingStep> make_training_step(const StepTask& task, const TrainOptions& options,
+                                                 StepParts parts) {
   if (options.stages.wanted()) {
     if (parts.staged == nullptr) {
       throw UsageError(
           "a training with stages (--stages) needs a model that is cut: TrainTask::staged");
     }
-    require_possible_with_stages(objective, static_cast<bool>(parts.optimizer));
-    return std::make_unique<PipelinedStep>(group, *parts.staged, objective, options, recorder);
+    require_possible_with_stages(task.objective, static_cast<bool>(parts.optimizer));
+    return std::make_unique<PipelinedStep>(task, *parts.staged, options);
   }
   if (options.staleness) {
     if (options.local) {
@@ -52,20 +50,17 @@ std::unique_ptr<TrainingStep> make_training_step(comm::Group& group, torch::nn::
           "asynchronous training updates the parameters on its servers, which know sgd only; leave "
           "out the optimizer of the task, or train without staleness");
     }
-    if (objective.weight) {
+    if (task.objective.weight) {
       throw UsageError(
           "weights of batches need all ranks in each step; leave them out, or train without "
           "staleness");
     }
-    return std::make_unique<AsynchronousStep>(group, module, objective, options, recorder,
-                                              std::move(parts.log));
+    return std::make_unique<AsynchronousStep>(task, options, std::move(parts.log));
   }
   if (options.local) {
-    return std::make_unique<LocalStep>(group, module, objective, options, recorder,
-                                       std::move(parts));
+    return std::make_unique<LocalStep>(task, options, std::move(parts));
   }
-  return std::make_unique<SynchronousStep>(group, module, objective, options, recorder,
-                                           std::move(parts));
+  return std::make_unique<SynchronousStep>(task, options, std::move(parts));
 }
 
 }  // namespace ddp::train

@@ -101,6 +101,14 @@ class TrainingStep {
   static constexpr int kMaxLeftOut = 50;
 };
 
+// What is trained, and by whom. All of it must outlive the step.
+struct StepTask {
+  comm::Group& group;
+  torch::nn::Module& module;
+  const Objective& objective;
+  profile::StepRecorder& recorder;
+};
+
 // What a step may be given besides its options.
 struct StepParts {
   // Makes the optimizer instead of options.optimizer; empty: that one.
@@ -119,11 +127,7 @@ struct StepParts {
 void throw_with_work(const PeerFailure& failure, const TrainingStep& step);
 
 // Collective. Throws UsageError or RuntimeError on all ranks if the options or models do not match.
-// All arguments except the options and `parts` must outlive the step.
-std::unique_ptr<TrainingStep> make_training_step(comm::Group& group, torch::nn::Module& module,
-                                                 const Objective& objective,
-                                                 const TrainOptions& options,
-                                                 profile::StepRecorder& recorder,
+std::unique_ptr<TrainingStep> make_training_step(const StepTask& task, const TrainOptions& options,
                                                  StepParts parts = {});
 
 }  // namespace ddp::train

@@ -21,7 +21,7 @@ class RankSteps {
   RankSteps(comm::Group& group, torch::nn::Module& module, const Objective& objective,
             const TrainOptions& options, std::function<data::Batch(std::int64_t number)> batch_of)
       : batches_(1000, std::move(batch_of), 1, 1),
-        step(make_training_step(group, module, objective, options, recorder_)) {}
+        step(make_training_step({group, module, objective, recorder_}, options)) {}
 
   void run(int steps) {
     for (int i = 0; i < steps; ++i) {

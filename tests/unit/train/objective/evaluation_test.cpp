@@ -137,7 +137,7 @@ TEST(SynchronousStep, SettlesTheStatisticsOfBatchNorm) {
     auto net = test::on_test_device(Normalized());
     profile::StepRecorder recorder;
     const Objective objective{[&](const torch::Tensor& x) { return net->forward(x); }};
-    const auto step = make_training_step(group, *net, objective, {}, recorder);
+    const auto step = make_training_step({group, *net, objective, recorder}, {});
     net->norm->running_mean.fill_(2.0 + group.rank());
     step->settle();
     EXPECT_TRUE(net->norm->running_mean.eq(2).all().item<bool>()) << group.rank();

@@ -265,7 +265,7 @@ std::string error_with_an_own_optimizer(const TrainOptions& options) {
       parts.optimizer = [](torch::nn::Module& module) {
         return std::make_unique<torch::optim::AdamW>(module.parameters());
       };
-      make_training_step(group, *model.net, model.objective, options, recorder, std::move(parts));
+      make_training_step({group, *model.net, model.objective, recorder}, options, std::move(parts));
     });
   });
 }
