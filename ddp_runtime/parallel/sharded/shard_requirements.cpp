@@ -14,6 +14,7 @@
 #include "ddp_runtime/parallel/layers/each_module.h"
 #include "ddp_runtime/parallel/sharded/memory/flat_shard.h"
 #include "ddp_runtime/parallel/sharded/memory/sharded_build.h"
+#include "ddp_runtime/parallel/sharded/units/sharded_units.h"
 #include "ddp_runtime/parallel/tensors/flat_memory.h"
 
 namespace ddp {
@@ -161,14 +162,6 @@ const char* name_of_shard(Shard shard) {
       return "hybrid";
   }
   return "";
-}
-
-FlatShard::Kept kept_with(const ShardOptions& options, const torch::nn::Module& module) {
-  if (options.shard == Shard::parameters) return FlatShard::Kept::part;
-  if (options.shard != Shard::hybrid) return FlatShard::Kept::whole;
-  const bool on_cpu = std::ranges::all_of(
-      module.parameters(), [](const torch::Tensor& parameter) { return parameter.is_cpu(); });
-  return on_cpu ? FlatShard::Kept::common : FlatShard::Kept::part;
 }
 
 void require_same_options(comm::Group& group, const ShardOptions& options) {

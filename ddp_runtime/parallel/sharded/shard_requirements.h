@@ -8,13 +8,9 @@
 
 #include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/parallel/replica/replica.h"
-#include "ddp_runtime/parallel/sharded/memory/flat_shard.h"
 #include "ddp_runtime/parallel/sharded/plan/shard_options.h"
 
 namespace ddp {
-
-// How ranks keep the parameters of the module.
-FlatShard::Kept kept_with(const ShardOptions& options, const torch::nn::Module& module);
 
 // Collective. Throws UsageError, the same on all ranks, if they would divide in different ways.
 void require_same_options(comm::Group& group, const ShardOptions& options);

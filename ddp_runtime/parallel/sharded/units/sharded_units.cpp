@@ -79,6 +79,14 @@ class UnitMaker {
 
 }  // namespace
 
+FlatShard::Kept kept_with(const ShardOptions& options, const torch::nn::Module& module) {
+  if (options.shard == Shard::parameters) return FlatShard::Kept::part;
+  if (options.shard != Shard::hybrid) return FlatShard::Kept::whole;
+  const bool on_cpu = std::ranges::all_of(
+      module.parameters(), [](const torch::Tensor& parameter) { return parameter.is_cpu(); });
+  return on_cpu ? FlatShard::Kept::common : FlatShard::Kept::part;
+}
+
 bool ShardedUnits::is_trained(std::size_t flat) const {
   const std::size_t first = first_trained_of[flat];
   return first < trained.size() && trained[first].flat == flat;

@@ -50,6 +50,9 @@ struct ShardedUnits {
   std::string name_of(const torch::Tensor& parameter) const;
 };
 
+// How ranks keep the parameters of the module.
+FlatShard::Kept kept_with(const ShardOptions& options, const torch::nn::Module& module);
+
 // Collective over `group`, whose ranks divide. Moves the parameters to flat memory; `calls` is what
 // unit_calls_of() returns for them.
 ShardedUnits make_sharded_units(comm::Group& group, const torch::nn::Module& module,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gives units their whole parameters, and takes the memory back. When that happens is decided by
-// ShardExchange.
+// UnitGathers.
 #pragma once
 
 #include <cstddef>
