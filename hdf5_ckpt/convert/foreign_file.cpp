@@ -98,7 +98,7 @@ using IndexedFiles = std::map<std::string, std::set<std::string>>;
 IndexedFiles parts_in(const MappedFile& index) {
   const auto* text = reinterpret_cast<const char*>(index.bytes().data());
   if (index.bytes().size() > kMaxExternalHeader) throw DamagedError("the index is too long");
-  const nlohmann::json root = parse_bounded_json({text, index.bytes().size()});
+  const nlohmann::json root = parse_json({text, index.bytes().size()});
   const auto map = root.is_object() ? root.find("weight_map") : root.end();
   if (map == root.end() || !map->is_object())
     throw UnsupportedError("it is an index without a 'weight_map', which names the files");

@@ -99,7 +99,7 @@ json in_child(const std::filesystem::path& file, const ChildLimits& limits,
     throw DamagedError(
         fmt::format("libhdf5 crashed while reading it ({})", sigdescr_np(WTERMSIG(status))));
   if (text.empty()) throw DamagedError("libhdf5 ended without an answer while reading it");
-  const json report = parse_bounded_json(text);
+  const json report = parse_json(text);
   if (!report.contains("error")) return report.at("result");
   const auto problem = report.at("error").get<std::string>();
   if (report.at("unsupported") == true) throw UnsupportedError(problem);

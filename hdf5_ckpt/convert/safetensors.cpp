@@ -139,7 +139,7 @@ FileContents parse_safetensors(std::span<const std::byte> head, std::uint64_t si
         fmt::format("the header claims {} bytes, and the file has {}; copy or download it again",
                     length, size));
   const auto* text = reinterpret_cast<const char*>(head.data() + sizeof length);
-  const nlohmann::json header = parse_bounded_json({text, length});
+  const nlohmann::json header = parse_json({text, length});
   if (!header.is_object()) throw DamagedError("the header is not a JSON object");
   FileContents contents;
   std::vector<Placed> placed;

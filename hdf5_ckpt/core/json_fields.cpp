@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounded parsing and checked access. Messages quote values shortened and in ASCII, because the
-// values are of unknown origin and a terminal shows them.
+// Messages quote values shortened and in ASCII, because the values are of unknown origin and a
+// terminal shows them.
 
 #include "hdf5_ckpt/core/json_fields.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <vector>
 
-#include "base/text.h"
+#include "base/json/bounded_json.h"
 #include "hdf5_ckpt/core/error.h"
 
 namespace ddp::ckpt {
@@ -20,11 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMaxJsonValues = 16000000;
 constexpr std::size_t kMaxShownBytes = 40;
-// Upper bound for a value's memory besides its text: the value itself in a growing list, its node
-// or string on the heap, and its entry in the list with which the library destroys values.
-constexpr std::size_t kBytesPerValue = 160;
 
 std::string shown(const json& value) {
   std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
@@ -45,93 +38,15 @@ std::string problem_at(const json& value, const std::string& where, int depth) {
   return "";
 }
 
-// Scans a text, and stores only the names in the current objects. The library's parser with a
-// callback would also work, but it scans all elements of a list again after each element, so that
-// 10,000 arrays would take seconds.
-class Bounds : public nlohmann::json_sax<json> {
- public:
-  bool null() override { return value(); }
-  bool boolean(bool) override { return value(); }
-  bool number_integer(std::int64_t) override { return value(); }
-  bool number_unsigned(std::uint64_t) override { return value(); }
-  bool number_float(double, const std::string&) override { return value(); }
-  bool string(std::string&) override { return value(); }
-  bool binary(json::binary_t&) override { return value(); }
-  bool key(std::string& name) override {
-    names_[objects_ - 1].push_back(name);
-    return value();
-  }
-  bool start_object(std::size_t) override {
-    if (names_.size() == objects_) names_.emplace_back();
-    names_[objects_++].clear();
-    return open();
-  }
-  bool start_array(std::size_t) override { return open(); }
-  bool end_object() override {
-    require_each_once(names_[--objects_]);
-    return close();
-  }
-  bool end_array() override { return close(); }
-  // Ignores syntax errors, which the parser that reads the text afterwards reports.
-  bool parse_error(std::size_t, const std::string&, const json::exception&) override {
-    return false;
-  }
-
-  std::size_t values() const { return values_; }
-
- private:
-  bool value() {
-    if (depth_ >= kMaxJsonDepth) throw DamagedError("its JSON is nested too deep");
-    if (++values_ > kMaxJsonValues) throw DamagedError("its JSON holds too many values");
-    return true;
-  }
-  bool open() {
-    value();
-    ++depth_;
-    return true;
-  }
-  bool close() {
-    --depth_;
-    return true;
-  }
-
-  // The parser would take the last of several values in silence.
-  static void require_each_once(std::vector<std::string>& names) {
-    std::sort(names.begin(), names.end());
-    const auto twice = std::adjacent_find(names.begin(), names.end());
-    if (twice != names.end())
-      throw DamagedError(
-          fmt::format("its JSON has the name '{}' twice", sanitize_beginning(*twice, 100)));
-  }
-
-  std::size_t values_ = 0;
-  int depth_ = 0;
-  std::vector<std::vector<std::string>> names_;  // of the objects that lead to the current place
-  std::size_t objects_ = 0;
-};
-
-// The library's destructor allocates memory, and a failure there terminates the process. So this
-// function allocates the total first, where a failure can be reported.
-void require_memory(std::size_t bytes) {
-  void* const memory =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED)
-    throw UnreadableError(fmt::format(
-        "reading its JSON may take {} MiB of memory, more than this process may use", bytes >> 20));
-  ::munmap(memory, bytes);
-}
-
 }  // namespace
 
-json parse_bounded_json(std::string_view text) {
+json parse_json(std::string_view text) {
   try {
-    Bounds bounds;
-    json::sax_parse(text, &bounds);
-    require_memory(1 + text.size() + bounds.values() * kBytesPerValue);
-    return json::parse(text);
-  } catch (const json::exception& error) {
-    // The parser quotes the invalid text, which may be long.
-    throw DamagedError("it is not JSON: " + sanitize_beginning(error.what(), 200));
+    return parse_bounded_json(text);
+  } catch (const JsonMemoryError& error) {
+    throw UnreadableError(error.what());
+  } catch (const JsonError& error) {
+    throw DamagedError(error.what());
   }
 }
 

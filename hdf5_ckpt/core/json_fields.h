@@ -10,13 +10,9 @@
 
 namespace ddp::ckpt {
 
-// Parses with limits on nesting and on the number of values, so that a small file cannot use much
-// memory or stack. Throws DamagedError, or UnreadableError if this process might not have the
-// memory that parsing could need.
-nlohmann::json parse_bounded_json(std::string_view text);
-
-// Maximum nesting depth, counting the outermost value as one.
-inline constexpr int kMaxJsonDepth = 32;
+// Like parse_bounded_json, but throws DamagedError, or UnreadableError if this process might not
+// have the memory that parsing could need.
+nlohmann::json parse_json(std::string_view text);
 
 // Returns the reason why `value` cannot be written as JSON and read back unchanged ("/lr is not a
 // finite number"); empty if it can.

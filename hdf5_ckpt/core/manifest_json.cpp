@@ -224,7 +224,7 @@ std::string serialize_manifest(const Manifest& manifest) {
 
 Manifest parse_manifest(std::string_view text) {
   check_own_checksum(text);
-  const json document = parse_bounded_json(text);
+  const json document = parse_json(text);
   const JsonFields fields(document, "");
   check_version(fields);
   Manifest manifest;

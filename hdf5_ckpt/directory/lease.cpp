@@ -119,7 +119,7 @@ std::string LeaseHolder::text() const {
 
 std::optional<LeaseHolder> LeaseHolder::parse(std::string_view text) {
   try {
-    const nlohmann::json document = parse_bounded_json(text);
+    const nlohmann::json document = parse_json(text);
     const JsonFields fields(document, "lease");
     const auto owner = OwnerTag::parse(fields.text("owner"));
     if (!owner) return std::nullopt;

@@ -151,8 +151,7 @@ std::vector<LocalShard> LocalStore::list(std::vector<std::string>& notes) const 
       if (!name.ends_with(kRecordEnding)) continue;
       const fs::path path = root_ / save / name;
       try {
-        LocalShard shard =
-            shard_from_json(parse_bounded_json(text_of_file(path, kMaxManifestBytes)));
+        LocalShard shard = shard_from_json(parse_json(text_of_file(path, kMaxManifestBytes)));
         if (record_of(file_of(shard)) != path.string())
           throw DamagedError("it belongs to another file");
         found.push_back(std::move(shard));
@@ -245,7 +244,7 @@ std::string shard_to_text(const LocalShard& shard) {
 }
 
 LocalShard shard_from_text(const std::string& text) {
-  return shard_from_json(parse_bounded_json(text));
+  return shard_from_json(parse_json(text));
 }
 
 std::string info_to_text(const SaveId& save, const CheckpointInfo& info) {

@@ -16,6 +16,7 @@
 #include <map>
 #include <random>
 
+#include "base/json/bounded_json.h"
 #include "hdf5_ckpt/core/crc32c.h"
 #include "hdf5_ckpt/core/error.h"
 #include "hdf5_ckpt/core/json_fields.h"
@@ -263,9 +264,6 @@ TEST(Manifest, OtherTextIsRejected) {
   EXPECT_THAT(damage_of(sign_text("\"step\": }")), HasSubstr("not JSON"));
   EXPECT_THAT(damage_of(sign_text("\"state\": \"\xff\"}")), HasSubstr("not JSON"));
   EXPECT_THAT(damage_of(sign_text("\"a\": " + std::string(1000000, '['))), HasSubstr("too deep"));
-  std::string many = "\"a\": [0";
-  for (int i = 0; i < 16000001; ++i) many += ",0";
-  EXPECT_THAT(damage_of(sign_text(many + "]}")), HasSubstr("too many values"));
   EXPECT_THAT(damage_of(std::string(kMaxManifestBytes + 1, ' ')), HasSubstr("larger than"));
 }
 
