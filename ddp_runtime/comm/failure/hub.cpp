@@ -2,11 +2,11 @@
 #include "ddp_runtime/comm/failure/hub.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/json/bounded_json.h"
 #include "ddp_runtime/comm/group/peer_failure.h"
 #include "ddp_runtime/comm/secret/text.h"
 #include "ddp_runtime/comm/transport/descriptor_limit.h"
@@ -29,7 +29,7 @@ constexpr std::uint64_t kWakeEvent = std::uint64_t{1} << 62;
 // Accepts a malformed answer, because even that proves that the rank is alive.
 RankSnapshot account_in(const std::string& text) {
   try {
-    return snapshot_from_json(nlohmann::json::parse(text, nullptr, false));
+    return snapshot_from_json(parse_bounded_json(text));
   } catch (const RuntimeError&) {
     RankSnapshot unreadable;
     unreadable.phase = "(malformed status report)";

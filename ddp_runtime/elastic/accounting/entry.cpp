@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/json/bounded_json.h"
 #include "base/text.h"
 
 namespace ddp::elastic {
@@ -141,7 +142,7 @@ std::optional<Entry> entry_from_json(const json& line) {
 }
 
 std::optional<Entry> parse_entry(std::string_view line) {
-  return entry_from_json(json::parse(line, nullptr, false));
+  return entry_from_json(parse_bounded_json_or_null(line));
 }
 
 }  // namespace ddp::elastic

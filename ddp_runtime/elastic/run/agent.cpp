@@ -23,6 +23,7 @@
 #include "base/errors.h"
 #include "base/file_descriptor.h"
 #include "base/host.h"
+#include "base/json/bounded_json.h"
 #include "base/text.h"
 #include "ddp_runtime/comm/ddp_run/run_events.h"
 #include "ddp_runtime/comm/ddp_run/run_memory.h"
@@ -274,7 +275,7 @@ class Agent {
 
   // What a program writes is not trusted: other events than its own are dropped.
   void take_line(const std::string& line) {
-    auto object = json::parse(line, nullptr, false);
+    auto object = parse_bounded_json_or_null(line);
     if (!object.is_object()) return;
     object["generation"] = settings_.generation;
     try {

@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/errors.h"
+#include "base/json/bounded_json.h"
 #include "base/text.h"
 #include "ddp_runtime/comm/transport/descriptor_limit.h"
 #include "ddp_runtime/elastic/event_json.h"
@@ -120,7 +120,7 @@ void Head::greet(Agent& agent, const Message& message) {
     return;
   }
   if (!agent.greeting.accepts(message, key_)) return close(agent);
-  const auto who = nlohmann::json::parse(agent.greeting.who(), nullptr, false);
+  const auto who = parse_bounded_json(agent.greeting.who());
   if (!who.is_object()) return close(agent);
   agent.rank = agent.greeting.rank();
   agent.generation = who.value("generation", 0);
@@ -148,7 +148,7 @@ void Head::take(Agent& agent, const Message& message) {
     return close(agent);
   }
   if (message.kind != MessageKind::status) return;
-  auto event = event_from_json(nlohmann::json::parse(message.text));
+  auto event = event_from_json(parse_bounded_json(message.text));
   if (!is_for_agents(event)) return close(agent);
   if (std::holds_alternative<RankEnded>(event)) agent.ended = true;
   if (std::holds_alternative<RankSilent>(event)) agent.stopped = true;

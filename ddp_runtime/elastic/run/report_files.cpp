@@ -13,6 +13,7 @@
 
 #include "base/atomic_file.h"
 #include "base/file_descriptor.h"
+#include "base/json/bounded_json.h"
 
 namespace ddp::elastic {
 namespace {
@@ -88,7 +89,7 @@ void add_resilience(const std::filesystem::path& run_json, const json& resilienc
   if (!opened.file || opened.size > kMaxReport) return;
   std::string text;
   read_chunks(opened.file.get(), kMaxReport, [&](std::string_view chunk) { text += chunk; });
-  auto report = json::parse(text, nullptr, false);
+  auto report = parse_bounded_json_or_null(text);
   if (!report.is_object() || report.value("schema", json()) != "slurm-ddp/run/1") return;
   report["resilience"] = resilience;
   replace_file(run_json, text_of_section(report));

@@ -71,6 +71,7 @@ TEST(RunAccount, DamagedLinesAreLeftOut) {
         R"({"event": "finish", "run": "a", "seconds": 9})", R"({"event": "begin", "run": [1]})"}) {
     run.add_line(line);
   }
+  run.add_line(std::string(100'000, '['));
   log.begin().start(0, 1).training(1, 1, 0);
   for (
       const auto* line :
