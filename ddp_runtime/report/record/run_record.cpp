@@ -10,11 +10,11 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <system_error>
 #include <utility>
 
+#include "base/json/bounded_json.h"
 #include "ddp_runtime/report/record/error.h"
 
 namespace ddp::report {
@@ -413,9 +413,9 @@ std::optional<double> StepSeconds::unaccounted() const {
 RunRecord parse_run(std::string_view text, const std::string& source) {
   json document;
   try {
-    document = json::parse(text);
-  } catch (const json::exception& error) {
-    throw InputError(fmt::format("{} is not JSON: {}", source, error.what()));
+    document = parse_bounded_json(text);
+  } catch (const JsonError& error) {
+    throw InputError(fmt::format("{}: {}", source, error.what()));
   }
   if (!document.is_object()) throw InputError(source + " is not a JSON object");
   Problems problems;

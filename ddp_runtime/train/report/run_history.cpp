@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "base/json/bounded_json.h"
+
 namespace ddp::train {
 namespace {
 
@@ -49,7 +51,7 @@ std::optional<std::int64_t> generation_of_row(std::string_view line) {
 
 json earlier_processes(std::string_view run_json) {
   json list = json::array();
-  const json run = json::parse(run_json, nullptr, false);
+  const json run = parse_bounded_json_or_null(run_json);
   if (!run.is_object()) return list;
   const auto covers = run.find("covers");
   const json known = covers != run.end() && covers->is_object() ? *covers : json::object();
@@ -65,7 +67,7 @@ json earlier_processes(std::string_view run_json) {
 }
 
 json unfinished_report(std::string_view run_json, std::int64_t steps, const json& settings) {
-  json run = json::parse(run_json, nullptr, false);
+  json run = parse_bounded_json_or_null(run_json);
   if (!run.is_object()) return nullptr;
   const auto covers = run.find("covers");
   if (covers == run.end() || !covers->is_object()) return nullptr;
@@ -93,7 +95,7 @@ json completed_report(json unfinished, const json& ending) {
 }
 
 json resilience_of_earlier(std::string_view run_json) {
-  json run = json::parse(run_json, nullptr, false);
+  json run = parse_bounded_json_or_null(run_json);
   if (!run.is_object()) return nullptr;
   const auto found = run.find("resilience");
   return found != run.end() && found->is_object() ? std::move(*found) : json();

@@ -217,24 +217,15 @@ TEST(RunRecord, AllErrorsAreReportedAtOnceUpToALimit) {
 }
 
 TEST(RunRecord, OtherFilesAreRejectedWithTheReason) {
-  EXPECT_THAT(complaint_about(""), HasSubstr("a/run.json is not JSON"));
-  EXPECT_THAT(complaint_about("{\"world_size\": NaN}"), HasSubstr("a/run.json is not JSON"));
-  EXPECT_THAT(complaint_about("{\"a\": 1e999}"), HasSubstr("a/run.json is not JSON"));
-  EXPECT_THAT(complaint_about("{\"a\": \"\xff\"}"), HasSubstr("a/run.json is not JSON"));
+  EXPECT_THAT(complaint_about(""), HasSubstr("a/run.json: it is not JSON: "));
+  EXPECT_THAT(complaint_about("{\"world_size\": NaN}"), HasSubstr("a/run.json: it is not JSON: "));
+  EXPECT_THAT(complaint_about("{\"a\": 1e999}"), HasSubstr("a/run.json: it is not JSON: "));
+  EXPECT_THAT(complaint_about("{\"a\": \"\xff\"}"), HasSubstr("a/run.json: it is not JSON: "));
+  EXPECT_EQ(complaint_about(std::string(100'000, '[')), "a/run.json: its JSON is nested too deep");
   EXPECT_EQ(complaint_about("[1]"), "a/run.json is not a JSON object");
   EXPECT_EQ(complaint_about("{}").substr(0, 33), "a/run.json: 'schema' is missing; ");
   EXPECT_EQ(complaint_about("{\"schema\": \"slurm-ddp/check/1\"}"),
             "a/run.json has the schema 'slurm-ddp/check/1', not slurm-ddp/run/1");
-}
-
-TEST(RunRecord, DeepNestingIsHarmless) {
-  std::string deep(1'000'000, '[');
-  deep += std::string(1'000'000, ']');
-  json run = good();
-  run["environment"]["x"] = "here";
-  std::string text = run.dump();
-  text.replace(text.find("\"here\""), 6, deep);
-  EXPECT_EQ(complaint_about(text), "");
 }
 
 TEST(RunRecord, PartsThatDoNotSumLeaveUnaccountedTime) {
