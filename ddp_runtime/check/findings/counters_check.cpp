@@ -5,11 +5,12 @@
 
 #include <array>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/atomic_file.h"
 #include "base/errors.h"
+#include "base/json/bounded_json.h"
+#include "spank_plugin/fabric/files/text_file.h"
 
 namespace ddp::check {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxCounters = 4096;
-constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{1} << 20;
+constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;
 // Counters of dropped packets are not included, because a full queue drops packets that TCP then
 // retransmits.
 constexpr std::array kOfInterfaces{"rx_errors", "tx_errors", "rx_crc_errors", "rx_frame_errors",
@@ -50,12 +51,10 @@ void read_into(Counters& counters, const fs::path& directory, const std::string&
 std::optional<Counters> read_kept(const std::string& file) {
   std::error_code error;
   if (!fs::exists(file, error)) return std::nullopt;
-  if (fs::file_size(file, error) > kMaxFileBytes || error)
-    throw RuntimeError("it is not a counter file");
-  std::ifstream stream(file);
-  const auto json = nlohmann::json::parse(stream, nullptr, false);
+  const auto text = fabric::read_text(file, kMaxFileBytes);
+  if (!text) throw RuntimeError("it is not a counter file");
   try {
-    return json.get<Counters>();
+    return parse_bounded_json_or_null(*text).get<Counters>();
   } catch (const nlohmann::json::exception&) {
     throw RuntimeError("it does not contain counters");
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/json/bounded_json.h"
 #include "base/text.h"
 
 namespace ddp::check {
@@ -10,26 +11,6 @@ namespace {
 
 // ddp-check's own messages have 4 levels: a hello, its rails, one rail, its values.
 constexpr int kMaxDepth = 8;
-
-// Called before parsing, so that the parser never builds a thousand levels.
-bool too_deep(std::string_view text) noexcept {
-  int depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      in_string = c != '"';
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxDepth) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
-}
 
 bool is_printable(const std::string& text) {
   return text.size() <= kMaxUntrustedText &&
@@ -60,8 +41,7 @@ nlohmann::json made_printable(nlohmann::json value) {
 }  // namespace
 
 nlohmann::json parse_untrusted(std::string_view text) {
-  if (too_deep(text)) return nlohmann::json(nlohmann::json::value_t::discarded);
-  return made_printable(nlohmann::json::parse(text, nullptr, false));
+  return made_printable(parse_bounded_json_or_null(text, {.depth = kMaxDepth}));
 }
 
 }  // namespace ddp::check

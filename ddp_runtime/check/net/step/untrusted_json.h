@@ -9,8 +9,8 @@
 namespace ddp::check {
 
 // Every text in the result, keys included, is one line of printable ASCII of at most
-// kMaxUntrustedText characters. Returns a discarded value (see is_discarded) if the text is not
-// JSON or is nested more deeply than ddp-check's own messages.
+// kMaxUntrustedText characters. Returns null if the text is not JSON or is nested more deeply than
+// ddp-check's own messages.
 inline constexpr std::size_t kMaxUntrustedText = 2000;
 nlohmann::json parse_untrusted(std::string_view text);
 

@@ -2,8 +2,9 @@
 #include "ddp_runtime/check/node/gpu/gpu_facts.h"
 
 #include <array>
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include "base/json/bounded_json.h"
 
 namespace ddp::check {
 namespace {
@@ -131,7 +132,7 @@ std::string to_text(const NvmlFacts& facts) {
 }
 
 NvmlFacts nvml_facts_from(const std::string& text) {
-  const json all = json::parse(text);
+  const json all = parse_bounded_json(text);
   NvmlFacts facts;
   all.at("library_found").get_to(facts.library_found);
   all.at("trouble").get_to(facts.trouble);

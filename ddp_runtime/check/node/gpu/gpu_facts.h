@@ -86,7 +86,7 @@ inline bool is_divided(const GpuFacts& gpu) {
 }
 
 // Serialization, because a separate process queries the GPUs. The second function throws
-// nlohmann::json::exception.
+// JsonError or nlohmann::json::exception.
 std::string to_text(const NvmlFacts& facts);
 NvmlFacts nvml_facts_from(const std::string& text);
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/json/bounded_json.h"
 #include "base/subprocess.h"
 #include "base/text.h"
 
@@ -63,7 +64,7 @@ std::optional<json> parse_nccl_result(std::string_view output) {
   const auto at = output.rfind(kResult);
   if (at == output.npos) return std::nullopt;
   const auto text = output.substr(at + kResult.size());
-  const json value = json::parse(text.substr(0, text.find('\n')), nullptr, false);
+  const json value = parse_bounded_json_or_null(text.substr(0, text.find('\n')));
   if (!value.is_object()) return std::nullopt;
   // In newer standard libraries, a conversion of json to optional<json> is ambiguous.
   return std::make_optional(value);
