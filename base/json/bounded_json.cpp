@@ -19,6 +19,9 @@ using nlohmann::json;
 // Upper bound for a value's memory besides its text: the value itself in a growing list, its node
 // or string on the heap, and its entry in the list with which the library destroys values.
 constexpr std::size_t kBytesPerValue = 160;
+// Below this, asking for the memory takes longer than parsing, and a process that does not have it
+// cannot do anything else either.
+constexpr std::size_t kMinBytesAskedFor = std::size_t{1} << 20;
 
 // Scans a text, and stores only the names in the current objects. The library's parser with a
 // callback would also work, but it scans all elements of a list again after each element, so that
@@ -90,6 +93,7 @@ class Bounds : public nlohmann::json_sax<json> {
 // The library's destructor allocates memory, and a failure there terminates the process. So this
 // function allocates the total first, where a failure can be reported.
 void require_memory(std::size_t bytes) {
+  if (bytes < kMinBytesAskedFor) return;
   void* const memory =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
@@ -104,7 +108,7 @@ json parse_bounded_json(std::string_view text, JsonLimits limits) {
   try {
     Bounds bounds(limits);
     json::sax_parse(text, &bounds);
-    require_memory(1 + text.size() + bounds.values() * kBytesPerValue);
+    require_memory(text.size() + bounds.values() * kBytesPerValue);
     return json::parse(text);
   } catch (const json::exception& error) {
     // The parser quotes the invalid text, which may be long.
