@@ -6,27 +6,39 @@
 // (copies to it never end), "crash=N", "corrupt_to=N" (copies to it change a byte),
 // "corrupt_from=N" (copies from it, from the second on), "skip_from=N" and "skip_to=N" (such copies
 // do nothing), "corrupt=12" (copies from GPU 1 to GPU 2),
-// "skip=12" (such copies do nothing), "direct=0" (no access between GPUs).
+// "skip=12" (such copies do nothing), "direct=0" (no access between GPUs), "busy=1" (streams never
+// complete).
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
+
+#include "tests/unit/check/said.h"
 
 namespace {
 
-long current = 0;  // number of the GPU of the current context
+thread_local long current = 0;  // number of the GPU of the current context
 
 long said(const std::string& key, long otherwise) {
-  const char* words = std::getenv("FAKE_CUDA");
-  const std::string text = std::string(" ") + (words == nullptr ? "" : words);
-  const auto at = text.find(" " + key + "=");
-  return at == text.npos ? otherwise : std::atol(text.c_str() + at + key.size() + 2);
+  return said_in("FAKE_CUDA", key, otherwise);
 }
 
 void* pointer(std::uint64_t address) {
   return reinterpret_cast<void*>(address);
+}
+
+// Until the library is unloaded. Callers may be threads.
+void* allocate(std::size_t bytes) {
+  static std::mutex mutex;
+  static std::vector<std::unique_ptr<char[]>> memories;
+  const std::lock_guard lock(mutex);
+  memories.push_back(std::make_unique<char[]>(bytes));
+  return memories.back().get();
 }
 
 void damage(void* data, std::size_t bytes) {
@@ -51,7 +63,7 @@ int cuDeviceGetCount(int* count) {
 }
 int cuDeviceGet(int* device, int index) {
   *device = index;
-  return 0;
+  return said("gpus", 2) > index ? 0 : 101;
 }
 int cuDeviceGetPCIBusId(char* address, int length, int device) {
   std::strncpy(address, ("0000:0" + std::to_string(device + 1) + ":00.0").c_str(),
@@ -74,22 +86,29 @@ int cuStreamCreate(void** stream, unsigned) {
   return 0;
 }
 int cuStreamQuery(void*) {
-  return 0;
+  return said("busy", 0) != 0 ? 600 : 0;
 }
 int cuMemAlloc_v2(std::uint64_t* memory, std::size_t bytes) {
-  *memory = reinterpret_cast<std::uint64_t>(std::malloc(bytes));
+  *memory = reinterpret_cast<std::uint64_t>(allocate(bytes));
   return 0;
 }
-int cuMemFree_v2(std::uint64_t memory) {
-  std::free(pointer(memory));
+int cuMemFree_v2(std::uint64_t) {
   return 0;
 }
 int cuMemHostAlloc(void** memory, std::size_t bytes, unsigned) {
-  *memory = std::malloc(bytes);
+  *memory = allocate(bytes);
   return 0;
 }
 int cuMemsetD8Async(std::uint64_t memory, unsigned char value, std::size_t bytes, void*) {
   std::memset(pointer(memory), value, bytes);
+  return 0;
+}
+int cuMemcpyHtoD_v2(std::uint64_t to, const void* from, std::size_t bytes) {
+  std::memcpy(pointer(to), from, bytes);
+  return 0;
+}
+int cuMemcpyDtoH_v2(void* to, std::uint64_t from, std::size_t bytes) {
+  std::memcpy(to, pointer(from), bytes);
   return 0;
 }
 int cuMemcpyHtoDAsync_v2(std::uint64_t to, const void* from, std::size_t bytes, void*) {

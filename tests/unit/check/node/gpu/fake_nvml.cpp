@@ -7,19 +7,17 @@
 
 #include <array>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <string>
+
+#include "tests/unit/check/said.h"
 
 namespace {
 
 constexpr int kNotSupported = 3;
 
 long said(const std::string& key, long otherwise) {
-  const char* words = std::getenv("FAKE_NVML");
-  const std::string text = std::string(" ") + (words == nullptr ? "" : words);
-  const auto at = text.find(" " + key + "=");
-  return at == text.npos ? otherwise : std::atol(text.c_str() + at + key.size() + 2);
+  return said_in("FAKE_NVML", key, otherwise);
 }
 
 long number_of(const void* device) {

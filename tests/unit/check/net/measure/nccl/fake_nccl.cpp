@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fake of NCCL and of the CUDA driver for machines without a GPU. One library is loaded as both.
-// GPU memory is process memory, a stream executes all work immediately, and two communicators are
-// connected by TCP on this machine. FAKE_NCCL selects faults by "key=value" words: "gpus=0",
-// "version=N", "hang=1" (in ncclCommInitRank), "init=N" (error of cuInit), "connect=N" (error of
+// A fake of NCCL for machines without a GPU. One library holds it and the fake of the CUDA driver,
+// and is loaded as both. Two communicators are connected by TCP on this machine. FAKE_NCCL selects
+// faults by "key=value" words: "version=N", "hang=1" (in ncclCommInitRank), "connect=N" (error of
 // ncclCommInitRank), "later=N" (error found by NCCL's own threads), "wrong=1" (data changes in
 // transit), "dry=1" (no data is written after the first two long receives).
 #include <arpa/inet.h>
@@ -14,21 +13,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
+
+#include "tests/unit/check/said.h"
 
 namespace {
 
 int listening = -1;
 thread_local int long_receives = 0;  // each end is a thread or a process
 
-int said(const std::string& key, int otherwise) {
-  const char* words = std::getenv("FAKE_NCCL");
-  const std::string text = std::string(" ") + (words == nullptr ? "" : words);
-  const auto at = text.find(" " + key + "=");
-  return at == text.npos ? otherwise : std::atoi(text.c_str() + at + key.size() + 2);
+int told(const std::string& key, int otherwise) {
+  return static_cast<int>(said_in("FAKE_NCCL", key, otherwise));
 }
 
 void say(const char* text) {
@@ -47,58 +43,8 @@ sockaddr_in loopback() {
 
 }  // namespace
 
-// Names, types and error codes match those of the two libraries.
+// Names, types and error codes match those of NCCL.
 extern "C" {
-
-int cuGetErrorString(int, const char** words) {
-  *words = "fake trouble";
-  return 0;
-}
-int cuInit(unsigned) {
-  return said("init", 0);
-}
-int cuDeviceGetCount(int* count) {
-  *count = said("gpus", 2);
-  return 0;
-}
-int cuDeviceGet(int* device, int index) {
-  *device = index;
-  return said("gpus", 2) > index ? 0 : 101;
-}
-int cuDevicePrimaryCtxRetain(void** context, int) {
-  *context = &listening;
-  return 0;
-}
-int cuDevicePrimaryCtxRelease_v2(int) {
-  return 0;
-}
-int cuCtxSetCurrent(void*) {
-  return 0;
-}
-int cuStreamCreate(void** stream, unsigned) {
-  *stream = &listening;
-  return 0;
-}
-int cuStreamQuery(void*) {
-  return said("later", 0) != 0 ? 600 : 0;
-}
-int cuMemAlloc_v2(std::uint64_t* memory, std::size_t bytes) {
-  // The two ends may be threads of one process.
-  static std::mutex mutex;
-  static std::vector<std::unique_ptr<char[]>> memories;
-  const std::lock_guard lock(mutex);
-  memories.push_back(std::make_unique<char[]>(bytes));
-  *memory = reinterpret_cast<std::uint64_t>(memories.back().get());
-  return 0;
-}
-int cuMemcpyHtoD_v2(std::uint64_t to, const void* from, std::size_t bytes) {
-  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
-  return 0;
-}
-int cuMemcpyDtoH_v2(void* to, std::uint64_t from, std::size_t bytes) {
-  std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
-  return 0;
-}
 
 struct Id {
   char bytes[128];
@@ -108,7 +54,7 @@ const char* ncclGetErrorString(int) {
   return "fake NCCL trouble";
 }
 int ncclGetVersion(int* version) {
-  *version = said("version", 21803);
+  *version = told("version", 21803);
   return 0;
 }
 int ncclGetUniqueId(Id* id) {
@@ -122,10 +68,10 @@ int ncclGetUniqueId(Id* id) {
   return 0;
 }
 int ncclCommInitRank(void** communicator, int, Id id, int rank) {
-  while (said("hang", 0) != 0) pause();
-  if (said("connect", 0) != 0) {
+  while (told("hang", 0) != 0) pause();
+  if (told("connect", 0) != 0) {
     say("NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out");
-    return said("connect", 0);
+    return told("connect", 0);
   }
   long_receives = 0;
   sockaddr_in address = loopback();
@@ -145,7 +91,7 @@ int ncclCommAbort(void* communicator) {
   return close(static_cast<int>(reinterpret_cast<std::intptr_t>(communicator)));
 }
 int ncclCommGetAsyncError(void*, int* error) {
-  *error = said("later", 0);
+  *error = told("later", 0);
   return 0;
 }
 int ncclSend(const void* from, std::size_t count, int, int, void* communicator, void*) {
@@ -162,14 +108,14 @@ int ncclSend(const void* from, std::size_t count, int, int, void* communicator, 
 int ncclRecv(void* to, std::size_t count, int, int, void* communicator, void*) {
   const int connection = static_cast<int>(reinterpret_cast<std::intptr_t>(communicator));
   std::vector<char> nowhere;
-  if (count > 8 && ++long_receives > 2 && said("dry", 0) != 0) nowhere.resize(count);
+  if (count > 8 && ++long_receives > 2 && told("dry", 0) != 0) nowhere.resize(count);
   auto* const begin = nowhere.empty() ? static_cast<char*>(to) : nowhere.data();
   for (std::size_t done = 0; done < count;) {
     const ssize_t received = recv(connection, begin + done, count - done, 0);
     if (received <= 0) return 6;
     done += static_cast<std::size_t>(received);
   }
-  if (said("wrong", 0) != 0) begin[count / 3] ^= 1;
+  if (told("wrong", 0) != 0) begin[count / 3] ^= 1;
   return 0;
 }
 

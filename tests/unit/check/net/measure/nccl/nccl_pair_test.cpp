@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests NCCL between two GPUs with a fake of NCCL and of the CUDA driver, which is built from this
-// directory. None of these tests uses a real GPU.
+// Tests NCCL between two GPUs with a fake of NCCL and of the CUDA driver. None of these tests uses
+// a real GPU.
 #include "ddp_runtime/check/net/measure/nccl/nccl_pair.h"
 
 #include <gmock/gmock.h>
@@ -27,13 +27,20 @@ using testing::HasSubstr;
 
 constexpr std::chrono::seconds kEndsTimeout{300};  // long enough not to expire
 
-// Sets the scenario of the fake until the end of the test.
+// Sets the scenario of the fakes until the end of the test.
 class FakeTold {
  public:
-  explicit FakeTold(const char* words) { setenv("FAKE_NCCL", words, 1); }
+  explicit FakeTold(const char* words) {
+    for (const char* variable : kVariables) setenv(variable, words, 1);
+  }
   FakeTold(const FakeTold&) = delete;
   FakeTold& operator=(const FakeTold&) = delete;
-  ~FakeTold() { unsetenv("FAKE_NCCL"); }
+  ~FakeTold() {
+    for (const char* variable : kVariables) unsetenv(variable);
+  }
+
+ private:
+  static constexpr const char* kVariables[] = {"FAKE_NCCL", "FAKE_CUDA"};
 };
 
 NcclEnd end_on(std::uint16_t port, bool first) {
@@ -155,7 +162,7 @@ TEST(NcclEnds, ReportTheErrorsOfTheLibraries) {
       {"gpus=0", "CUDA cannot find a GPU: fake trouble (101)"},
       {"connect=2", "NCCL cannot connect the two GPUs: fake NCCL trouble"},
       // The stream never completes, and only NCCL's own threads know the reason.
-      {"later=6", "NCCL cannot transfer data: fake NCCL trouble"}};
+      {"later=6 busy=1", "NCCL cannot transfer data: fake NCCL trouble"}};
   for (const auto& [scenario, error] : cases) {
     const FakeTold fake(scenario);
     EXPECT_EQ(error_of([] { measured_ends(); }), error);
