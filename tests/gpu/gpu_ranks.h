@@ -41,10 +41,10 @@ inline const Machine& machine() {
   static const Machine found = [] {
     Machine m;
     try {
-      m.libraries.device = load_device_calls(environment("GPU_TEST_CUDA_LIBRARY"));
+      m.libraries.device = cuda::load_runtime(environment("GPU_TEST_CUDA_LIBRARY"));
       require_device(m.libraries.device, 0);
       m.libraries.device.device_count(&m.gpus);
-      m.libraries.nccl = load_nccl_calls(environment("GPU_TEST_NCCL_LIBRARY"));
+      m.libraries.nccl = nccl::load(environment("GPU_TEST_NCCL_LIBRARY"));
     } catch (const std::exception& e) {
       m.missing = e.what();
     }
@@ -53,7 +53,7 @@ inline const Machine& machine() {
   return found;
 }
 
-inline const DeviceCalls& calls() {
+inline const cuda::Runtime& calls() {
   return machine().libraries.device;
 }
 
@@ -70,7 +70,7 @@ inline Placement place(int ranks) {
   const bool enough = machine().gpus >= ranks;
   for (int rank = 0; rank < ranks; ++rank) p.gpus.push_back(enough ? rank : 0);
   if (enough) return p;
-  const std::string version = nccl_release(machine().libraries.nccl.version);
+  const std::string version = nccl::release_of(machine().libraries.nccl.version);
   if (machine().libraries.nccl.version < kFirstToShareGpus) {
     p.impossible = "two ranks need two GPUs, or NCCL 2.30 to share one; this is NCCL " + version;
   } else if (environment("NCCL_MULTI_RANK_GPU_ENABLE") != "1") {

@@ -132,8 +132,8 @@ int main_of(const Settings& settings) {
     result["skipped"] = placement.impossible;
     return report(result);
   }
-  result["nccl"] = nccl_release(machine().libraries.nccl.version);
-  result["nccl_file"] = machine().libraries.nccl.file;
+  result["nccl"] = nccl::release_of(machine().libraries.nccl.version);
+  result["nccl_file"] = machine().libraries.nccl.library.file_of("ncclGetVersion");
   const auto errors =
       run_ranks(placement.gpus, [&](const Rank& r) { measure_rank(r, settings, result); });
   for (const auto& error : errors) {

@@ -25,7 +25,7 @@ std::size_t whole_pages(std::size_t bytes) {
 struct Arena::Piece {
   Piece(const DeviceLibraries& used_libraries, int on_device, std::size_t size)
       : libraries(used_libraries), device(on_device), bytes(size) {
-    const DeviceScope scope(libraries.device, device);
+    const cuda::DeviceScope scope(libraries.device, device);
     void* memory = nullptr;
     if (by_nccl()) {
       const int code = libraries.nccl.allocate(&memory, bytes);
@@ -39,7 +39,7 @@ struct Arena::Piece {
   Piece(const Piece&) = delete;
   Piece& operator=(const Piece&) = delete;
   ~Piece() {
-    const DeviceScope scope(libraries.device, device);
+    const cuda::DeviceScope scope(libraries.device, device);
     by_nccl() ? libraries.nccl.free(base) : libraries.device.free(base);
   }
 
@@ -54,7 +54,7 @@ struct Arena::Piece {
   std::size_t bytes;
   std::size_t used = 0;
   std::byte* base = nullptr;
-  NcclWindow window = nullptr;  // at most one of the two is set
+  nccl::Window window = nullptr;  // at most one of the two is set
   void* handle = nullptr;
 };
 
@@ -88,7 +88,7 @@ std::shared_ptr<Arena::Piece> Arena::find_room(std::size_t bytes, Group& host) {
 // of parameters from gradients, on streams that this class does not know.
 void Arena::wait_for_device() {
   const auto& calls = libraries_.device;
-  const DeviceScope scope(calls, device_);
+  const cuda::DeviceScope scope(calls, device_);
   check_device(calls, calls.synchronize(), "finish the work that uses released memory");
 }
 

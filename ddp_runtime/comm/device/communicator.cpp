@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
+#include "ddp_runtime/comm/device/nccl_types.h"
 #include "ddp_runtime/comm/group/peer_failure.h"
 
 namespace ddp::comm {
@@ -30,9 +31,10 @@ std::string_view advice_for(int code) {
 
 }  // namespace
 
-Communicator::Communicator(const DeviceLibraries& libraries, const NcclId& id, const Rank& rank)
+Communicator::Communicator(const DeviceLibraries& libraries, const nccl::UniqueId& id,
+                           const Rank& rank)
     : libraries_(libraries) {
-  NcclConfig config;
+  nccl::Config config;
   config.blocking = 0;
   if (rank.max_ctas > 0) config.max_ctas = rank.max_ctas;
   const int code = libraries_.nccl.init_rank_config(&comm_, rank.size, id, rank.rank, &config);
@@ -72,7 +74,7 @@ void Communicator::call(std::string_view what, const Call& function) {
 
 bool Communicator::settled() {
   int state = nccl::kSuccess;
-  call("complete a call", [&](const NcclCalls& nccl) {
+  call("complete a call", [&](const auto& nccl) {
     const int code = nccl.get_async_error(comm_, &state);
     return code == nccl::kSuccess ? state : code;
   });
@@ -90,39 +92,39 @@ void Communicator::throw_if_failed() {
 }
 
 void Communicator::all_reduce(const Buffer& data, ReduceOp op, DeviceStream stream) {
-  call("reduce", [&](const NcclCalls& nccl) {
-    return nccl.all_reduce(data.data, data.data, data.count, nccl::type_of(data.type),
-                           nccl::op_of(op), comm_, stream);
+  call("reduce", [&](const auto& nccl) {
+    return nccl.all_reduce(data.data, data.data, data.count, nccl_type(data.type), nccl_op(op),
+                           comm_, stream);
   });
 }
 
 void Communicator::reduce_scatter(const Buffer& input, const Buffer& output, ReduceOp op,
                                   DeviceStream stream) {
-  call("reduce and scatter", [&](const NcclCalls& nccl) {
-    return nccl.reduce_scatter(input.data, output.data, output.count, nccl::type_of(input.type),
-                               nccl::op_of(op), comm_, stream);
+  call("reduce and scatter", [&](const auto& nccl) {
+    return nccl.reduce_scatter(input.data, output.data, output.count, nccl_type(input.type),
+                               nccl_op(op), comm_, stream);
   });
 }
 
 void Communicator::all_gather(const Buffer& input, const Buffer& output, DeviceStream stream) {
-  call("gather", [&](const NcclCalls& nccl) {
-    return nccl.all_gather(input.data, output.data, input.count, nccl::type_of(input.type), comm_,
+  call("gather", [&](const auto& nccl) {
+    return nccl.all_gather(input.data, output.data, input.count, nccl_type(input.type), comm_,
                            stream);
   });
 }
 
 void Communicator::broadcast(const Buffer& data, int root, DeviceStream stream) {
-  call("broadcast", [&](const NcclCalls& nccl) {
-    return nccl.broadcast(data.data, data.data, data.count, nccl::type_of(data.type), root, comm_,
+  call("broadcast", [&](const auto& nccl) {
+    return nccl.broadcast(data.data, data.data, data.count, nccl_type(data.type), root, comm_,
                           stream);
   });
 }
 
 void Communicator::exchange(std::span<const Message> messages, DeviceStream stream) {
-  call("exchange messages", [&](const NcclCalls& nccl) {
+  call("exchange messages", [&](const auto& nccl) {
     int worst = nccl.group_start();
     for (const auto& [outgoing, data, peer] : messages) {
-      const int type = nccl::type_of(data.type);
+      const int type = nccl_type(data.type);
       const int code = outgoing ? nccl.send(data.data, data.count, type, peer, comm_, stream)
                                 : nccl.receive(data.data, data.count, type, peer, comm_, stream);
       if (code != nccl::kSuccess && code != nccl::kInProgress) worst = code;
@@ -132,33 +134,30 @@ void Communicator::exchange(std::span<const Message> messages, DeviceStream stre
   });
 }
 
-void Communicator::register_window(std::byte* memory, std::size_t bytes, NcclWindow* window) {
-  call("register memory", [&](const NcclCalls& nccl) {
+void Communicator::register_window(std::byte* memory, std::size_t bytes, nccl::Window* window) {
+  call("register memory", [&](const auto& nccl) {
     return nccl.add_window(comm_, memory, bytes, window, nccl::kWindowCollSymmetric);
   });
 }
 
 void Communicator::register_memory(std::byte* memory, std::size_t bytes, void** handle) {
-  call("register memory",
-       [&](const NcclCalls& nccl) { return nccl.add(comm_, memory, bytes, handle); });
+  call("register memory", [&](const auto& nccl) { return nccl.add(comm_, memory, bytes, handle); });
 }
 
-void Communicator::deregister_window(NcclWindow window) {
-  call("deregister memory",
-       [&](const NcclCalls& nccl) { return nccl.remove_window(comm_, window); });
+void Communicator::deregister_window(nccl::Window window) {
+  call("deregister memory", [&](const auto& nccl) { return nccl.remove_window(comm_, window); });
 }
 
 void Communicator::deregister_memory(void* handle) {
-  call("deregister memory", [&](const NcclCalls& nccl) { return nccl.remove(comm_, handle); });
+  call("deregister memory", [&](const auto& nccl) { return nccl.remove(comm_, handle); });
 }
 
 void Communicator::begin_finish() {
-  call("finish", [&](const NcclCalls& nccl) { return nccl.finalize(comm_); });
+  call("finish", [&](const auto& nccl) { return nccl.finalize(comm_); });
 }
 
 void Communicator::destroy() {
-  call("finish",
-       [&](const NcclCalls& nccl) { return nccl.destroy(std::exchange(comm_, nullptr)); });
+  call("finish", [&](const auto& nccl) { return nccl.destroy(std::exchange(comm_, nullptr)); });
 }
 
 bool Communicator::abort() noexcept {

@@ -15,15 +15,15 @@
 #include <string>
 #include <string_view>
 
-#include "ddp_runtime/comm/device/device_calls.h"
-#include "ddp_runtime/comm/device/nccl_calls.h"
 #include "ddp_runtime/comm/group/buffer.h"
+#include "ddp_runtime/gpu/cuda_runtime.h"
+#include "ddp_runtime/gpu/nccl.h"
 
 namespace ddp::comm {
 
 struct DeviceLibraries {
-  DeviceCalls device;
-  NcclCalls nccl;
+  cuda::Runtime device;
+  nccl::Functions nccl;
 };
 
 // All functions but throw_if_failed() and those that abort are for one thread at a time.
@@ -38,7 +38,7 @@ class Communicator {
   // Begins to connect this rank with the others that have the same id. This thread's current device
   // becomes the rank's. Throws RuntimeError, as all functions do: BrokenCollective if NCCL says
   // that the cause is another process or the network.
-  Communicator(const DeviceLibraries& libraries, const NcclId& id, const Rank& rank);
+  Communicator(const DeviceLibraries& libraries, const nccl::UniqueId& id, const Rank& rank);
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
   // Aborts, unless destroy() or abort() was called.
@@ -66,9 +66,9 @@ class Communicator {
   void exchange(std::span<const Message> messages, DeviceStream stream);
   // Register memory with NCCL, which sets the handle until the call is settled; it stays nullptr if
   // this machine has no use for it. The library must have the function.
-  void register_window(std::byte* memory, std::size_t bytes, NcclWindow* window);
+  void register_window(std::byte* memory, std::size_t bytes, nccl::Window* window);
   void register_memory(std::byte* memory, std::size_t bytes, void** handle);
-  void deregister_window(NcclWindow window);
+  void deregister_window(nccl::Window window);
   void deregister_memory(void* handle);
   void begin_finish();
   // After begin_finish() is settled.
@@ -87,7 +87,7 @@ class Communicator {
 
   DeviceLibraries libraries_;
   std::mutex calls_;  // held by a thread that is in a call of NCCL
-  NcclComm comm_ = nullptr;
+  nccl::Comm comm_ = nullptr;
 };
 
 // Calls settled() until it returns true. `meanwhile` is called while it does not, and may throw.

@@ -6,11 +6,11 @@
 namespace ddp::comm {
 
 EventPool::~EventPool() {
-  for (DeviceEvent event : free_) calls_.event_destroy(event);
+  for (cuda::Event event : free_) calls_.event_destroy(event);
 }
 
 EventPool::Event EventPool::take() {
-  DeviceEvent event = nullptr;
+  cuda::Event event = nullptr;
   {
     const std::lock_guard lock(mutex_);
     if (!free_.empty()) {
@@ -20,11 +20,11 @@ EventPool::Event EventPool::take() {
   }
   if (event == nullptr) {
     // The thread of a caller may have another current device.
-    const DeviceScope scope(calls_, device_);
+    const cuda::DeviceScope scope(calls_, device_);
     const auto flags = timing_ == Timing::yes ? cuda::kEventWithTiming : cuda::kEventWithoutTiming;
     check_device(calls_, calls_.event_create(&event, flags), "create an event");
   }
-  return {event, [pool = shared_from_this()](DeviceEvent used) {
+  return {event, [pool = shared_from_this()](cuda::Event used) {
             const std::lock_guard lock(pool->mutex_);
             pool->free_.push_back(used);
           }};
@@ -32,7 +32,8 @@ EventPool::Event EventPool::take() {
 
 EventPool::Event EventPool::record(DeviceStream stream) {
   auto event = take();
-  const DeviceScope scope(calls_, device_);  // the default stream is that of the current device
+  const cuda::DeviceScope scope(calls_,
+                                device_);  // the default stream is that of the current device
   check_device(calls_, calls_.event_record(event.get(), stream), "record an event");
   return event;
 }
@@ -57,7 +58,7 @@ std::chrono::nanoseconds EventPool::elapsed(const Event& from, const Event& to) 
 }
 
 void EventPool::make_wait(DeviceStream stream, const Event& event) const {
-  const DeviceScope scope(calls_, device_);
+  const cuda::DeviceScope scope(calls_, device_);
   check_device(calls_, calls_.stream_wait_event(stream, event.get(), 0), "wait for an event");
 }
 

@@ -7,7 +7,8 @@
 #include <mutex>
 #include <vector>
 
-#include "ddp_runtime/comm/device/device_calls.h"
+#include "ddp_runtime/comm/group/memory.h"
+#include "ddp_runtime/gpu/cuda_runtime.h"
 
 namespace ddp::comm {
 
@@ -19,13 +20,13 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
 
   // Events with times cost the device a little more.
   enum class Timing : bool { no, yes };
-  EventPool(const DeviceCalls& calls, int device, Timing timing = Timing::no)
+  EventPool(const cuda::Runtime& calls, int device, Timing timing = Timing::no)
       : calls_(calls), device_(device), timing_(timing) {}
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
   ~EventPool();
 
-  const DeviceCalls& calls() const noexcept { return calls_; }
+  const cuda::Runtime& calls() const noexcept { return calls_; }
   // An event that stands for the work that is on `stream` now. Throws RuntimeError.
   Event record(DeviceStream stream);
   // Whether that work is done. Does not block. Throws RuntimeError with the device's error.
@@ -39,11 +40,11 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
  private:
   Event take();
 
-  DeviceCalls calls_;
+  cuda::Runtime calls_;
   int device_;
   Timing timing_;
   std::mutex mutex_;
-  std::vector<DeviceEvent> free_;
+  std::vector<cuda::Event> free_;
 };
 
 }  // namespace ddp::comm

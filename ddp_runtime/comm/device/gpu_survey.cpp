@@ -47,7 +47,7 @@ int local_rank(Group& host, const std::string& node) {
 }
 
 // The GPU of the rank with this number on its node.
-int default_device(const DeviceCalls& calls, int local_rank) {
+int default_device(const cuda::Runtime& calls, int local_rank) {
   int count = 0;
   const bool known = calls.device_count(&count) == cuda::kSuccess && count > 0;
   return known ? local_rank % count : 0;  // require_device() reports the other case
@@ -105,7 +105,7 @@ ThisGpu find_this_gpu(Group& host, const NcclOptions& options,
   facts.shares_gpus = environment_says("NCCL_MULTI_RANK_GPU_ENABLE", "1");
   try {
     if (options.prepare) options.prepare();
-    const DeviceCalls calls = load_device_calls(options.cuda_library);
+    const cuda::Runtime calls = cuda::load_runtime(options.cuda_library);
     if (load_more) load_more(facts);
     mine.device = options.device.value_or(default_device(calls, on_node));
     require_device(calls, mine.device);

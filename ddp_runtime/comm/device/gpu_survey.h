@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "ddp_runtime/comm/device/device_calls.h"
 #include "ddp_runtime/comm/device/nccl_options.h"
 #include "ddp_runtime/comm/group/group.h"
+#include "ddp_runtime/gpu/cuda_runtime.h"
 
 namespace ddp::comm {
 
@@ -48,8 +48,8 @@ std::optional<std::string> reason_against_nccl(std::span<const RankFacts> ranks)
 
 struct ThisGpu {
   RankFacts facts;
-  DeviceCalls calls;  // empty if facts.error is not
-  int device = 0;     // its number among those that this process sees
+  cuda::Runtime calls;  // empty if facts.error is not
+  int device = 0;       // its number among those that this process sees
 };
 
 // Collective. Chooses this rank's GPU and makes it this thread's current one. `load_more` loads

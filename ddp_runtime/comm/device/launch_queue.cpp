@@ -434,7 +434,7 @@ void LaunchQueue::finish(const std::function<void(Communicator&)>& release) noex
 
 // All launches are done. Memory is deregistered before the communicator ends.
 void LaunchQueue::end_communicator(const std::function<void(Communicator&)>& release) {
-  const DeviceScope scope(events_->calls(), settings_.device);
+  const cuda::DeviceScope scope(events_->calls(), settings_.device);
   WaitTimer timer(failures_, settings_.limits.timeout, settings_.limits.report_after);
   timer.begin();
   if (release) release(*communicator_);

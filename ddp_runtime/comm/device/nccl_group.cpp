@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "ddp_runtime/comm/device/nccl_types.h"
 #include "ddp_runtime/comm/group/call_record.h"
 #include "ddp_runtime/comm/group/parts.h"
 
@@ -14,7 +15,7 @@ namespace ddp::comm {
 namespace {
 
 void require_known_to_nccl(const Buffer& data) {
-  if (nccl::type_of(data.type) >= 0) return;
+  if (nccl_type(data.type) >= 0) return;
   throw std::invalid_argument(
       "NCCL has no 16-bit integers; communicate them as int32, or as bytes if they are only moved");
 }

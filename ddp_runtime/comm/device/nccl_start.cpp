@@ -29,8 +29,8 @@ std::optional<StartProblem> find_different_versions(std::span<const RankFacts> r
     return StartProblem{fmt::format(
         "rank 0 on {} has NCCL {}, but rank {} on {} has NCCL {}; install the same version on all "
         "nodes",
-        ranks[0].node, nccl_release(ranks[0].nccl_version), rank, ranks[rank].node,
-        nccl_release(ranks[rank].nccl_version))};
+        ranks[0].node, nccl::release_of(ranks[0].nccl_version), rank, ranks[rank].node,
+        nccl::release_of(ranks[rank].nccl_version))};
   }
   return std::nullopt;
 }
@@ -38,8 +38,8 @@ std::optional<StartProblem> find_different_versions(std::span<const RankFacts> r
 // ---- connecting
 
 // Throws the same text on all ranks if the first one cannot create an id.
-NcclId agree_on_id(Group& host, const NcclCalls& nccl) {
-  NcclId id{};
+nccl::UniqueId agree_on_id(Group& host, const nccl::Functions& nccl) {
+  nccl::UniqueId id{};
   std::string mine;
   if (host.rank() == 0) {
     const int code = nccl.get_unique_id(&id);
@@ -122,7 +122,7 @@ void prove_connection(const StartedNccl& started, const Group& host, const Start
       host.size(), host.name().after, value));
 }
 
-std::shared_ptr<void> make_word(const DeviceCalls& calls) {
+std::shared_ptr<void> make_word(const cuda::Runtime& calls) {
   void* memory = nullptr;
   check_device(calls, calls.allocate(&memory, sizeof(std::int32_t)), "allocate memory");
   return {memory, calls.free};
@@ -130,7 +130,7 @@ std::shared_ptr<void> make_word(const DeviceCalls& calls) {
 
 // An error is reported to all ranks of the job: those that it does not reach wait inside NCCL.
 StartedNccl connect(Group& host, FailureState& failures, const NcclOptions& options,
-                    const DeviceLibraries& libraries, const NcclId& id, int device) {
+                    const DeviceLibraries& libraries, const nccl::UniqueId& id, int device) {
   StartedNccl started;
   started.device = device;
   try {
@@ -170,19 +170,19 @@ StartedNccl start_nccl(Group& host, FailureState& failures, const NcclOptions& o
   DeviceLibraries libraries;
   const ThisGpu mine = find_this_gpu(host, options, [&](RankFacts& facts) {
     require_abortable();
-    libraries.nccl = load_nccl_calls(options.nccl_library);
+    libraries.nccl = nccl::load(options.nccl_library);
     facts.nccl_version = libraries.nccl.version;
   });
   libraries.device = mine.calls;
   throw_if(find_start_problem(exchange_facts(host, mine.facts)));
-  const NcclId id = agree_on_id(host, libraries.nccl);
+  const nccl::UniqueId id = agree_on_id(host, libraries.nccl);
   return connect(host, failures, options, libraries, id, mine.device);
 }
 
 StartedNccl start_nccl_of_part(Group& host, FailureState& failures, const NcclOptions& options,
                                const DeviceLibraries& libraries, int device) {
-  const DeviceScope scope(libraries.device, device);
-  NcclId id{};
+  const cuda::DeviceScope scope(libraries.device, device);
+  nccl::UniqueId id{};
   try {
     id = agree_on_id(host, libraries.nccl);
   } catch (const std::exception& e) {

@@ -7,7 +7,7 @@
 #include <map>
 #include <memory>
 
-#include "ddp_runtime/comm/device/device_calls.h"
+#include "ddp_runtime/gpu/cuda_runtime.h"
 
 namespace ddp::comm {
 
@@ -18,7 +18,7 @@ class PageLockedPool : public std::enable_shared_from_this<PageLockedPool> {
   using Memory = std::shared_ptr<std::byte>;
 
   // `limit`: bytes that are allocated at a time, except for the memory of messages.
-  PageLockedPool(const DeviceCalls& calls, std::size_t limit) : calls_(calls), limit_(limit) {}
+  PageLockedPool(const cuda::Runtime& calls, std::size_t limit) : calls_(calls), limit_(limit) {}
   PageLockedPool(const PageLockedPool&) = delete;
   PageLockedPool& operator=(const PageLockedPool&) = delete;
   ~PageLockedPool();
@@ -42,7 +42,7 @@ class PageLockedPool : public std::enable_shared_from_this<PageLockedPool> {
   void give_back(std::byte* memory) noexcept;
   void free_largest() noexcept;
 
-  DeviceCalls calls_;
+  cuda::Runtime calls_;
   std::size_t limit_;
   std::size_t used_ = 0;    // bytes in use that count
   std::size_t unused_ = 0;  // bytes in free_

@@ -149,11 +149,11 @@ std::uint64_t StagedGroup::call_history() const {
 }
 
 std::shared_ptr<std::byte> StagedGroup::allocate(std::size_t bytes) {
-  const DeviceCalls& calls = shared_->events->calls();
+  const cuda::Runtime& calls = shared_->events->calls();
   void* memory = nullptr;
   std::string error;
   {
-    const DeviceScope scope(calls, shared_->device);
+    const cuda::DeviceScope scope(calls, shared_->device);
     const int code = calls.allocate(&memory, std::max<std::size_t>(bytes, 1));
     if (code != cuda::kSuccess) {
       error = fmt::format("cannot allocate {} bytes on the GPU for communication: {}", bytes,
@@ -166,7 +166,7 @@ std::shared_ptr<std::byte> StagedGroup::allocate(std::size_t bytes) {
       static_cast<std::byte*>(memory),
       [calls, bytes, device = shared_->device, allocated = shared_->allocated](std::byte* p) {
         if (p == nullptr) return;
-        const DeviceScope scope(calls, device);
+        const cuda::DeviceScope scope(calls, device);
         calls.free(p);
         *allocated -= bytes;
       });

@@ -81,7 +81,7 @@ bool StagingQueue::writes_what_is_read(const UnderWay& earlier, const UnderWay& 
 StagingQueue::StagingQueue(std::shared_ptr<EventPool> events, FailureState& failures,
                            Settings settings)
     : events_(std::move(events)), failures_(failures), settings_(std::move(settings)) {
-  const DeviceScope scope(events_->calls(), settings_.device);
+  const cuda::DeviceScope scope(events_->calls(), settings_.device);
   from_gpu_ = open_urgent_stream(events_->calls());
   to_gpu_ = open_urgent_stream(events_->calls());
   pool_ = std::make_shared<PageLockedPool>(events_->calls(), settings_.memory_bytes);
@@ -135,7 +135,7 @@ Work StagingQueue::submit(Call call) {
 void StagingQueue::fill_with_zeros(std::byte* memory, std::size_t bytes) {
   const auto& calls = events_->calls();
   {
-    const DeviceScope scope(calls, settings_.device);
+    const cuda::DeviceScope scope(calls, settings_.device);
     check_device(calls, calls.set_bytes(memory, 0, bytes, to_gpu_.get()), "fill memory with zeros");
   }
   const auto end = events_->record(to_gpu_.get());

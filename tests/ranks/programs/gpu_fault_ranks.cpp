@@ -26,8 +26,8 @@
 #include <thread>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/device/device_calls.h"
 #include "ddp_runtime/comm/world.h"
+#include "ddp_runtime/gpu/cuda_runtime.h"
 #include "tests/unit/comm/fake_gpu/fake_gpu.h"
 
 namespace {
@@ -36,13 +36,12 @@ using ddp::comm::World;
 
 constexpr int kCompleted = 20;
 constexpr int kFaultAfter = 10;
-constexpr int kUncorrectableMemoryError = 214;  // cudaErrorECCUncorrectable
-constexpr int kRemoteError = 6;                 // ncclRemoteError
+constexpr int kRemoteError = 6;  // ncclRemoteError
 
 class Stream {
  public:
-  explicit Stream(const ddp::comm::DeviceCalls& calls) : calls_(calls) {
-    calls_.stream_create(&stream_, ddp::comm::cuda::kNonBlockingStream, 0);
+  explicit Stream(const ddp::cuda::Runtime& calls) : calls_(calls) {
+    calls_.stream_create(&stream_, ddp::cuda::kNonBlockingStream, 0);
   }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -50,7 +49,7 @@ class Stream {
   ddp::comm::DeviceStream get() const { return stream_; }
 
  private:
-  const ddp::comm::DeviceCalls& calls_;
+  const ddp::cuda::Runtime& calls_;
   ddp::comm::DeviceStream stream_ = nullptr;
 };
 
@@ -61,7 +60,7 @@ class Stream {
 }
 
 void train(World& world, const std::string& fault, const std::string& directory) {
-  const auto calls = ddp::comm::load_device_calls(SLURM_DDP_FAKE_GPU);
+  const auto calls = ddp::cuda::load_runtime(SLURM_DDP_FAKE_GPU);
   calls.set_device(*world.device());
   const Stream stream(calls);
   constexpr std::size_t kFloats = 1000;
@@ -79,7 +78,7 @@ void train(World& world, const std::string& fault, const std::string& directory)
     }
     const bool at_fault = world.rank() == 1 && step == kFaultAfter;
     if (at_fault && fault == "lost-gpu") {
-      ddp::fake::break_device(*world.device(), kUncorrectableMemoryError);
+      ddp::fake::break_device(*world.device(), ddp::cuda::kUncorrectableMemoryError);
     }
     if (at_fault && fault == "end-program") throw std::runtime_error("the data is unreadable");
     work.wait_host();

@@ -14,13 +14,12 @@
 #include <thread>
 #include <vector>
 
-#include "ddp_runtime/comm/device/device_calls.h"
 #include "ddp_runtime/comm/world.h"
+#include "ddp_runtime/gpu/cuda_runtime.h"
 
 namespace {
 
 using ddp::comm::Buffer;
-using ddp::comm::DeviceCalls;
 using ddp::comm::DeviceStream;
 using ddp::comm::ElementType;
 using ddp::comm::Memory;
@@ -29,8 +28,8 @@ using ddp::comm::World;
 
 class Gpu {
  public:
-  explicit Gpu(const std::string& library) : calls_(ddp::comm::load_device_calls(library)) {
-    check_device(calls_, calls_.stream_create(&stream_, ddp::comm::cuda::kNonBlockingStream, 0),
+  explicit Gpu(const std::string& library) : calls_(ddp::cuda::load_runtime(library)) {
+    check_device(calls_, calls_.stream_create(&stream_, ddp::cuda::kNonBlockingStream, 0),
                  "create a stream");
   }
   Gpu(const Gpu&) = delete;
@@ -39,15 +38,14 @@ class Gpu {
 
   DeviceStream stream() const { return stream_; }
   void copy(void* to, const void* from, std::size_t bytes) const {
-    check_device(calls_, calls_.copy(to, from, bytes, ddp::comm::cuda::kCopyDefault, stream_),
-                 "copy");
-    while (calls_.stream_query(stream_) == ddp::comm::cuda::kNotReady) {
+    check_device(calls_, calls_.copy(to, from, bytes, ddp::cuda::kCopyDefault, stream_), "copy");
+    while (calls_.stream_query(stream_) == ddp::cuda::kNotReady) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
 
  private:
-  DeviceCalls calls_;
+  ddp::cuda::Runtime calls_;
   DeviceStream stream_ = nullptr;
 };
 

@@ -20,7 +20,7 @@ int index_or_current(const c10::Device& device) {
 }
 
 bool is_ready(int code) {
-  if (code == comm::cuda::kNotReady) {
+  if (code == cuda::kNotReady) {
     calls().take_last_error();
     return false;
   }
@@ -68,7 +68,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   bool queryStream(const c10::Stream& stream) const override {
     if (const auto captured = recording_of(stream)) captured->refuse("ask for a stream");
     require_working(stream.device_index());
-    const comm::DeviceScope scope(calls(), stream.device_index());
+    const cuda::DeviceScope scope(calls(), stream.device_index());
     return is_ready(calls().stream_query(handle_of(stream)));
   }
   void synchronizeStream(const c10::Stream& stream) const override {
@@ -89,11 +89,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
               const c10::EventFlag flag) const override {
     require_working(stream.device_index());
-    const comm::DeviceScope scope(calls(), stream.device_index());
+    const cuda::DeviceScope scope(calls(), stream.device_index());
     if (*event == nullptr) {
       const bool timed = flag == c10::EventFlag::BACKEND_DEFAULT;  // as libtorch does for CUDA
-      check(calls().event_create(
-                event, timed ? comm::cuda::kEventWithTiming : comm::cuda::kEventWithoutTiming),
+      check(calls().event_create(event, timed ? cuda::kEventWithTiming : cuda::kEventWithoutTiming),
             "create an event");
     }
     const bool captured = recording_of(stream) != nullptr;
@@ -107,7 +106,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (recording && is_captured(event)) return;  // its own stream
     TORCH_CHECK(!is_captured(event), "the fake device cannot capture a second stream");
     if (recording) recording->refuse("wait for an event that is not of the capture");
-    const comm::DeviceScope scope(calls(), stream.device_index());
+    const cuda::DeviceScope scope(calls(), stream.device_index());
     check(calls().stream_wait_event(handle_of(stream), event, 0), "wait for an event");
   }
   bool queryEvent(void* event) const override {

@@ -118,7 +118,7 @@ struct DeviceAllocator final : c10::DeviceAllocator {
     const RelaxedMode relaxed;
     void* memory = nullptr;
     const int code = calls().allocate(&memory, bytes);
-    TORCH_CHECK_WITH(OutOfMemoryError, code != comm::cuda::kOutOfMemory,
+    TORCH_CHECK_WITH(OutOfMemoryError, code != cuda::kOutOfMemory,
                      "the fake GPU is out of memory: tried to allocate ", bytes, " bytes");
     check(code, "allocate memory");
     auto block =

@@ -81,13 +81,13 @@ void wait_for_last_tensors() {
 
 }  // namespace
 
-const comm::DeviceCalls& calls() {
-  static const comm::DeviceCalls table = comm::load_device_calls(SLURM_DDP_FAKE_GPU);
+const cuda::Runtime& calls() {
+  static const cuda::Runtime table = cuda::load_runtime(SLURM_DDP_FAKE_GPU);
   return table;
 }
 
 void check(int code, const char* what) {
-  TORCH_CHECK(code == comm::cuda::kSuccess, "the fake GPU cannot ", what, ": ",
+  TORCH_CHECK(code == cuda::kSuccess, "the fake GPU cannot ", what, ": ",
               calls().error_string(code));
 }
 
@@ -103,7 +103,7 @@ void require_working(int device_index) {
 }
 
 void drain(const c10::Stream& stream) {
-  const comm::DeviceScope scope(calls(), stream.device_index());
+  const cuda::DeviceScope scope(calls(), stream.device_index());
   const auto limit = std::chrono::steady_clock::now() + kDrainLimit;
   while (!has_run(stream)) {
     TORCH_CHECK(std::chrono::steady_clock::now() < limit, "stream ", stream.id(), " of device ",
@@ -125,19 +125,19 @@ void count_launch() {
 void wait_on_host(const c10::Stream& stream, const std::string& name) {
   count_host_wait(name);
   drain(stream);
-  const comm::DeviceScope scope(calls(), stream.device_index());
+  const cuda::DeviceScope scope(calls(), stream.device_index());
   check(calls().stream_query(handle_of(stream)), "wait for a stream");
 }
 
 void launch(const c10::Stream& stream, const std::string& name,
             const std::vector<fake::Range>& reads, const std::vector<fake::Range>& writes,
             const std::function<void()>& run) {
-  const comm::DeviceScope scope(calls(), stream.device_index());
+  const cuda::DeviceScope scope(calls(), stream.device_index());
   fake::launch(handle_of(stream), name, reads, writes, run);
 }
 
 void reuse(const c10::Stream& stream, const fake::Range& range) {
-  const comm::DeviceScope scope(calls(), stream.device_index());
+  const cuda::DeviceScope scope(calls(), stream.device_index());
   fake::reuse(handle_of(stream), range);
 }
 
@@ -216,8 +216,8 @@ void* handle_of(const c10::Stream& stream) {
   const std::lock_guard lock(streams().mutex);
   void*& handle = streams().handles[{stream.device_index(), stream.id()}];
   if (handle == nullptr) {
-    const comm::DeviceScope scope(calls(), stream.device_index());
-    calls().stream_create(&handle, comm::cuda::kNonBlockingStream,
+    const cuda::DeviceScope scope(calls(), stream.device_index());
+    calls().stream_create(&handle, cuda::kNonBlockingStream,
                           has_high_priority(stream.id()) ? kHighPriority : 0);
   }
   return handle;

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/device/device_calls.h"
+#include "ddp_runtime/gpu/cuda_runtime.h"
 #include "tests/unit/fake_device/fake_device.h"
 
 namespace ddp::fake_device {
 
-const comm::DeviceCalls& calls();
+const cuda::Runtime& calls();
 
 // Throws c10::Error if `code` is an error of the CUDA runtime.
 void check(int code, const char* what);

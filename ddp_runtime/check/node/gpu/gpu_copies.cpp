@@ -16,8 +16,8 @@
 #include "base/errors.h"
 #include "base/subprocess.h"
 #include "ddp_runtime/check/findings/pattern.h"
-#include "ddp_runtime/check/node/gpu/cuda_functions.h"
 #include "ddp_runtime/check/node/gpu/nvml.h"
+#include "ddp_runtime/gpu/cuda_driver.h"
 
 namespace ddp::check {
 namespace {
@@ -84,11 +84,9 @@ class CudaError : public RuntimeError {
   int code;
 };
 
-void require(const cuda::Functions& driver, cuda::Code code, const char* what) {
+void require(const cuda::Driver& driver, cuda::Code code, const char* what) {
   if (code == cuda::kSuccess) return;
-  const char* words = nullptr;
-  if (driver.error_string(code, &words) != cuda::kSuccess || words == nullptr) words = "error";
-  throw CudaError(code, fmt::format("cannot {}: {} ({})", what, words, code));
+  throw CudaError(code, fmt::format("cannot {}: {}", what, cuda::error_text(driver, code)));
 }
 
 // One GPU with a stream and two pieces of memory, which the driver frees with the process.
@@ -107,7 +105,7 @@ class Copier {
   Copier(const CopyOptions& options, Shared& shared)
       : options_(options),
         shared_(shared),
-        driver_(options.cuda_library),
+        driver_{gpu::SharedLibrary(options.cuda_library)},
         observer_(options.nvml_library) {}
 
   void run() {
@@ -341,7 +339,7 @@ class Copier {
 
   const CopyOptions& options_;
   Shared& shared_;
-  const cuda::Functions driver_;
+  const cuda::Driver driver_;
   const PcieObserver observer_;
   std::vector<CopyGpu> gpus_;
   std::byte* data_ = nullptr;  // pinned

@@ -7,8 +7,8 @@
 #include <map>
 
 #include "ddp_runtime/check/findings/threshold.h"
-#include "ddp_runtime/check/node/gpu/cuda_functions.h"
 #include "ddp_runtime/check/node/gpu/gpu_copies.h"
+#include "ddp_runtime/gpu/cuda_types.h"
 
 namespace ddp::check {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "base/errors.h"
 #include "ddp_runtime/check/node/gpu/gpu_judgment.h"
-#include "ddp_runtime/check/node/gpu/nvml_functions.h"
+#include "ddp_runtime/gpu/nvml.h"
 
 namespace ddp::check {
 namespace {

@@ -10,6 +10,10 @@
 
 #include "ddp_runtime/check/node/gpu/gpu_facts.h"
 
+namespace ddp::nvml {
+struct Functions;
+}
+
 namespace ddp::check {
 
 inline constexpr const char* kNvmlLibrary = "libnvidia-ml.so.1";
@@ -17,10 +21,6 @@ inline constexpr const char* kNvmlLibrary = "libnvidia-ml.so.1";
 // Loads `library`, a name or a path, and reads at most 64 GPUs. May hang in the driver, so call it
 // in a process that can be killed, such as Subprocess.
 NvmlFacts read_nvml(const std::string& library);
-
-namespace nvml {
-struct Functions;
-}
 
 struct PcieLink {
   std::uint64_t generation = 0;

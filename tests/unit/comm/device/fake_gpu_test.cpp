@@ -29,17 +29,17 @@ class FakeGpuTest : public GpuTest {
  protected:
   void SetUp() override {
     GpuTest::SetUp();
-    libraries_ = {device_calls(), load_nccl_calls(SLURM_DDP_FAKE_GPU)};
+    libraries_ = {device_calls(), nccl::load(SLURM_DDP_FAKE_GPU)};
   }
 
-  const NcclCalls& nccl() const { return libraries_.nccl; }
-  NcclId id() const {
-    NcclId id{};
+  const nccl::Functions& nccl() const { return libraries_.nccl; }
+  nccl::UniqueId id() const {
+    nccl::UniqueId id{};
     nccl().get_unique_id(&id);
     return id;
   }
   // Rank `rank` of two on device `rank`.
-  std::unique_ptr<Communicator> connect(const NcclId& id, int rank) const {
+  std::unique_ptr<Communicator> connect(const nccl::UniqueId& id, int rank) const {
     device_calls().set_device(rank);
     return std::make_unique<Communicator>(libraries_, id, Communicator::Rank{rank, 2, 0});
   }
@@ -65,7 +65,7 @@ struct Place : OnDevice {
 };
 
 TEST_F(FakeGpuTest, EventBeforeTheLaunchMissesTheCollective) {
-  const NcclId one = id();
+  const nccl::UniqueId one = id();
   const auto a = connect(one, 0);
   const auto b = connect(one, 1);
   settle_both(*a, *b);
@@ -88,7 +88,7 @@ TEST_F(FakeGpuTest, EventBeforeTheLaunchMissesTheCollective) {
 }
 
 TEST_F(FakeGpuTest, RefusesACallWhileTheLastIsInProgress) {
-  const NcclId one = id();
+  const nccl::UniqueId one = id();
   const auto a = connect(one, 0);
   const auto b = connect(one, 1);
   settle_both(*a, *b);
@@ -108,8 +108,8 @@ TEST_F(FakeGpuTest, RefusesACallWhileTheLastIsInProgress) {
 
 // Two communicators on the same two GPUs, each with its own stream.
 TEST_F(FakeGpuTest, ReportsADeadlockWithBothOrders) {
-  const NcclId one = id();
-  const NcclId two = id();
+  const nccl::UniqueId one = id();
+  const nccl::UniqueId two = id();
   const auto a0 = connect(one, 0);
   const auto b0 = connect(two, 0);
   const auto a1 = connect(one, 1);
@@ -158,14 +158,14 @@ TEST_F(FakeGpuTest, RefusesMemoryThatIsFreedTooEarly) {
 }
 
 TEST_F(FakeGpuTest, RefusesToMixWindowsAndOtherMemory) {
-  const NcclId one = id();
+  const nccl::UniqueId one = id();
   const auto a = connect(one, 0);
   const auto b = connect(one, 1);
   settle_both(*a, *b);
   {
     Place p0(0);
     Place p1(1);
-    NcclWindow window = nullptr;
+    nccl::Window window = nullptr;
     a->register_window(p0.memory.get(), 4096, &window);
     settle_both(*a, *b);
     a->all_reduce(p0.data, ReduceOp::sum, p0.stream.get());
@@ -182,8 +182,8 @@ TEST_F(FakeGpuTest, RefusesToMixWindowsAndOtherMemory) {
 
 TEST_F(FakeGpuTest, NoticesAnAbortDuringACall) {
   fake::reset({.call_milliseconds = 100});
-  NcclComm comm = nullptr;
-  NcclConfig config;
+  nccl::Comm comm = nullptr;
+  nccl::Config config;
   config.blocking = 0;
   device_calls().set_device(0);
   nccl().init_rank_config(&comm, 1, id(), 0, &config);

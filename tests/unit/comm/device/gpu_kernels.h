@@ -13,14 +13,14 @@
 #include <utility>
 #include <vector>
 
-#include "ddp_runtime/comm/device/device_calls.h"
 #include "ddp_runtime/comm/group/buffer.h"
+#include "ddp_runtime/gpu/cuda_runtime.h"
 #include "tests/unit/comm/fake_gpu/fake_gpu.h"
 
 namespace ddp::comm::test {
 
-inline const DeviceCalls& device_calls() {
-  static const DeviceCalls calls = load_device_calls(SLURM_DDP_FAKE_GPU);
+inline const cuda::Runtime& device_calls() {
+  static const cuda::Runtime calls = cuda::load_runtime(SLURM_DDP_FAKE_GPU);
   return calls;
 }
 

@@ -266,6 +266,10 @@ int ncclCommInitRankConfig(void** handle, int ranks, ncclUniqueId id, int rank, 
   machine.communicators.push_back(std::move(communicator));
   return ddp::fake::kInProgress;
 }
+// Its communicators are blocking, which no rank may use.
+int ncclCommInitRank(void** /*handle*/, int /*ranks*/, ncclUniqueId /*id*/, int /*rank*/) {
+  return ddp::fake::kInvalidUsage;
+}
 int ncclCommGetAsyncError(void* handle, int* error) {
   Call call(handle, "ncclCommGetAsyncError", false);
   if (call.result != 0) return call.result;

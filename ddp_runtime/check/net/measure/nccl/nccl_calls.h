@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of the NCCL and CUDA driver libraries that a measurement between two GPUs needs. They
-// are loaded at run time, because the build machine and nodes without GPUs have neither library.
+// One GPU, and NCCL between it and another one.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
+
+#include "ddp_runtime/gpu/cuda_driver.h"
+#include "ddp_runtime/gpu/nccl.h"
 
 namespace ddp::check {
 
@@ -33,29 +33,26 @@ class CudaGpu {
   std::uint64_t allocate(std::size_t bytes);
   void upload(std::uint64_t to, std::span<const std::byte> from);
   void download(std::span<std::byte> to, std::uint64_t from);
-  void* stream() const noexcept { return stream_; }
+  cuda::Stream stream() const noexcept { return stream_; }
   // Whether all work on the stream is done.
   bool idle() const;
 
  private:
-  struct Calls;
-  std::unique_ptr<Calls> calls_;
+  cuda::Driver driver_;
   int device_ = 0;
-  void* stream_ = nullptr;
+  cuda::Stream stream_ = nullptr;
 };
 
 // A communicator of two ranks.
 class NcclPair {
  public:
-  using Id = std::array<std::byte, 128>;  // ncclUniqueId
-
   // "2.18.3".
   static std::string version(const std::string& library);
-  static Id make_id(const std::string& library);
+  static nccl::UniqueId make_id(const std::string& library);
 
   // Collective over both ranks, which pass the same id. `rank` is 0 or 1. `gpu` must outlive the
   // object.
-  NcclPair(const std::string& library, const CudaGpu& gpu, const Id& id, int rank);
+  NcclPair(const std::string& library, const CudaGpu& gpu, const nccl::UniqueId& id, int rank);
   NcclPair(const NcclPair&) = delete;
   NcclPair& operator=(const NcclPair&) = delete;
   ~NcclPair();
@@ -66,11 +63,9 @@ class NcclPair {
   void wait();
 
  private:
-  struct Calls;
-
-  std::unique_ptr<Calls> calls_;
+  nccl::Messages nccl_;
   const CudaGpu& gpu_;
-  void* communicator_ = nullptr;
+  nccl::Comm communicator_ = nullptr;
   int peer_;
 };
 

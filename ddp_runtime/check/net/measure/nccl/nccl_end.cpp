@@ -170,12 +170,13 @@ ExchangeResult measure_by_nccl(const NcclEnd& end, Deadline deadline) {
   CudaGpu gpu(end.cuda_library);
   const auto control =
       first ? call_until(end, deadline) : await_peer(listen_on(end.port), end.token, deadline);
-  NcclPair::Id id{};
+  nccl::UniqueId id{};
+  const auto bytes_of_id = std::as_writable_bytes(std::span(id.bytes));
   if (first) {
     id = NcclPair::make_id(end.nccl_library);
-    control->send(id);
+    control->send(bytes_of_id);
   } else {
-    control->receive(id);
+    control->receive(bytes_of_id);
   }
   NcclPair pair(end.nccl_library, gpu, id, first ? 0 : 1);
   return Measurement(end, *control, gpu, pair).run();

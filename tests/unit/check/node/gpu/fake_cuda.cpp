@@ -92,9 +92,6 @@ int cuMemAlloc_v2(std::uint64_t* memory, std::size_t bytes) {
   *memory = reinterpret_cast<std::uint64_t>(allocate(bytes));
   return 0;
 }
-int cuMemFree_v2(std::uint64_t) {
-  return 0;
-}
 int cuMemHostAlloc(void** memory, std::size_t bytes, unsigned) {
   *memory = allocate(bytes);
   return 0;

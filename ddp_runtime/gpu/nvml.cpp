@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ddp_runtime/check/node/gpu/nvml_functions.h"
+#include "ddp_runtime/gpu/nvml.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-namespace ddp::check::nvml {
+namespace ddp::nvml {
 
 std::string words_of(Code code) {
   switch (code) {
@@ -28,9 +28,9 @@ std::string words_of(Code code) {
   }
 }
 
-void* Lookup::find(const std::string& purpose, std::initializer_list<const char*> names) {
+gpu::Symbol Lookup::find(const std::string& purpose, std::initializer_list<const char*> names) {
   for (const char* name : names) {
-    if (void* const found = library_.find(name); found != nullptr) return found;
+    if (const auto found = library_.find(name); found.address != nullptr) return found;
   }
   const bool listed = std::any_of(
       missing_.begin(), missing_.end(),
@@ -38,7 +38,7 @@ void* Lookup::find(const std::string& purpose, std::initializer_list<const char*
   if (!purpose.empty() && !listed) {
     missing_.push_back(fmt::format("{} (no {})", purpose, *names.begin()));
   }
-  return nullptr;
+  return {};
 }
 
-}  // namespace ddp::check::nvml
+}  // namespace ddp::nvml

@@ -7,11 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/check/findings/dynamic_library.h"
+#include "ddp_runtime/gpu/shared_library.h"
 
-namespace ddp::check {
+namespace ddp::nvml {
 
-namespace nvml {
 using Code = int;
 using Device = void*;
 
@@ -71,12 +70,12 @@ class Lookup {
   explicit Lookup(const std::string& library) : library_(library) {}
   // Returns the first of the functions that exists, or nullptr. `purpose` says what cannot be
   // checked without it, such as "memory errors"; empty for a function whose absence is an error.
-  void* find(const std::string& purpose, std::initializer_list<const char*> names);
+  gpu::Symbol find(const std::string& purpose, std::initializer_list<const char*> names);
   // "memory errors (no nvmlDeviceGetTotalEccErrors)"
   const std::vector<std::string>& missing() const noexcept { return missing_; }
 
  private:
-  DynamicLibrary library_;
+  gpu::SharedLibrary library_;
   std::vector<std::string> missing_;
 };
 
@@ -84,7 +83,7 @@ template <class... Arguments>
 class Function {
  public:
   Function(Lookup& lookup, const char* purpose, std::initializer_list<const char*> names)
-      : pointer_(reinterpret_cast<Pointer>(lookup.find(purpose, names))) {}
+      : pointer_(lookup.find(purpose, names)) {}
   Code operator()(Arguments... arguments) const {
     return pointer_ == nullptr ? kNoSuchFunction : pointer_(arguments...);
   }
@@ -147,5 +146,4 @@ struct Functions {
       from, "processes", {"nvmlDeviceGetComputeRunningProcesses_v3"}};
 };
 
-}  // namespace nvml
-}  // namespace ddp::check
+}  // namespace ddp::nvml

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ddp_runtime/comm/device/shared_library.h"
+#include "ddp_runtime/gpu/shared_library.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 
-namespace ddp::comm {
+namespace ddp::gpu {
 namespace {
 
 std::string reason_of_linker() {
@@ -19,6 +19,11 @@ std::string reason_of_linker() {
 }
 
 }  // namespace
+
+SharedLibrary::SharedLibrary(const std::string& name)
+    : opened_as_(name), handle_(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+  if (handle_ == nullptr) throw RuntimeError(reason_of_linker());
+}
 
 SharedLibrary::SharedLibrary(std::string purpose, std::span<const char* const> names,
                              const std::string& path)
@@ -48,27 +53,29 @@ SharedLibrary::SharedLibrary(std::string purpose, std::span<const char* const> n
       purpose_, join(reasons, "; ")));
 }
 
-void* SharedLibrary::found(const char* name) const noexcept {
-  return dlsym(handle_, name);
+Symbol SharedLibrary::operator[](const char* name) const {
+  const Symbol function = find(name);
+  if (function.address != nullptr || handle_ == nullptr) return function;
+  if (purpose_.empty()) {
+    throw RuntimeError(fmt::format("{} does not contain {}", opened_as_, name));
+  }
+  throw UsageError(
+      fmt::format("{} in {} does not contain {}; install a newer version, or use --device cpu",
+                  purpose_, opened_as_, name));
 }
 
-void* SharedLibrary::required(const char* name) const {
-  void* const function = found(name);
-  if (function == nullptr) {
-    throw UsageError(
-        fmt::format("{} in {} does not contain {}; install a newer version, or use --device cpu",
-                    purpose_, opened_as_, name));
-  }
-  return function;
+Symbol SharedLibrary::find(const char* name) const noexcept {
+  // dlsym() would look for nullptr's functions in the whole process.
+  return {handle_ == nullptr ? nullptr : dlsym(handle_, name)};
 }
 
 std::string SharedLibrary::file_of(const char* function) const {
   Dl_info info{};
-  void* const address = found(function);
-  if (address == nullptr || dladdr(address, &info) == 0 || info.dli_fname == nullptr) {
+  const Symbol found = find(function);
+  if (found.address == nullptr || dladdr(found.address, &info) == 0 || info.dli_fname == nullptr) {
     return opened_as_;
   }
   return info.dli_fname;
 }
 
-}  // namespace ddp::comm
+}  // namespace ddp::gpu
