@@ -9,7 +9,7 @@ namespace ddp {
 // The kernel's name of it, as `hostname` prints it.
 std::string host_name();
 
-// The clock on its wall: seconds since 1970, which may jump.
+// Its clock: seconds since 1970. May jump.
 double unix_seconds();
 
 }  // namespace ddp

@@ -9,11 +9,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <functional>
 #include <limits>
 #include <utility>
 
+#include "base/host.h"
 #include "hdf5_ckpt/core/error.h"
 #include "hdf5_ckpt/core/json_fields.h"
 #include "hdf5_ckpt/core/names.h"
@@ -34,11 +34,6 @@ constexpr int kMaxSameNames = 1000;
 
 fs::path draft_directory(const fs::path& root, const SaveId& id) {
   return root / owned_directory_name(kBuilding, id.step, id.owner);
-}
-
-std::int64_t unix_now() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::seconds>(now).count());
 }
 
 // Returns the reason why the directory is not a whole checkpoint; empty if it is.
@@ -107,7 +102,7 @@ Manifest manifest_of(const SaveId& id, std::span<const FileRecord> records,
   manifest.epoch = info.epoch;
   manifest.world_size = info.world_size;
   manifest.run_id = info.run_id;
-  manifest.created_unix = unix_now();
+  manifest.created_unix = static_cast<std::int64_t>(std::max(0.0, unix_seconds()));
   manifest.state = info.state;
   manifest.lineage = info.lineage;
   manifest.permanent = info.permanent;

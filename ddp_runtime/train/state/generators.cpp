@@ -44,11 +44,6 @@ std::vector<torch::Device> generator_devices(const torch::nn::Module& module) {
 Generators::Generators(comm::Group& group, const torch::nn::Module& module)
     : group_(group), devices_(generator_devices(module)) {}
 
-void Generators::leave_alone() {
-  restores_ = false;
-  devices_.clear();
-}
-
 void Generators::collect(std::vector<StateArray>& arrays) const {
   for (const auto& device : devices_) {
     const auto mine = generator_state(device);
@@ -62,7 +57,7 @@ void Generators::collect(std::vector<StateArray>& arrays) const {
 
 void Generators::add_targets(const ckpt::Checkpoint& checkpoint, std::vector<ReadTarget>& targets) {
   loaded_.clear();
-  if (!restores_) return;
+  if (devices_.empty()) return;
   for (const auto& device : devices_) {
     std::int64_t ranks = 0;
     while (checkpoint.find(generator_name(static_cast<int>(ranks), device)) != nullptr) ++ranks;

@@ -19,7 +19,7 @@ class Generators {
   Generators(comm::Group& group, const torch::nn::Module& module);
 
   // From now on, generators stay as they are.
-  void leave_alone();
+  void leave_alone() { devices_.clear(); }
   // Collective. Adds those of all ranks, the same on every rank.
   void collect(std::vector<StateArray>& arrays) const;
   // On rank 0: where the checkpoint's are read to, until distribute().
@@ -31,8 +31,7 @@ class Generators {
   void restore(torch::Device device, torch::Tensor loaded, std::uint64_t seed) const;
 
   comm::Group& group_;
-  bool restores_ = true;
-  std::vector<torch::Device> devices_;
+  std::vector<torch::Device> devices_;  // empty: generators stay as they are
   std::vector<torch::Tensor> loaded_;  // on rank 0, for each device: [ranks, bytes]
 };
 

@@ -8,12 +8,9 @@
 #include <exception>
 #include <span>
 #include <string_view>
-#include <unordered_map>
-#include <unordered_set>
 
 #include "base/errors.h"
 #include "ddp_runtime/parallel/distributed_data_parallel.h"
-#include "ddp_runtime/parallel/tensors/tensor_buffer.h"
 #include "ddp_runtime/train/state/array_views.h"
 #include "ddp_runtime/train/state/generators.h"
 #include "ddp_runtime/train/state/gradient_orders.h"
