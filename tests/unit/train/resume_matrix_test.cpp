@@ -111,6 +111,17 @@ class ResumeMatrix : public testing::Test {
   data::DataPair data_ = random_images({kLastStep * kGlobalBatch, 1, 3, 3}, 3);
 };
 
+// Shards have no buckets, whose order a later run without shards needs to have the same bits.
+TEST_F(ResumeMatrix, ShardsPassTheOrderOfBucketsOn) {
+  const auto order = [this] {
+    return ckpt::Checkpoint::open(newest("order")).read("ddp/gradient_order").bytes;
+  };
+  train({2}, kSavedStep, "order");
+  const auto saved = order();
+  train({2, Shard::parameters}, kLastStep, "order");
+  EXPECT_EQ(order(), saved);
+}
+
 TEST_F(ResumeMatrix, OfStrategiesWithTheSameNumberOfRanks) {
   for (const int ranks : numbers_of_ranks()) {
     const auto whole = "whole" + std::to_string(ranks);

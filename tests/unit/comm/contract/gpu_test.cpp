@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -50,6 +51,34 @@ TEST_P(GpuGroup, WrongStreamIsDetected) {
   EXPECT_THAT(expected_problems(),
               Contains(AllOf(HasSubstr(kind.way == Way::nccl ? "ncclAllReduce" : "a copy"),
                              HasSubstr("without waiting for a kernel that writes"))));
+}
+
+TEST_P(GpuGroup, BuffersOnTwoStreamsAreRefused) {
+  run(2, [](GpuRank r) {
+    const TestStream other;
+    const Numbers data(r, 8);
+    Buffer part = data.buffer.slice(0, 4);
+    part.stream = other.get();
+    EXPECT_THROW(r.group.all_gather(part, data.buffer), std::invalid_argument);
+    EXPECT_THROW(r.group.all_to_all(data.buffer.slice(0, 4), part), std::invalid_argument);
+  });
+}
+
+// Ranks that cut in different ways can be told apart then.
+TEST_P(GpuGroup, HowABufferIsCutIsRecorded) {
+  run(2, [](GpuRank r) {
+    const Numbers data(r, 8);
+    data.fill(1);
+    r.group.all_gather(data.buffer, Cut{{2, 6}}).wait();
+    r.group.reduce_scatter(data.buffer, Cut{{3, 5}}, ReduceOp::sum).wait();
+    r.stream.finish();
+    std::vector<std::string> signatures;
+    for (const auto& call : r.group.flight_recorder().snapshot().recent) {
+      signatures.push_back(call.signature);
+    }
+    EXPECT_THAT(signatures, Contains(HasSubstr("in parts of 2, 6")));
+    EXPECT_THAT(signatures, Contains(HasSubstr("in parts of 3, 5")));
+  });
 }
 
 // Also if there is nothing to send, because there is no other rank.
