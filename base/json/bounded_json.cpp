@@ -75,7 +75,7 @@ class Bounds : public nlohmann::json_sax<json> {
     return true;
   }
 
-  // The parser would take the last of several values in silence.
+  // The parser would silently take the last of several values.
   static void require_each_once(std::vector<std::string>& names) {
     std::sort(names.begin(), names.end());
     const auto twice = std::adjacent_find(names.begin(), names.end());

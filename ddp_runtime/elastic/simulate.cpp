@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <limits>
 #include <queue>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/young.h"
 #include "ddp_runtime/elastic/supervisor.h"
 
 namespace ddp::elastic {
@@ -241,7 +241,7 @@ class World {
 }  // namespace
 
 Seconds young_interval(const SimulatedJob& job) {
-  return std::sqrt(2 * job.stall * job.node_mtbf / static_cast<double>(job.nodes));
+  return ddp::young_interval(job.stall, job.node_mtbf / static_cast<double>(job.nodes));
 }
 
 SimulatedOutcome simulate(const SimulatedJob& job, std::uint64_t seed) {

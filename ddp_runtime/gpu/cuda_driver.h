@@ -12,6 +12,8 @@
 
 namespace ddp::cuda {
 
+inline constexpr const char* kDriverLibrary = "libcuda.so.1";
+
 using Context = void*;
 using Memory = std::uint64_t;  // an address
 

@@ -8,7 +8,7 @@
 namespace ddp::nccl {
 namespace {
 
-constexpr std::array<const char*, 1> kNames = {"libnccl.so.2"};
+constexpr std::array<const char*, 1> kNames = {kLibrary};
 
 // Before the other functions are looked up, because an old library does not have them, and the
 // version explains why.

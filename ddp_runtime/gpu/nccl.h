@@ -12,6 +12,8 @@
 
 namespace ddp::nccl {
 
+inline constexpr const char* kLibrary = "libnccl.so.2";
+
 using Comm = void*;    // ncclComm_t
 using Window = void*;  // ncclWindow_t
 

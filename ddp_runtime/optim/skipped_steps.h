@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of an optimizer of which a device decides whether they are skipped.
+// Steps of an optimizer that a device may decide to skip.
 //
 // Note [Skipped steps]
 // After an overflow, a step must change nothing. If the host read the flag that says so, it would

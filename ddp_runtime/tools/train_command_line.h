@@ -2,6 +2,7 @@
 // The command line of ddp-train.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <variant>
@@ -55,7 +56,7 @@ struct TrainCommandLine {
   double checkpoint_share_mb = 64;
   double timeout_seconds = 600;
   double start_timeout_seconds = 600;
-  double silence_seconds = 8;
+  double silence_seconds = std::chrono::duration<double>(comm::LivenessLimits().silence).count();
   int threads = 0;
   bool deterministic = false;
   std::string network = "assume";

@@ -3,9 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "base/duration.h"
+#include "base/young.h"
 
 namespace ddp::elastic {
 namespace {
@@ -67,8 +66,6 @@ double running_seconds(const Account& account) {
   return to_seconds(without_queue(account) - account.uses()[Use::waiting]);
 }
 
-// Young, 1974: the interval between checkpoints with the least loss is
-// sqrt(2 x stall x mean time to interrupt).
 json checkpoints_json(const Account& account) {
   const auto saves = static_cast<double>(account.saves());
   const double stall = to_seconds(account.uses()[Use::checkpoint_stall]);
@@ -79,7 +76,7 @@ json checkpoints_json(const Account& account) {
               {"young_interval_seconds", nullptr}};
   if (saves > 0 && faults > 0) {
     object["young_interval_seconds"] =
-        std::sqrt(2 * stall / saves * running_seconds(account) / faults);
+        ddp::young_interval(stall / saves, running_seconds(account) / faults);
   }
   return object;
 }

@@ -23,8 +23,8 @@ struct NetArguments {
   std::string write_bandwidth = "ib_write_bw";
   std::vector<std::string> hca;
   bool no_nccl = false;
-  std::string nccl_library = check::kNcclLibrary;
-  std::string cuda_library = check::kCudaLibrary;
+  std::string nccl_library = nccl::kLibrary;
+  std::string cuda_library = cuda::kDriverLibrary;
   std::vector<std::string> rails;
   std::vector<std::string> known_bad;
   int port = 0;

@@ -27,7 +27,7 @@ class CheckpointLine {
   // A checkpoint that is not loaded.
   void note_newest(std::filesystem::path checkpoint) { newest_ = std::move(checkpoint); }
   void add(const SaveResult& result);
-  // What is durable is also known from the other end of the line.
+  // On ranks that do not add(), and after a resume.
   void set_durable(SavePoint point) noexcept { durable_ = point; }
 
   // The name that all checkpoints of the run have.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of a save to the checkpoint directory: directly (background_save.h), or over a disk of
+// Brings a save to the checkpoint directory: directly (background_save.h), or by way of a disk of
 // each node (local_saves.h).
 #pragma once
 

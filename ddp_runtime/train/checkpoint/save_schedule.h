@@ -38,9 +38,10 @@ class SaveSchedule {
   // Training continues after `stall` seconds.
   void began(double stall, TimePoint now) noexcept;
 
-  // A save was durable after so many seconds of writing.
+  // A save is durable; writing it took this many seconds.
   void completed(double seconds) noexcept;
-  // The writing of a save took so long. Returns what SaveTimer::measured() says.
+  // All nodes have written a save, which took this many seconds. Returns what SaveTimer::measured()
+  // does.
   std::string measured(double seconds) { return timer_.measured({stall_, seconds}); }
   // Duration of the slowest save until it was durable, estimated before the first one.
   double longest_save_seconds() const noexcept { return longest_; }

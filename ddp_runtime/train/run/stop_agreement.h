@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets all ranks agree, beside each step, on when to save and when to stop (StepBoundary).
+// Lets all ranks agree, beside each step, on when to save and when to stop (StepBoundary), and
+// moves the save in progress on.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ class StopAgreement {
   // its part, so that a rank that is ahead does not wait for it; before a save, and after the
   // `last_of_epoch`, at the latest, because the answer would not cover that save's writing.
   void end(const Position& position, std::int64_t max_lead, bool last_of_epoch);
-  // A step took so long.
+  // The duration of a step.
   void note_step(double seconds) noexcept;
 
   // For an evaluation, which a reason to stop ends: the state is saved before SLURM kills the job,

@@ -32,7 +32,7 @@ class Generators {
 
   comm::Group& group_;
   std::vector<torch::Device> devices_;  // empty: generators stay as they are
-  std::vector<torch::Tensor> loaded_;  // on rank 0, for each device: [ranks, bytes]
+  std::vector<torch::Tensor> loaded_;   // on rank 0, for each device: [ranks, bytes]
 };
 
 }  // namespace ddp::train

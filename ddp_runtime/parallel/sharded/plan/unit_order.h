@@ -30,7 +30,7 @@ class UnitOrder {
   void begin_forward();
   // Units to gather for a call of this one, in order: those that were skipped, and it.
   Units call(std::size_t unit);
-  // Whether a call of this unit would be in turn.
+  // Whether this unit can still be called in this pass: its turn has not passed.
   bool is_ahead(std::size_t unit) const;
   // The unit that is expected next, to be gathered ahead.
   std::optional<std::size_t> next() const;

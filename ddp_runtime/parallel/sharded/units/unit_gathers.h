@@ -103,9 +103,11 @@ class UnitGathers final : public UnitCalls {
   std::vector<std::size_t> missing_in_unit_;  // gradients, in this backward
 
   std::mutex mutex_;
+  // A step: in_step_, and in_backward_ within it, once for each micro-batch. Between two steps:
+  // neither, and in_passes_ during ForwardPasses.
   bool in_step_ = false;
   bool in_backward_ = false;
-  bool in_passes_ = false;          // outside of steps
+  bool in_passes_ = false;
   std::int64_t entered_ = 0;        // units, without the root
   std::optional<ReadCheck> reads_;  // see Note [Reads outside of units]
   std::string misuse_;              // what it has found

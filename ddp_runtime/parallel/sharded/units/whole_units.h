@@ -49,7 +49,8 @@ class WholeUnits {
   // `what`, while there are any.
   void require_not_requested(const char* what) const;
 
-  // Around an update. Both are collective.
+  // Around an update. Both are collective. Whole parameters get the updated values of all ranks;
+  // divided ones, with the next gather.
   void begin_update();
   void end_update();
   // Throws UsageError if common parameters were changed otherwise: see Note [Common memory].

@@ -4,16 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/duration.h"
+#include "base/young.h"
 
 namespace ddp::train {
 
 double young_seconds(const SaveCost& cost, double mtbf_seconds) noexcept {
   const double least = std::max(kMinYoungSeconds, kMinDurableTimes * cost.durable);
   const double most = std::max(least, kMaxYoungSeconds);
-  return std::clamp(std::sqrt(2 * cost.stall * mtbf_seconds), least, most);
+  return std::clamp(young_interval(cost.stall, mtbf_seconds), least, most);
 }
 
 bool SaveTimer::due(TimePoint now) const noexcept {

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides when a save is due by time: after a fixed time, or after Young's interval. Used on rank 0
-// only. Pure: the caller passes the time of a steady clock, which jumps of the wall clock do not
-// affect.
+// Decides when a save is due by time: after a fixed time, or after Young's interval. Rank 0's
+// decides for all. Pure: the caller passes the time of a steady clock, which jumps of the wall
+// clock do not affect.
 //
-// Note [Young's interval]
-// A run that saves every T seconds loses stall / T of its time to saves, and on average T / 2 per
-// failure. J. W. Young, "A first order approximation to the optimum checkpoint interval" (CACM 17,
-// 1974): the sum is smallest for T = sqrt(2 x stall x MTBF), where MTBF is the mean time between
-// failures of the whole job. `stall` is only the time that a save stops training: the copying, not
-// the writing in the background.
+// Young's interval is in base/young.h. Its stall is only the time that a save stops training: the
+// copying, not the writing in the background.
 #pragma once
 
 #include <chrono>
@@ -62,7 +58,7 @@ class SaveTimer {
   void restart(TimePoint now) noexcept { since_ = now; }
   bool due(TimePoint now) const noexcept;
 
-  // Takes the cost of a save into account, half as much as that of all earlier ones. Returns a
+  // Takes the cost of a save into account: the mean of it and of what earlier ones cost. Returns a
   // sentence for the user when Young's interval is known for the first time, and when it has
   // changed by more than half since the last sentence; otherwise an empty text.
   std::string measured(const SaveCost& cost);

@@ -12,9 +12,6 @@
 
 namespace ddp::check {
 
-inline constexpr const char* kNcclLibrary = "libnccl.so.2";
-inline constexpr const char* kCudaLibrary = "libcuda.so.1";
-
 // One GPU with a memory allocation and a stream. Calls may hang in the driver, and NCCL calls may
 // hang as well, so use both only in a process that can be killed. All calls throw RuntimeError with
 // the library's message.

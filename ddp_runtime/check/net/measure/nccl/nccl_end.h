@@ -13,8 +13,8 @@
 namespace ddp::check {
 
 struct NcclEnd {
-  std::string nccl_library = kNcclLibrary;
-  std::string cuda_library = kCudaLibrary;
+  std::string nccl_library = nccl::kLibrary;
+  std::string cuda_library = cuda::kDriverLibrary;
   std::string host = {};       // the other end; empty: this end listens
   std::uint16_t port = 0;      // port of the listening end
   std::uint64_t exchange = 0;  // number of the exchange; the same at both ends

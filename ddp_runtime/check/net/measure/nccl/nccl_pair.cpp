@@ -93,7 +93,7 @@ json survey_nccl(const std::string& nccl_library, const std::string& cuda_librar
 }
 
 NcclTool find_nccl(NcclTool tool, std::chrono::milliseconds limit) {
-  if (tool.cuda_library == kCudaLibrary && access(kDriver, F_OK) != 0) return tool;
+  if (tool.cuda_library == cuda::kDriverLibrary && access(kDriver, F_OK) != 0) return tool;
   const SubprocessOutput output =
       Subprocess::running(nccl_survey_command(tool)).wait(Clock::now() + limit);
   const auto found = parse_nccl_result(output.text);

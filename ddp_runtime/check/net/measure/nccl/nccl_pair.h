@@ -17,8 +17,8 @@ namespace ddp::check {
 
 struct NcclTool {
   std::string program = "/proc/self/exe";  // program with the command nccl-end
-  std::string nccl_library = kNcclLibrary;
-  std::string cuda_library = kCudaLibrary;
+  std::string nccl_library = nccl::kLibrary;
+  std::string cuda_library = cuda::kDriverLibrary;
   int gpus = 0;         // GPUs that this task may use
   std::string version;  // NCCL version; empty if NCCL cannot be used
   std::string problem;  // reason why the GPUs or NCCL cannot be used
