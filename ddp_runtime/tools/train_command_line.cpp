@@ -277,10 +277,8 @@ void add_run_options(CLI::App& app, TrainCommandLine& c) {
   app.add_option("--keep-every", c.keep_every,
                  "Also save every N steps, or Nepochs (such as 5epochs), and keep these "
                  "checkpoints for good");
-  app.add_option("--keep-best", c.keep_best,
-                 "Also keep the K checkpoints with the best evaluations (1 if no number is given): "
-                 "the best in best/ of --checkpoint-dir, the others in next-best/")
-      ->expected(0, 1);
+  app.add_flag("--keep-best", t.checkpoint.keep_best,
+               "Also keep the checkpoint with the best evaluation, in best/ of --checkpoint-dir");
   app.add_option("--best-metric", t.checkpoint.best_metric,
                  "The value of an evaluation that decides which is better for --keep-best and "
                  "--patience: loss (lower) or accuracy (higher)")

@@ -47,7 +47,6 @@ struct TrainCommandLine {
   std::string checkpoint_memory;
   std::string mtbf;
   std::string keep_every;
-  std::string keep_best = "0";
   std::string after_save_limit = "1h";
   std::string comm_hook = "off";
   std::string reduce_type = "auto";

@@ -79,22 +79,8 @@ double mtbf_of(const TrainCommandLine& c) {
   return *seconds;
 }
 
-// The number of best checkpoints; a configuration file may also say true or false.
-std::int64_t best_of(const std::string& text) {
-  if (text == "false") return 0;
-  if (text.empty() || text == "true") return 1;
-  constexpr std::uint64_t kMaxBest = 1000;
-  const auto number = parse_decimal(text, kMaxBest);
-  if (!number) {
-    throw UsageError(
-        fmt::format("--keep-best takes a number from 0 to {}, not '{}'", kMaxBest, text));
-  }
-  return static_cast<std::int64_t>(*number);
-}
-
 void interpret_keeping(TrainCommandLine& c) {
   auto& o = c.train.checkpoint;
-  o.keep_best = best_of(c.keep_best);
   static_cast<void>(train::parse_best_metric(o.best_metric));
   if (!c.keep_every.empty()) train::set_keep_every(o, c.keep_every);
   const auto limit = parse_duration(c.after_save_limit);
@@ -104,7 +90,7 @@ void interpret_keeping(TrainCommandLine& c) {
   }
   o.after_save_limit_seconds = *limit;
   if (!o.directory.empty()) return;
-  if (o.keep_best > 0) {
+  if (o.keep_best) {
     throw UsageError("--keep-best needs a --checkpoint-dir to keep the best checkpoint in");
   }
   if (!c.keep_every.empty()) throw UsageError("--keep-every needs a --checkpoint-dir");

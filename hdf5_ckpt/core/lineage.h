@@ -60,8 +60,7 @@ struct StartingPoint {
   std::optional<std::uint64_t> step;  // nullopt if the path no longer exists
   std::uint32_t crc32c = 0;           // of its manifest
   std::optional<Lineage> lineage;
-  bool inside =
-      false;  // it is in the directory that the run saves to, or in its best/ or next-best/
+  bool inside = false;  // it is in the directory that the run saves to, or in its best/
 
   bool operator==(const StartingPoint&) const = default;
 };

@@ -285,18 +285,6 @@ std::vector<fs::path> CheckpointDirectory::set_aside_later_than(std::uint64_t st
   return set_aside(later, newest, owner);
 }
 
-fs::path CheckpointDirectory::adopt(const Candidate& checkpoint, const OwnerTag& owner) {
-  make_directories(*ops_, root_);
-  fs::path to = root_ / step_directory_name(checkpoint.step);
-  if (const int code = rename_no_replace(*ops_, checkpoint.path, to); code != 0)
-    throw IoError("move", checkpoint.path, code);
-  // In this order, a loss of power can at worst leave both names.
-  sync_directory(*ops_, root_);
-  sync_directory(*ops_, checkpoint.path.parent_path());
-  leave_hint(candidates().front().step, owner);
-  return to;
-}
-
 void CheckpointDirectory::abandon(const SaveId& id) noexcept {
   try {
     remove_directory(*ops_, draft_directory(root_, id));
@@ -371,8 +359,8 @@ std::optional<Loaded> CheckpointDirectory::newest_verified(const ReadOptions& op
   return newest_that(*this, [&](const Checkpoint& checkpoint) { checkpoint.verify(options); });
 }
 
-std::array<fs::path, 3> with_best_directories(const fs::path& root) {
-  return {root, root / kBestName, root / kNextBestName};
+std::array<fs::path, 2> with_best_directory(const fs::path& root) {
+  return {root, root / kBestName};
 }
 
 void make_durable_directory(const fs::path& dir) {

@@ -180,11 +180,6 @@ class CheckpointDirectory {
   // checkpoint here. There may be none. Throws IoError.
   void forget_local_saves();
 
-  // Moves a checkpoint of another directory on the same file system here, and sets `latest` to the
-  // newest checkpoint here. Returns its new path. Throws IoError, EEXIST if this directory already
-  // holds that step; the checkpoint then stays where it was.
-  std::filesystem::path adopt(const Candidate& checkpoint, const OwnerTag& owner);
-
   // ---- loading -----------------------------------------------------------------------------
   // Returns every directory named step-N, newest (highest step) first, complete or not. For ranks
   // that must agree on one: all ranks try the same list in order until Checkpoint::open + read_into
@@ -223,13 +218,12 @@ class CheckpointDirectory {
   FileOps* ops_;
 };
 
-// The directories below a run's checkpoint directory that hold its best checkpoint and the next
-// best ones. Each is a checkpoint directory.
+// The directory below a run's checkpoint directory that holds its best checkpoint. It is a
+// checkpoint directory, too.
 inline constexpr std::string_view kBestName = "best";
-inline constexpr std::string_view kNextBestName = "next-best";
 
-// Returns `root` and the two directories above, whether they exist or not.
-std::array<std::filesystem::path, 3> with_best_directories(const std::filesystem::path& root);
+// Returns `root` and the directory above, whether they exist or not.
+std::array<std::filesystem::path, 2> with_best_directory(const std::filesystem::path& root);
 
 // Creates a directory and its missing parents so that the names survive a loss of power. Throws
 // IoError.

@@ -54,7 +54,7 @@ Leftover measured(const fs::path& path, Leftover::Kind kind) {
 
 std::vector<Leftover> leftovers_in(const fs::path& root) {
   std::vector<Leftover> found;
-  for (const fs::path& directory : with_best_directories(root))
+  for (const fs::path& directory : with_best_directory(root))
     for (const std::string& name : names_in_directory(system_file_ops(), directory))
       if (const auto kind = kind_of(name)) found.push_back(measured(directory / name, *kind));
   std::sort(found.begin(), found.end(),

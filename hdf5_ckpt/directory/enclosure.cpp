@@ -51,7 +51,7 @@ bool is_of_a_run(const fs::path& path) {
 }
 
 bool has_best_name(const fs::path& path) {
-  return path.filename() == kBestName || path.filename() == kNextBestName;
+  return path.filename() == kBestName;
 }
 
 bool keeps_best(const fs::path& path) {

@@ -37,7 +37,7 @@ std::vector<Ancestor> ancestors_in(const CheckpointDirectory& directory) {
 }
 
 bool is_best_directory(const fs::path& path) {
-  return path.filename() == kBestName || path.filename() == kNextBestName;
+  return path.filename() == kBestName;
 }
 
 bool is_inside(const fs::path& path, const CheckpointDirectory& directory) {

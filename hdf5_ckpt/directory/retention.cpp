@@ -162,17 +162,6 @@ void Retention::remove_all(const std::vector<Candidate>& surplus, RetentionRepor
     remove(*candidate, report);
 }
 
-RetentionReport Retention::keep_first(std::span<const Candidate> in_order, std::size_t keep,
-                                      const ReadOptions& options) {
-  RetentionReport report;
-  std::vector<Candidate> surplus;
-  std::size_t kept = 0;
-  for (const Candidate& candidate : in_order)
-    if (is_whole(candidate, options, report) && ++kept > keep) surplus.push_back(candidate);
-  remove_all(surplus, report);
-  return report;
-}
-
 std::vector<std::string> remove_leftovers(const fs::path& root, const OwnerIsDead& is_dead,
                                           FileOps& ops) {
   std::vector<fs::path> found;

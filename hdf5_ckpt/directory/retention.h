@@ -58,11 +58,6 @@ class Retention {
   // if ROOT cannot be listed or keep_last is 0.
   RetentionReport apply(const RetentionPolicy& policy, const ReadOptions& options = {});
 
-  // Deletes the whole checkpoints that follow the first `keep` whole ones of `in_order`, all of
-  // which are in ROOT. Damaged ones are neither counted nor deleted.
-  RetentionReport keep_first(std::span<const Candidate> in_order, std::size_t keep,
-                             const ReadOptions& options = {});
-
  private:
   void apply(const RetentionPolicy& policy, const ReadOptions& options, RetentionReport& report);
   void write_notes() const;

@@ -81,7 +81,7 @@ int run_rollback(const fs::path& path) {
   checkpoint.verify();
   // Nodes may hold later states that continue this one.
   CheckpointDirectory(step.parent_path()).forget_local_saves();
-  for (const fs::path& root : with_best_directories(step.parent_path()))
+  for (const fs::path& root : with_best_directory(step.parent_path()))
     for (const fs::path& name : CheckpointDirectory(root).set_aside_later_than(newest, this_tool()))
       fmt::print("set aside as '{}'\n", name.string());
   fmt::print("the newest checkpoint is now '{}'\n", step.string());

@@ -68,12 +68,11 @@ std::vector<std::string> row_of(const json& entry) {
           verdict};
 }
 
-// The checkpoints with the best evaluations, which retention keeps in directories of their own.
+// The checkpoint with the best evaluation, which has a directory of its own.
 json best_of(const fs::path& root, bool verify, const Output& output) {
   json entries = json::array();
-  for (const fs::path& directory : {root / kBestName, root / kNextBestName})
-    for (const Candidate& candidate : CheckpointDirectory(directory).candidates())
-      entries.push_back(entry_of(candidate, verify, output));
+  for (const Candidate& candidate : CheckpointDirectory(root / kBestName).candidates())
+    entries.push_back(entry_of(candidate, verify, output));
   return entries;
 }
 

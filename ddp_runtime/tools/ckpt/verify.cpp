@@ -23,7 +23,7 @@ std::vector<fs::path> checkpoints_at(const fs::path& path) {
   if (fs::exists(path / kManifestName)) return {path};
   require_directory(path);
   std::vector<fs::path> paths;
-  for (const fs::path& root : with_best_directories(path))
+  for (const fs::path& root : with_best_directory(path))
     for (const Candidate& candidate : CheckpointDirectory(root).candidates())
       paths.push_back(candidate.path);
   return paths.empty() ? std::vector{checkpoint_at(path)} : paths;

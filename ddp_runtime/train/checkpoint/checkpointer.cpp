@@ -453,7 +453,7 @@ void Checkpointer::Parts::warn_of_best(const Position& position, const std::stri
 
 void Checkpointer::save_best(const Position& position, const Evaluation& evaluation) {
   auto& p = *parts_;
-  if (!enabled() || p.options.keep_best == 0) return;
+  if (!enabled() || !p.options.keep_best) return;
   const auto step = static_cast<std::uint64_t>(position.step);
   bool wanted = false;
   p.warn_of_best(position, problem_on_leader(p.context.group, [&] {

@@ -90,9 +90,9 @@ class Checkpointer {
   // Announces that this process has little time left: later saves are not read back, and no old
   // checkpoints are removed.
   void leave() noexcept;
-  // Collective. Saves a checkpoint whose evaluation is among the best options.keep_best of this
-  // run, and removes the one that no longer is; durable on return. The best is in <directory>/best
-  // (best_checkpoint.h). Does nothing if keep_best is 0.
+  // Collective. Saves a checkpoint in <directory>/best (best_checkpoint.h) if its evaluation is the
+  // best of this run, and removes the one before it; durable on return. Does nothing without
+  // options.keep_best.
   void save_best(const Position& position, const Evaluation& evaluation);
   // Collective, before the end of the program: waits for the command of options.after_save, at
   // most until its limit, and after leave() only briefly.

@@ -77,8 +77,8 @@ std::string kept_checkpoints_text(const CheckpointOptions& options) {
   };
   every(options.keep_every_steps, "step");
   every(options.keep_every_epochs, "epoch");
-  if (options.keep_best > 0) {
-    auto text = options.keep_best == 1 ? "the best" : "the best " + with_commas(options.keep_best);
+  if (options.keep_best) {
+    std::string text = "the best";
     if (options.best_metric != "loss") text += " by " + options.best_metric;
     parts.push_back(std::move(text));
   }

@@ -51,9 +51,7 @@ struct CheckpointOptions {
   // end of each multiple of this epoch; 0: none.
   std::int64_t keep_every_steps = 0;
   std::int64_t keep_every_epochs = 0;
-  // Number of checkpoints with the best evaluations to keep as well: the best in `directory`/best,
-  // the others in `directory`/next-best.
-  std::int64_t keep_best = 0;
+  bool keep_best = false;  // also the checkpoint with the best evaluation, in `directory`/best
   // Decides which evaluation is better, also for patience: loss (lower) or accuracy (higher).
   std::string best_metric = "loss";
   // A command for /bin/sh on rank 0 after each checkpoint in `directory`, in the background; empty:

@@ -111,7 +111,7 @@ void require_report_directory(comm::Group& group, const std::filesystem::path& d
 }
 
 void require_evaluation(const TrainTask& task, const TrainOptions& options) {
-  if ((options.checkpoint.keep_best > 0 || options.patience > 0) &&
+  if ((options.checkpoint.keep_best || options.patience > 0) &&
       options.checkpoint.best_metric == "accuracy" && task.loss) {
     throw UsageError("best_metric accuracy needs the default loss: a custom one has no accuracy");
   }
@@ -125,10 +125,10 @@ void require_evaluation(const TrainTask& task, const TrainOptions& options) {
         "the evaluation data has no samples; to train without evaluation, leave it out "
         "(nullptr)");
   }
-  const char* const what = options.evaluate_only              ? "evaluate_only"
-                           : options.patience > 0             ? "patience"
-                           : options.checkpoint.keep_best > 0 ? "keep_best"
-                                                              : nullptr;
+  const char* const what = options.evaluate_only          ? "evaluate_only"
+                           : options.patience > 0         ? "patience"
+                           : options.checkpoint.keep_best ? "keep_best"
+                                                          : nullptr;
   if (what == nullptr) return;
   throw UsageError(fmt::format(
       "{0} needs evaluations, and the DataPair has no evaluation data; add some, or leave out "

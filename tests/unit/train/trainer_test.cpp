@@ -122,7 +122,7 @@ TEST_F(Training, InterruptedRunEndsBitwiseTheSame) {
 TEST_F(Training, AStopInTheLastStepLeavesTheEndOfTheEpochToTheNextProcess) {
   auto o = options(1);
   o.checkpoint.directory = dir_ / "ck";
-  o.checkpoint.keep_best = 1;
+  o.checkpoint.keep_best = true;
   std::vector<std::int64_t> epochs;
   double loss = 0;
   const auto run_once = [&] {

@@ -47,14 +47,6 @@ std::optional<ckpt::Manifest> manifest_of(const ckpt::Candidate& candidate) {
   }
 }
 
-std::vector<ckpt::Candidate> checkpoints_of(const std::vector<BestEntry>& entries, bool in_best) {
-  std::vector<ckpt::Candidate> found;
-  for (const auto& entry : entries) {
-    if (entry.in_best == in_best) found.push_back(entry.checkpoint);
-  }
-  return found;
-}
-
 // With a single writer, rank 0 writes all of it.
 ShardReport write_share(const SaveContext& context, const std::vector<StateArray>& arrays,
                         const ckpt::CheckpointInfo& info, const ckpt::SaveId& id,
@@ -104,191 +96,102 @@ nlohmann::json evaluation_to_json(const Evaluation& evaluation) {
   return json;
 }
 
-void sort_best_first(std::vector<BestEntry>& entries) {
-  const auto key = [](const BestEntry& entry) {
-    return std::pair(entry.cost.value_or(std::numeric_limits<double>::infinity()),
-                     entry.checkpoint.step);
-  };
-  std::sort(entries.begin(), entries.end(),
-            [&](const BestEntry& a, const BestEntry& b) { return key(a) < key(b); });
-}
-
-bool is_among_best(std::optional<double> cost, const std::vector<BestEntry>& entries,
-                   std::size_t keep) {
-  if (!cost) return false;
-  const auto better = std::count_if(entries.begin(), entries.end(), [&](const BestEntry& entry) {
-    return entry.cost && *entry.cost <= *cost;
-  });
-  return static_cast<std::size_t>(better) < keep;
-}
-
 BestCheckpoint::BestCheckpoint(const SaveContext& context, const DirectoryClaim& claim)
     : context_(context),
       claim_(claim),
       best_(context.options.directory / ckpt::kBestName),
-      next_best_(context.options.directory / ckpt::kNextBestName),
-      keep_(static_cast<std::size_t>(context.options.keep_best)),
       metric_(parse_best_metric(context.options.best_metric)) {}
 
-std::vector<BestEntry> BestCheckpoint::entries() const {
-  std::vector<BestEntry> found;
-  for (const auto& directory : {best_, next_best_}) {
-    for (auto& candidate : ckpt::CheckpointDirectory(directory).candidates()) {
-      const auto manifest = manifest_of(candidate);
-      if (!manifest) continue;
-      found.push_back(
-          {std::move(candidate), cost_in(manifest->state, metric_), directory == best_});
-    }
-  }
-  sort_best_first(found);
-  return found;
-}
-
-// The checkpoints that remain when save() has set others aside and replaced the one of `step`.
-std::vector<BestEntry> BestCheckpoint::comparable(std::uint64_t step,
-                                                  const std::string& lineage_run) const {
-  auto found = entries();
-  std::erase_if(found, [&](const BestEntry& entry) {
-    if (entry.checkpoint.step >= step) return true;
-    const auto manifest = manifest_of(entry.checkpoint);
-    return !manifest || is_of_another_run(*manifest, lineage_run, context_.run);
-  });
-  return found;
-}
-
+// Compares with what remains when save() has set others aside and replaced the one of `step`.
 bool BestCheckpoint::wants(std::uint64_t step, const std::string& lineage_run,
                            const Evaluation& evaluation) const {
-  return is_among_best(cost_of(evaluation, metric_), comparable(step, lineage_run), keep_);
+  const auto cost = cost_of(evaluation, metric_);
+  if (!cost) return false;
+  for (const auto& candidate : ckpt::CheckpointDirectory(best_).candidates()) {
+    if (candidate.step >= step) continue;
+    const auto manifest = manifest_of(candidate);
+    if (!manifest || is_of_another_run(*manifest, lineage_run, context_.run)) continue;
+    const auto other = cost_in(manifest->state, metric_);
+    if (other && *other <= *cost) return false;
+  }
+  return true;
 }
 
 std::string BestCheckpoint::save(std::uint64_t step, const std::vector<StateArray>& arrays,
                                  ckpt::CheckpointInfo info, const Evaluation& evaluation) {
   auto& group = context_.group;
   info.state["evaluation"] = evaluation_to_json(evaluation);
-  Draft draft{{step, context_.owner}, false};  // not yet that of rank 0
-  auto problem = problem_on_leader(group, [&] { draft = begin(step, info, evaluation); });
+  ckpt::SaveId id{step, context_.owner};  // not yet that of rank 0
+  auto problem = problem_on_leader(group, [&] {
+    set_aside_others(step, info.lineage ? info.lineage->run : std::string());
+    id = directory().begin(step, context_.owner);
+  });
   if (!problem.empty()) return problem;
-  const auto text = nlohmann::json{draft.id.to_json(), draft.is_best}.dump();
-  const auto agreed = nlohmann::json::parse(group.broadcast_text(text, 0));
-  draft = {ckpt::SaveId::from_json(agreed.at(0)), agreed.at(1).get<bool>()};
-  const auto mine = write_share(context_, arrays, info, draft.id, directory_of(draft));
-  const auto reports = group.all_gather_text(to_text(mine));
-  if (group.rank() != 0) return {};
+  id = ckpt::SaveId::from_json(nlohmann::json::parse(group.broadcast_text(id.to_json().dump(), 0)));
+  const auto reports =
+      group.all_gather_text(to_text(write_share(context_, arrays, info, id, directory())));
+  if (!context_.leads()) return {};
   try {
-    commit(draft, reports, info);
+    commit(id, reports, info);
   } catch (const std::exception& e) {
     problem = e.what();
   }
   return problem;
 }
 
-// On rank 0.
-BestCheckpoint::Draft BestCheckpoint::begin(std::uint64_t step, const ckpt::CheckpointInfo& info,
-                                            const Evaluation& evaluation) {
-  const auto lineage_run = info.lineage ? info.lineage->run : std::string();
-  Draft draft;
-  draft.is_best = is_among_best(cost_of(evaluation, metric_), comparable(step, lineage_run), 1);
-  set_aside_others(step, lineage_run);
-  draft.id = directory_of(draft).begin(step, context_.owner);
-  return draft;
-}
-
-ckpt::CheckpointDirectory BestCheckpoint::directory_of(const Draft& draft) const {
+ckpt::CheckpointDirectory BestCheckpoint::directory() const {
   ckpt::SaveOptions saving;
   saving.if_exists = ckpt::IfExists::replace;
   saving.before_publishing = [this] { claim_.require(); };
-  return ckpt::CheckpointDirectory(draft.is_best ? best_ : next_best_, std::move(saving));
+  return ckpt::CheckpointDirectory(best_, std::move(saving));
 }
 
-// On rank 0. The surplus checkpoint is removed only after the new one is safe. The step may already
-// exist: a run that was killed after saving it repeats it after resuming.
-void BestCheckpoint::commit(const Draft& draft, const std::vector<std::string>& reports,
+// On rank 0. The checkpoint before it is removed only after the new one is safe. The step may
+// already exist: a run that was killed after saving it repeats it after resuming.
+void BestCheckpoint::commit(const ckpt::SaveId& id, const std::vector<std::string>& reports,
                             const ckpt::CheckpointInfo& info) {
-  auto directory = directory_of(draft);
+  auto checkpoints = directory();
   const auto shards = collect_shards(reports);
   if (!shards.problem.empty()) {
-    directory.abandon(draft.id);
+    checkpoints.abandon(id);
     throw RuntimeError(shards.problem);
   }
-  const auto saved = directory.commit(draft.id, shards.records, info);
-  for (const auto& note : saved.notes) context_.log.line(fmt::format("checkpoint: {}", note));
-  if (draft.is_best) path_ = saved.path;
-  // The same step in the other directory is from before the resume.
-  const auto& other = draft.is_best ? next_best_ : best_;
-  for (const auto& candidate : ckpt::CheckpointDirectory(other).candidates()) {
-    if (candidate.step != draft.id.step) continue;
-    ckpt::Retention(other, context_.owner).keep_first({&candidate, 1}, 0);
-  }
-  arrange();
-  remove_surplus();
+  const auto saved = checkpoints.commit(id, shards.records, info);
+  say(saved.notes);
+  path_ = saved.path;
+  ckpt::Retention retention(best_, context_.owner);
+  retention.remember_across_restarts();
+  say(retention.apply({.keep_last = 1, .newest = id.step}).notes);
+}
+
+void BestCheckpoint::say(const std::vector<std::string>& notes) const {
+  for (const auto& note : notes) context_.log.line(fmt::format("checkpoint: {}", note));
 }
 
 void BestCheckpoint::set_aside_others(std::uint64_t step, const std::string& lineage_run) const {
-  set_aside_after(step);
-  for (const auto& directory : {best_, next_best_}) {
-    ckpt::CheckpointDirectory checkpoints(directory);
-    std::vector<std::uint64_t> others;
-    std::optional<std::uint64_t> newest;
-    for (const auto& candidate : checkpoints.candidates()) {
-      const auto manifest = manifest_of(candidate);
-      if (manifest && is_of_another_run(*manifest, lineage_run, context_.run)) {
-        others.push_back(candidate.step);
-      } else if (!newest) {
-        newest = candidate.step;
-      }
+  abandon_after(step);
+  ckpt::CheckpointDirectory checkpoints(best_);
+  std::vector<std::uint64_t> others;
+  std::optional<std::uint64_t> newest;
+  for (const auto& candidate : checkpoints.candidates()) {
+    const auto manifest = manifest_of(candidate);
+    if (manifest && is_of_another_run(*manifest, lineage_run, context_.run)) {
+      others.push_back(candidate.step);
+    } else if (!newest) {
+      newest = candidate.step;
     }
-    for (const auto& name : checkpoints.set_aside(others, newest, context_.owner)) {
-      context_.log.line(fmt::format("checkpoint: the best checkpoint of another run is kept as {}",
-                                    name.string()));
-    }
+  }
+  for (const auto& name : checkpoints.set_aside(others, newest, context_.owner)) {
+    context_.log.line(
+        fmt::format("checkpoint: the best checkpoint of another run is kept as {}", name.string()));
   }
 }
 
 void BestCheckpoint::abandon_after(std::uint64_t step) const {
-  set_aside_after(step);
-  try {
-    arrange();
-  } catch (const std::exception& e) {
-    // The next evaluation tries again.
-    context_.log.line(fmt::format("checkpoint: no best checkpoint was chosen from {}: {}",
-                                  next_best_.string(), e.what()));
-  }
-}
-
-void BestCheckpoint::set_aside_after(std::uint64_t step) const {
-  for (const auto& directory : {best_, next_best_}) {
-    for (const auto& name :
-         ckpt::CheckpointDirectory(directory).set_aside_later_than(step, context_.owner)) {
-      context_.log.line(fmt::format(
-          "checkpoint: the best checkpoint of an abandoned branch is kept as {}", name.string()));
-    }
-  }
-}
-
-// Moves the best one to best/ first, so that best/ is empty only if it was.
-void BestCheckpoint::arrange() const {
-  const auto sorted = entries();
-  for (std::size_t i = 0; i < sorted.size(); ++i) {
-    const auto& [checkpoint, cost, in_best] = sorted[i];
-    const bool belongs_in_best = i == 0;
-    // With only one to keep, the others are about to be removed.
-    if (belongs_in_best == in_best || (!belongs_in_best && keep_ == 1)) continue;
-    ckpt::CheckpointDirectory(belongs_in_best ? best_ : next_best_)
-        .adopt(checkpoint, context_.owner);
-  }
-}
-
-// Removes the worst, also from best/ if a run that keeps only one has found another best.
-void BestCheckpoint::remove_surplus() const {
-  const auto sorted = entries();
-  std::size_t keep = 1;
-  for (const bool in_best : {true, false}) {
-    ckpt::Retention retention(in_best ? best_ : next_best_, context_.owner);
-    retention.remember_across_restarts();
-    const auto report = retention.keep_first(checkpoints_of(sorted, in_best), keep);
-    for (const auto& note : report.notes) context_.log.line(fmt::format("checkpoint: {}", note));
-    if (!report.notes.empty()) return;  // perhaps the best one is damaged: delete no other
-    keep = keep_ - 1;
+  for (const auto& name :
+       ckpt::CheckpointDirectory(best_).set_aside_later_than(step, context_.owner)) {
+    context_.log.line(fmt::format(
+        "checkpoint: the best checkpoint of an abandoned branch is kept as {}", name.string()));
   }
 }
 

@@ -61,7 +61,7 @@ void DirectoryClaim::remove_leftovers(const ckpt::LeaseClaim& claim) const {
   const auto dead = [&](const ckpt::OwnerTag& owner) {
     return relative(owner) || (claim.other() && claim.other()->owner == owner && owner != owner_);
   };
-  for (const auto& dir : ckpt::with_best_directories(directory_)) ckpt::remove_leftovers(dir, dead);
+  for (const auto& dir : ckpt::with_best_directory(directory_)) ckpt::remove_leftovers(dir, dead);
 }
 
 void DirectoryClaim::require() const {

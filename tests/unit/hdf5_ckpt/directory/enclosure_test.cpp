@@ -60,7 +60,7 @@ TEST_F(EnclosureOf, NothingBeginsInsideACheckpoint) {
 
 TEST_F(EnclosureOf, NothingBeginsAmongTheCheckpointsOfARun) {
   for (const char* path : {"run/new", "run/new/deep", "run/step-00000006", "run/best",
-                           "run/next-best", "run/best/new", "new/../run/best"}) {
+                           "run/best/new", "new/../run/best"}) {
     EXPECT_EQ(of(path).kind, Kind::among) << path;
     EXPECT_EQ(of(path).run, at_ / "run") << path;
   }
@@ -71,7 +71,7 @@ TEST_F(EnclosureOf, NothingBeginsAmongTheCheckpointsOfARun) {
 }
 
 TEST_F(EnclosureOf, ANameThatACheckpointWouldHaveIsKept) {
-  for (const char* path : {"new/best", "next-best", "lone/step-00000007", "new/step-00000007"})
+  for (const char* path : {"new/best", "lone/step-00000007", "new/step-00000007"})
     EXPECT_EQ(of(path).kind, Kind::kept_name) << path;
   EXPECT_EQ(of("new/step-7").kind, Kind::none);
 }

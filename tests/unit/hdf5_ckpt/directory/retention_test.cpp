@@ -150,35 +150,6 @@ TEST_F(RetentionTest, CheckpointsInUseStayForNow) {
   EXPECT_EQ(keep(1).removed, (Steps{2}));
 }
 
-TEST_F(RetentionTest, KeepFirstFollowsTheOrderOfTheCaller) {
-  test::damage(root_ / "step-00000003");
-  std::vector<Candidate> order;
-  for (const std::uint64_t step : {3, 1, 5, 2})
-    order.push_back({step, root_ / step_directory_name(step)});
-  const RetentionReport report = Retention(root_, kSaver).keep_first(order, 1);
-  EXPECT_EQ(report.removed, (Steps{2, 5}));
-  EXPECT_THAT(report.notes, ElementsAre(HasSubstr("not counted and not deleted: checkpoint")));
-  EXPECT_EQ(steps_in(root_), (Steps{4, 3, 1})) << "4 was not in the list";
-  EXPECT_EQ(Retention(root_, kSaver).keep_first({&order[1], 1}, 0).removed, (Steps{1}));
-}
-
-TEST_F(RetentionTest, AdoptMovesACheckpointBetweenDirectories) {
-  const fs::path other = root_ / "best";
-  CheckpointDirectory best(other);
-  const Candidate three{3, root_ / "step-00000003"};
-  EXPECT_EQ(best.adopt(three, kSaver), other / "step-00000003");
-  EXPECT_EQ(steps_in(other), (Steps{3}));
-  EXPECT_EQ(steps_in(root_), (Steps{5, 4, 2, 1}));
-  EXPECT_TRUE(test::holds(Checkpoint::open(other / "step-00000003"), small_model(3)));
-  best.adopt({1, root_ / "step-00000001"}, kSaver);
-  std::string hint;
-  std::ifstream(other / "latest") >> hint;
-  EXPECT_EQ(hint, "step-00000003") << "the newest there, not the last one moved";
-  fs::copy(other / "step-00000003", root_ / "step-00000003", fs::copy_options::recursive);
-  EXPECT_THAT(error_of([&] { best.adopt(three, kSaver); }), HasSubstr("exists"));
-  EXPECT_TRUE(test::holds(Checkpoint::open(three.path), small_model(3)));
-}
-
 class AfterARestart : public RetentionTest {
  protected:
   // Returns the steps that apply() reads in a newly started process.

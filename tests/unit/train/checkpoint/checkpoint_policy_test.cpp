@@ -72,7 +72,6 @@ class CheckpointPolicy : public testing::Test {
   test::TemporaryDirectory temporary_;
   fs::path dir_ = temporary_.path() / "ck";
   fs::path best_ = dir_ / "best";
-  fs::path next_best_ = dir_ / "next-best";
   std::shared_ptr<data::TensorDataset> training_;
   std::shared_ptr<data::TensorDataset> evaluation_;
   std::vector<Quality> qualities_;
@@ -154,69 +153,60 @@ TEST_F(CheckpointPolicy, KeepsEveryNthEpochForGood) {
   EXPECT_THAT(steps_in(dir_), ElementsAre(16, 32, 40));
 }
 
-TEST_F(CheckpointPolicy, KeepsTheBestAndTheNextBest) {
-  options_.checkpoint.keep_best = 3;
+TEST_F(CheckpointPolicy, KeepsTheBest) {
+  options_.checkpoint.keep_best = true;
   qualities_ = {{1}, {3}, {2}, {4}, {0.5}, {2.5}};
   options_.epochs = 6;
   const auto result = run(options_);
   EXPECT_THAT(steps_in(best_), ElementsAre(32));
-  EXPECT_THAT(steps_in(next_best_), ElementsAre(16, 48));
   EXPECT_EQ(result.best_checkpoint, best_ / "step-00000032");
   EXPECT_EQ(test::text_of(best_ / "latest"), "step-00000032\n");
 
-  // A resumed run compares with them, and a smaller number leaves fewer.
-  options_.checkpoint.keep_best = 2;
+  // A resumed run compares with it.
   options_.epochs = 7;
   qualities_ = {{3.5}};
   run(options_);
   EXPECT_THAT(steps_in(best_), ElementsAre(32));
-  EXPECT_THAT(steps_in(next_best_), ElementsAre(56));
-  options_.checkpoint.keep_best = 1;
   options_.epochs = 8;
   qualities_ = {{5}};
   run(options_);
   EXPECT_THAT(steps_in(best_), ElementsAre(64));
-  EXPECT_THAT(steps_in(next_best_), IsEmpty());
 }
 
 TEST_F(CheckpointPolicy, BestFollowsTheChosenMetric) {
-  options_.checkpoint.keep_best = 2;
+  options_.checkpoint.keep_best = true;
   options_.checkpoint.best_metric = "accuracy";
   qualities_ = {{1, 0.25}, {0.1, 0}, {5, 0.5}, {1, 0.125}};
   options_.epochs = 4;
   run(options_);
   EXPECT_THAT(steps_in(best_), ElementsAre(16));
-  EXPECT_THAT(steps_in(next_best_), ElementsAre(32));
-  // With the other metric, the same checkpoints are sorted anew.
+  // With the other metric, the same checkpoint has another value: its loss is high.
   options_.checkpoint.best_metric = "loss";
   qualities_ = {{2, 0}};
-  options_.checkpoint.keep_best = 3;
   options_.epochs = 5;
   run(options_);
   EXPECT_THAT(steps_in(best_), ElementsAre(40));
-  EXPECT_THAT(steps_in(next_best_), ElementsAre(16, 32));
 }
 
-TEST_F(CheckpointPolicy, RollbackSetsLaterBestOnesAsideAndPromotesAnEarlierOne) {
+TEST_F(CheckpointPolicy, RollbackSetsALaterBestOneAside) {
   options_.checkpoint.every_epoch = true;
-  options_.checkpoint.keep_best = 3;
+  options_.checkpoint.keep_best = true;
   qualities_ = {{2}, {1}, {3}, {1.5}};
   options_.epochs = 4;
   run(options_);
   EXPECT_THAT(steps_in(best_), ElementsAre(24));
-  EXPECT_THAT(steps_in(next_best_), ElementsAre(8, 32));
   options_.checkpoint.resume = (dir_ / "step-00000016").string();
   options_.epochs = 3;
   qualities_ = {{1.75}};
   run(options_);
-  EXPECT_THAT(steps_in(best_), ElementsAre(8));
-  EXPECT_THAT(steps_in(next_best_), ElementsAre(24));
-  EXPECT_EQ(test::text_of(best_ / "latest"), "step-00000008\n");
+  EXPECT_THAT(said_, HasSubstr("the best checkpoint of an abandoned branch is kept as"));
+  EXPECT_THAT(steps_in(best_), ElementsAre(24)) << "of this branch";
+  EXPECT_EQ(test::text_of(best_ / "latest"), "step-00000024\n");
 }
 
-TEST_F(CheckpointPolicy, BestOnesOfAnotherRunAreSetAside) {
-  options_.checkpoint.keep_best = 2;
-  qualities_ = {{3}, {4}};
+TEST_F(CheckpointPolicy, BestOneOfAnotherRunIsSetAside) {
+  options_.checkpoint.keep_best = true;
+  qualities_ = {{4}, {3}};
   options_.epochs = 2;
   run(options_);
   fs::remove_all(dir_ / "step-00000016");  // the next run starts afresh
@@ -226,7 +216,6 @@ TEST_F(CheckpointPolicy, BestOnesOfAnotherRunAreSetAside) {
   run(options_);
   EXPECT_THAT(said_, HasSubstr("the best checkpoint of another run is kept as"));
   EXPECT_THAT(steps_in(best_), ElementsAre(16));
-  EXPECT_THAT(steps_in(next_best_), ElementsAre(24));
 }
 
 TEST_F(CheckpointPolicy, RefusesAMetricThatDoesNotExist) {

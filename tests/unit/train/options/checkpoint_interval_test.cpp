@@ -81,13 +81,12 @@ TEST(KeptCheckpoints, TakesStepsAndEpochs) {
 TEST(KeptCheckpoints, ShowsTheBest) {
   CheckpointOptions options;
   EXPECT_EQ(kept_checkpoints_text(options), "the last 3");
-  options.keep_best = 1;
+  options.keep_best = true;
   EXPECT_EQ(kept_checkpoints_text(options), "the last 3 and the best");
-  options.keep_best = 5;
   options.best_metric = "accuracy";
   options.keep_every_steps = 10;
   EXPECT_EQ(kept_checkpoints_text(options),
-            "the last 3, every 10 steps for good and the best 5 by accuracy");
+            "the last 3, every 10 steps for good and the best by accuracy");
 }
 
 TEST(CheckpointInterval, ShowsAllThatAProgramHasSet) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of checkpoints by their evaluations.
+// What makes an evaluation better.
 #include "ddp_runtime/train/checkpoint/directory/best_checkpoint.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -12,13 +11,7 @@
 namespace ddp::train {
 namespace {
 
-using testing::ElementsAre;
-
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-BestEntry entry(std::uint64_t step, std::optional<double> cost) {
-  return {{step, ""}, cost, false};
-}
 
 TEST(BestMetric, LowerLossAndHigherAccuracyAreBetter) {
   const Evaluation good{.loss = 0.5, .accuracy = 0.9, .targets = 1};
@@ -45,28 +38,6 @@ TEST(BestMetric, OldCheckpointsHaveTheBestLossInTheirPosition) {
                                       nlohmann::json{{"position", {{"best_loss", nullptr}}}}}) {
     EXPECT_FALSE(cost_in(state, BestMetric::loss)) << state;
   }
-}
-
-TEST(BestOrder, PutsEqualOnesInTheOrderOfStepsAndUnknownOnesLast) {
-  std::vector<BestEntry> entries = {entry(40, 0.5), entry(10, std::nullopt), entry(30, 0.25),
-                                    entry(20, 0.5), entry(5, std::nullopt)};
-  sort_best_first(entries);
-  std::vector<std::uint64_t> steps;
-  for (const auto& e : entries) steps.push_back(e.checkpoint.step);
-  EXPECT_THAT(steps, ElementsAre(30, 20, 40, 5, 10));
-}
-
-TEST(BestOrder, NewCheckpointMustBeBetterThanTheWorstOfK) {
-  const std::vector<BestEntry> entries = {entry(1, 0.25), entry(2, 0.5), entry(3, std::nullopt)};
-  EXPECT_TRUE(is_among_best(0.125, entries, 1));
-  EXPECT_FALSE(is_among_best(0.25, entries, 1)) << "an equal value is not better";
-  EXPECT_FALSE(is_among_best(0.375, entries, 1));
-  EXPECT_TRUE(is_among_best(0.375, entries, 2));
-  EXPECT_FALSE(is_among_best(0.5, entries, 2));
-  EXPECT_TRUE(is_among_best(0.75, entries, 3)) << "better than one of unknown value";
-  EXPECT_FALSE(is_among_best(std::nullopt, entries, 9));
-  EXPECT_TRUE(is_among_best(9, {}, 1));
-  EXPECT_FALSE(is_among_best(9, {}, 0));
 }
 
 }  // namespace
