@@ -338,7 +338,8 @@ bool SynchronousStep::capture() {
   return false;
 }
 
-// The device's part of a step. Runs once, in a capture. What it gives to `cut` runs in each replay.
+// The device's part of a step: see Note [The calls of a step]. Runs once, in a capture. What it
+// gives to `cut` runs in each replay.
 GraphedStep::Results SynchronousStep::enqueue(const data::Batch& batch,
                                               const optim::DeviceNumbers& numbers,
                                               const CutGraph& cut) {

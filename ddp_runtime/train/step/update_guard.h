@@ -3,6 +3,21 @@
 // gradient after averaging, as after an overflow of the loss scale. Both depend on values that all
 // ranks have, so all ranks leave out the same updates; ranks that have parts of the gradients tell
 // each other.
+//
+// Note [The calls of a step]
+// In this order, in a step that runs eagerly and in one that is replayed:
+//
+//   begin_step             G   forward
+//   add_loss, scaled       G   for each micro-batch, before its backward
+//   end_losses             G   before the last backward
+//   ask                        \ collectives run between these two, beside the last backward,
+//   await_answers              / and GPUs need them at the same place on all ranks
+//   decide                 G   clipping and the update, unless it returned false
+//   put_back_buffers       G
+//   end_step                   and settle() when the host must know the result
+//
+// What only puts work on the device (G) is captured once in a graph and runs in each replay. The
+// rest is the host's: SynchronousStep calls it between the parts of the graph, and after it.
 #pragma once
 
 #include <torch/torch.h>
