@@ -211,7 +211,7 @@ std::string Checkpointer::Parts::resume_text(const MemoryCopy* copy) {
   const ResumeSource source{context, saving ? &saving->target : nullptr, best, copy};
   const auto resumed = resume_on_leader(source, state);
   if (resumed) line.continue_after(*resumed);
-  const auto text = resumed ? resumed->text : std::string();
+  auto text = resumed ? resumed->text : std::string();
   end_loading(context.group, text);
   if (text.empty()) {
     log.line(fmt::format("{} holds no checkpoint: training starts from the beginning",
