@@ -21,12 +21,17 @@ ranks() {
   timeout 180 mpirun -n "$n" "$train" "$@"
 }
 
-# Prints the processes of the training in background job $1, in the order in which they were
-# started.
-rank_pids() {
+# Prints the processes of the training in background job $1, in the order of their ranks. They may have been started in
+# another order.
+rank_pids() { ranks_below "$1" | sort -n | cut -d ' ' -f 2; }
+ranks_below() {
   local pid
   for pid in $(pgrep -P "$1"); do
-    if [ "$(cat "/proc/$pid/comm")" = ddp-train ]; then echo "$pid"; else rank_pids "$pid"; fi
+    if [ "$(cat "/proc/$pid/comm")" = ddp-train ]; then
+      echo "$(tr '\0' '\n' < "/proc/$pid/environ" | sed -n 's/^OMPI_COMM_WORLD_RANK=//p;T;q' || true) $pid"
+    else
+      ranks_below "$pid"
+    fi
   done
 }
 
