@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spank_plugin/guard/leftovers.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "base/text.h"
+#include "spank_plugin/guard/proc_file.h"
+
+namespace ddp::guard {
+namespace {
+
+// The children of this process, which adopts those of its children that end.
+std::vector<pid_t> children() {
+  const std::string self = std::to_string(getpid());
+  std::string list = read_proc_file("/proc/self/task/" + self + "/children");
+  list.resize(list.rfind(' ') + 1);  // a last number that was cut off is another process's
+  std::vector<pid_t> found;
+  for (const auto word : words_of(list)) {
+    if (const auto process = parse_decimal(word)) found.push_back(static_cast<pid_t>(*process));
+  }
+  return found;
+}
+
+}  // namespace
+
+bool Leftovers::exist() noexcept {
+  siginfo_t info = {};
+  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+bool Leftovers::add(pid_t process) {
+  if (std::find(asked_.begin(), asked_.end(), process) != asked_.end()) return false;
+  asked_.push_back(process);
+  const std::string name = read_proc_file("/proc/" + std::to_string(process) + "/comm");
+  names_.push_back(sanitize(trimmed(name)));
+  return true;
+}
+
+void Leftovers::ask() {
+  for (const pid_t process : children()) {
+    if (!add(process)) continue;
+    kill(process, SIGTERM);
+    kill(process, SIGCONT);  // a stopped process must hear it
+  }
+}
+
+void Leftovers::force() {
+  for (const pid_t process : children()) {
+    add(process);
+    kill(process, SIGKILL);
+  }
+}
+
+}  // namespace ddp::guard
