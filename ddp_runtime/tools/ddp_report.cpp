@@ -23,6 +23,7 @@
 #include "ddp_runtime/report/render/escape.h"
 #include "ddp_runtime/report/render/render.h"
 #include "ddp_runtime/tools/help_lines.h"
+#include "ddp_runtime/tools/why_command.h"
 #include "slurm_ddp/version.h"
 
 namespace {
@@ -58,6 +59,7 @@ struct Arguments {
   std::string metric = "time";
   std::optional<double> max_regression;
   Outputs compare_outputs;
+  std::vector<std::string> why;
 };
 
 void add_outputs(CLI::App& command, Outputs& outputs) {
@@ -127,6 +129,12 @@ void add_commands(CLI::App& app, Arguments& arguments) {
         return fraction_of(text) ? "" : "give a percentage, such as 5%";
       });
   add_outputs(compare, arguments.compare_outputs);
+
+  CLI::App& why = *app.add_subcommand("why", "Name the first cause for which a job ended");
+  why.add_option("JOB|LOG", arguments.why,
+                 "The number of a SLURM job, or files with the output of its tasks")
+      ->required()
+      ->take_all();
 }
 
 void write_outputs(const report::Document& document, const Outputs& outputs) {
@@ -289,6 +297,7 @@ int run_command(const CLI::App& app, const Arguments& arguments) {
     return 0;
   }
   if (app.got_subcommand("compare")) return compare_command(arguments);
+  if (app.got_subcommand("why")) return tools::explain_end(arguments.why);
   const report::Scaling scaling = analyze_sweep(arguments);
   if (!arguments.extrap.empty()) write_file(arguments.extrap, report::to_extrap(scaling));
   publish(report::sweep_document(scaling, program_name()), arguments.sweep_outputs);
@@ -299,7 +308,8 @@ int run_command(const CLI::App& app, const Arguments& arguments) {
 }
 
 constexpr const char* kDescription =
-    "Reports where the time of a run went, how well runs scale, and how two runs differ.\n"
+    "Reports where the time of a run went, how well runs scale, how two runs differ, and why a job "
+    "ended.\n"
     "Each run is the directory that ddp-train --report-dir wrote.\n\n"
     "Examples:\n"
     "  ddp-report run report/\n"
@@ -313,14 +323,16 @@ constexpr const char* kDescription =
     "      the differences and their sizes\n"
     "  ddp-report compare before-*/ --with after-*/ --max-regression 5%\n"
     "      a gate that knows the noise between runs: exits with 1 for a regression, 3 if the\n"
-    "      runs cannot tell";
+    "      runs cannot tell\n"
+    "  ddp-report why 1234\n"
+    "  ddp-report why slurm-1234.out\n"
+    "      the first error, its rank and place, or how SLURM ended the job";
 
 constexpr const char* kFooter =
     "\nWithout --html, --json or --markdown, the whole report is printed as Markdown.\n"
     "Exit codes: 0 success, 1 the efficiency is too low, or a regression, 2 usage error, 3 a run "
-    "cannot be read, a file cannot be written, the efficiency is not known, or the runs cannot "
-    "tell "
-    "whether there is a regression.";
+    "cannot be read, a file cannot be written, the efficiency is not known, the runs cannot tell "
+    "whether there is a regression, or no cause is found.";
 
 int run(int argc, char** argv) {
   CLI::App app(kDescription, "ddp-report");

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ddp_runtime/post_mortem/explanation.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace ddp::post_mortem {
+namespace {
+
+const std::string kTraceback =
+    "[rank3]: Traceback (most recent call last):\n"
+    "[rank3]:   File \"/home/u/train.py\", line 88, in <module>\n"
+    "[rank3]: ValueError: bad sample 17\n";
+const std::string kEcho =
+    "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:1\n";
+const std::string kTimeLimit =
+    "slurmstepd: error: *** STEP 7.0 ON node1 CANCELLED AT 2026-11-30T14:00:00 DUE TO TIME LIMIT "
+    "***\n";
+const std::string kCancelled =
+    "slurmstepd: error: *** STEP 7.0 ON node1 CANCELLED AT 2026-11-30T14:00:00 ***\n";
+const std::string kKilled = "srun: error: node2: task 1: Killed\n";
+
+std::string what_in(const std::vector<std::string>& texts, const JobRecord* job = nullptr) {
+  std::vector<Log> logs;
+  for (const auto& text : texts) logs.push_back({std::to_string(logs.size()) + ".log", text});
+  const auto explanation = explain(job, logs);
+  return explanation ? explanation->what : "nothing";
+}
+
+std::string remedy_in(const std::string& text, const JobRecord* job = nullptr) {
+  const std::vector<Log> logs{{"0.log", text}};
+  const auto explanation = explain(job, logs);
+  return explanation ? explanation->remedy : "nothing";
+}
+
+JobRecord in_state(const std::string& state) {
+  return {state, "node[1-2]", "", "", ""};
+}
+
+TEST(Explanation, IsTheFirstErrorOfTheRankThatHasIt) {
+  EXPECT_EQ(what_in({kEcho + kTraceback + kKilled}),
+            "rank 3 failed: ValueError: bad sample 17 (train.py:88)");
+  EXPECT_EQ(what_in({kEcho, kTraceback, kEcho}),
+            "rank 3 failed: ValueError: bad sample 17 (train.py:88), in 1.log");
+  EXPECT_EQ(what_in({"KeyError: 'lr'\n"}), "the first error: KeyError: 'lr'");
+}
+
+TEST(Explanation, PrefersWhatTheGuardSaw) {
+  const std::string watch =
+      "3: ddp: watch: rank 1 (node2) was killed by signal 9 (SIGKILL)\n"
+      "ddp: watch: rank 1 (node2) left 2 processes behind, now ended: python3\n";
+  EXPECT_EQ(what_in({kTraceback + watch}), "rank 1 (node2) was killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(
+      what_in({"ddp: watch: rank 1 (node2) left 1 process behind, now ended: sh\n" + kTraceback}),
+      "rank 3 failed: ValueError: bad sample 17 (train.py:88)");
+}
+
+TEST(Explanation, NamesAnErrorThatTheJobOutlivedUntilItsTimeLimit) {
+  EXPECT_EQ(what_in({kTraceback + kTimeLimit}),
+            "rank 3 failed: ValueError: bad sample 17 (train.py:88); later the job reached its "
+            "time limit");
+  const JobRecord timeout = in_state("TIMEOUT");
+  EXPECT_EQ(what_in({"all well\n"}, &timeout), "the job reached its time limit");
+  EXPECT_EQ(what_in({kEcho + kTimeLimit}), "the job reached its time limit");
+  EXPECT_EQ(what_in({kTimeLimit + kTraceback}), "the job reached its time limit");
+  const JobRecord boot = in_state("BOOT_FAIL");
+  EXPECT_EQ(what_in({""}, &boot), "a node of the job did not boot");
+}
+
+TEST(Explanation, DoesNotBlameTheAnswerToASignal) {
+  const std::string interrupt =
+      "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\nKeyboardInterrupt\n";
+  EXPECT_EQ(what_in({kCancelled + interrupt + kKilled}), "it was cancelled");
+  EXPECT_EQ(what_in({interrupt}), "the first error: KeyboardInterrupt (a.py:1)");
+}
+
+TEST(Explanation, TellsATaskThatEndedFirstFromThoseThatSlurmEnded) {
+  EXPECT_EQ(what_in({kKilled + kCancelled}),
+            "the first task that ended: node2: task 1: Killed; later it was cancelled");
+  EXPECT_EQ(what_in({kCancelled + kKilled}), "it was cancelled");
+  EXPECT_EQ(what_in({kKilled}), "the first task that ended: node2: task 1: Killed");
+  EXPECT_EQ(what_in({kEcho + kKilled}), "the first task that ended: node2: task 1: Killed");
+}
+
+TEST(Explanation, PutsALostNodeAndLackOfMemoryBeforeTheirEffects) {
+  const JobRecord node = in_state("NODE_FAIL");
+  EXPECT_EQ(what_in({kTraceback}, &node), "a node of the job failed, one of node[1-2]");
+  const JobRecord memory = in_state("OUT_OF_MEMORY");
+  EXPECT_EQ(what_in({kTraceback}, &memory), "the kernel killed processes for lack of memory");
+  EXPECT_EQ(what_in({"slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.\n" + kTraceback}),
+            "the kernel killed processes for lack of memory");
+}
+
+TEST(Explanation, SaysThatThereAreOnlyEchoesOrNothing) {
+  EXPECT_EQ(what_in({kEcho}).find("only echoes of a failure elsewhere, such as: RuntimeError: "),
+            0);
+  EXPECT_EQ(what_in({"epoch 3, loss 0.1\n"}), "nothing");
+  EXPECT_EQ(what_in({}), "nothing");
+  const JobRecord failed = in_state("FAILED");
+  EXPECT_EQ(what_in({}, &failed), "nothing");
+}
+
+TEST(Explanation, HasARemedyForEachCauseThatHasOne) {
+  const JobRecord preempted = in_state("PREEMPTED");
+  EXPECT_NE(remedy_in("", &preempted).find("--requeue"), std::string::npos);
+  EXPECT_NE(remedy_in(kTimeLimit).find("--time"), std::string::npos);
+  EXPECT_NE(remedy_in("MemoryError\n").find("--mem"), std::string::npos);
+  EXPECT_NE(remedy_in("CUDA out of memory. Tried to allocate\n").find("batch"), std::string::npos);
+  EXPECT_NE(remedy_in("CUDA error: an illegal memory access\n").find("BLOCKING"),
+            std::string::npos);
+  EXPECT_NE(remedy_in("Segmentation fault\n").find("FAULTHANDLER"), std::string::npos);
+  EXPECT_NE(
+      remedy_in("NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus.\n").find("--exclude"),
+      std::string::npos);
+  EXPECT_NE(remedy_in("Watchdog caught collective operation timeout\n").find("did not come"),
+            std::string::npos);
+  EXPECT_EQ(remedy_in(kTraceback), "");
+  EXPECT_EQ(remedy_in("ddp: watch: rank 0 (n1) was killed by the kernel for lack of memory; ask "
+                      "for more with --mem, or use fewer loader workers\n"),
+            "")
+      << "the line has it";
+}
+
+}  // namespace
+}  // namespace ddp::post_mortem
