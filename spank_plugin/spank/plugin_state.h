@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "spank_plugin/fabric/site/site.h"
 #include "spank_plugin/launch/settings/settings.h"
 #include "spank_plugin/launch/settings/spec.h"
@@ -19,6 +20,13 @@ namespace ddp::spank {
 
 // Prefix of a message that replaces the settings that srun passes to the nodes.
 inline constexpr std::string_view kErrorMark = "error: ";
+
+// What the guards of a step need on one of its nodes.
+struct GuardFacts {
+  FileDescriptor program;               // ddp-guard, opened outside of any container
+  FileDescriptor record;                // guard::NodeRecord; none if the kernel refused
+  bool slurmstepd_reaches_all = false;  // see guard::is_to_be_passed_on()
+};
 
 // A step that will become a distributed job, on one of its nodes.
 struct PlannedStep {
@@ -32,6 +40,7 @@ struct PlannedStep {
   std::map<std::string, std::optional<std::string>> rendezvous;
   std::optional<fabric::Site> site;  // read outside the container
   bool has_thread_count = false;     // OMP_NUM_THREADS was set before the tasks were forked
+  std::optional<GuardFacts> guard;   // with --ddp=watch
 };
 
 // How often SLURM has called each entry point: once per line of plugstack.conf.

@@ -22,6 +22,7 @@
 #include "spank_plugin/spank/pmix_fence.h"
 #include "spank_plugin/spank/step_key.h"
 #include "spank_plugin/spank/task_environment.h"
+#include "spank_plugin/spank/task_guard.h"
 
 namespace ddp::spank {
 namespace {
@@ -69,6 +70,7 @@ void plan_step(PlannedStep& planned, std::string_view settings, const TaskEnviro
     planned.site = fabric::read_site("/", fabric::SiteOwner::root);
   }
   planned.has_thread_count = environment.get("OMP_NUM_THREADS").has_value();
+  if (planned.settings.watch.value == launch::Watch::report) planned.guard = prepare_guard();
 }
 
 // enroot's hook for PyTorch images sets OMP_NUM_THREADS=1 in every step with more tasks than nodes.
@@ -194,6 +196,9 @@ void start_planned(const PlannedStep& planned, const TaskEnvironment& environmen
   }
   set_variables(plan, environment);
   announce(plan, planned.was_requested, planned.settings.verbose);
+  if (planned.guard && put_guard_before_task(*planned.guard, plan)) {
+    environment.set(variable::kGuarded, plan.step);
+  }
 }
 
 }  // namespace

@@ -54,6 +54,8 @@ check_tree() { # ROOT
   local so
   so=$(cd "$1" && find usr -name ddp.so)
   [ -n "$so" ]
+  # It also starts in containers.
+  file "$1/${so%/*}/ddp-guard" | grep 'statically linked'
   grep -qx "optional /$so" "$1/usr/share/slurm-ddp/plugstack.conf.d/zz-ddp.conf"
   grep -q 'built for SLURM [0-9]*\.[0-9]*,' "$1/usr/share/slurm-ddp/plugstack.conf.d/zz-ddp.conf"
   [ -s "$1/usr/share/man/man8/ddp.8" ]

@@ -12,6 +12,8 @@ training_setup() {
   cd "$work" || exit 1
   # shellcheck source=tests/ranks/mpirun.bash
   source "$here/tests/ranks/mpirun.bash"
+  # shellcheck source=tests/ranks/limited_memory.bash
+  source "$here/tests/ranks/limited_memory.bash"
 }
 
 # ranks N ARGS...: runs a training with N ranks that must finish within three minutes.
@@ -129,23 +131,6 @@ killed_rank_is_named() {
   wait "$job" || status=$?
   [ "$status" -ne 0 ]
   grep -E 'rank 1 .*exited unexpectedly' log
-}
-
-# in_limited_memory MIB COMMAND...: in a memory cgroup of its own, without swap.
-in_limited_memory() {
-  local parent=/sys/fs/cgroup limit=memory.max swap=memory.swap.max swap_bytes=0
-  if [ -d $parent/memory ]; then
-    parent=$parent/memory limit=memory.limit_in_bytes swap=memory.memsw.limit_in_bytes swap_bytes=$(($1 << 20))
-  fi
-  local group=$parent/slurm-ddp-$$
-  if ! mkdir "$group" || ! echo $(($1 << 20)) > "$group/$limit"; then
-    skip "no right to limit memory (needs root and cgroups)"
-  fi
-  [ ! -e "$group/$swap" ] || echo $swap_bytes > "$group/$swap"
-  local status=0
-  bash -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$group" "${@:2}" || status=$?
-  for _ in {1..600}; do if rmdir "$group" 2> /dev/null; then break; fi; sleep 0.1; done
-  return $status
 }
 
 # Writes large.h5: 200 samples, of which one has gradients that overflow with a large loss scale.

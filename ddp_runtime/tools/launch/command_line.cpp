@@ -12,9 +12,9 @@ namespace ddp::launch {
 namespace {
 
 constexpr const char* kDescription =
-    R"(ddp-launch [--ddp SPEC] [--] COMMAND [ARGUMENTS]     ddp-launch explain [--format FORMAT]
+    R"(ddp-launch [--ddp SPEC] [--watch] [--] COMMAND [ARGUMENTS]     ddp-launch explain [--format FORMAT]
 
-Replaces itself with COMMAND, in the environment of one rank of a distributed training job:
+Becomes COMMAND, or with --watch its parent, in the environment of one rank of a training job:
 RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, GROUP_RANK, MASTER_ADDR, MASTER_PORT.
 Makes the same plan as `srun --ddp`, for clusters without the plugin; also works under mpirun and
 for a single process.)";
@@ -78,6 +78,8 @@ ParsedCommandLine parse_command_line(int argc, char** argv) {
   app.set_version_flag("--version", std::string("ddp-launch ") + kVersion);
   app.set_config("--config", "", "Read options from this file (INI or TOML)");
   app.add_option("--ddp", line.spec, "Comma-separated settings; see below")->type_name("SPEC");
+  app.add_flag("--watch", line.watch,
+               "Say why the rank failed and end what it leaves behind, as --ddp=watch does");
   app.prefix_command();
 
   std::string format = "table";

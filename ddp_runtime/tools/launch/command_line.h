@@ -15,7 +15,8 @@ struct CommandLine {
 
   Action action = Action::run;
   Format format = Format::table;
-  bool verbose = false;              // for Action::explain
+  bool verbose = false;  // for Action::explain
+  bool watch = false;
   std::string spec;                  // --ddp; empty if not given
   std::vector<std::string> command;  // for Action::run; at least one word
 };

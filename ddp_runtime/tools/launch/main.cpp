@@ -10,8 +10,12 @@
 #include <exception>
 
 #include "base/host.h"
+#include "base/text.h"
 #include "ddp_runtime/tools/launch/command_line.h"
 #include "spank_plugin/fabric/files/text_file.h"
+#include "spank_plugin/guard/guard.h"
+#include "spank_plugin/guard/proc_file.h"
+#include "spank_plugin/guard/signal_rule.h"
 #include "spank_plugin/launch/host/cpu_mask.h"
 #include "spank_plugin/launch/host/fabric_facts.h"
 #include "spank_plugin/launch/host/gpu_devices.h"
@@ -140,6 +144,32 @@ void set_variables(const Plan& plan, bool verbose) {
   if (verbose) std::fprintf(stderr, "ddp: %s\n", render_task_line(plan).c_str());
 }
 
+// In a step of `srun --ddp=watch`, a task already has a guard.
+bool is_guarded(const Planned& planned) {
+  return planned.facts.step.launcher == Launcher::slurm &&
+         from_process(variable::kGuarded) == planned.plan.step;
+}
+
+guard::GuardOptions guard_options(const Plan& plan) {
+  const std::string launcher =
+      guard::read_proc_file("/proc/" + std::to_string(getppid()) + "/comm");
+  const bool is_agent = plan.mode == Mode::torchrun;
+  return {(is_agent ? "torchrun's agent " : "rank ") + std::to_string(plan.rank), plan.node, -1,
+          guard::reaches_all(trimmed(launcher), guard::read_proc_file("/proc/self/cgroup")),
+          is_agent               ? guard::Peers::own_workers
+          : plan.task_count == 1 ? guard::Peers::none
+                                 : guard::Peers::other_ranks};
+}
+
+// Returns in a child of this process, which then becomes the command; the process itself becomes
+// its guard.
+void put_guard_before_command(const Plan& plan) {
+  const guard::GuardOptions options = guard_options(plan);
+  std::fflush(nullptr);
+  if (auto task = guard::fork_task()) guard::guard_task(std::move(*task), options);
+  setenv(variable::kGuarded, plan.step.c_str(), 1);
+}
+
 // Executes the command; if that fails, returns the exit status that shells use.
 int become(std::vector<std::string>& command) {
   std::vector<char*> arguments;
@@ -171,6 +201,8 @@ int run(CommandLine& line) {
     return 0;
   }
   set_variables(planned.plan, settings.verbose);
+  const bool watch = line.watch || settings.watch.value == Watch::report;
+  if (watch && !is_guarded(planned)) put_guard_before_command(planned.plan);
   return become(line.command);
 }
 

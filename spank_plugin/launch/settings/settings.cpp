@@ -14,7 +14,7 @@ constexpr std::array<std::string_view, 4> kOriginNames = {"built in", "plugstack
                                                           "--ddp"};
 constexpr std::uint64_t kLowestSitePort = 1024;
 
-constexpr std::array<SpecItem, 10> kSiteArguments = {{
+constexpr std::array<SpecItem, 11> kSiteArguments = {{
     {"default", "auto|rank|torchrun|off", "mode of a step without --ddp (off)"},
     {"port_base", "P", "first port for MASTER_PORT if SLURM reserves none (61000)"},
     {"port_count", "N", "number of ports from port_base on (all up to 65535)"},
@@ -25,6 +25,7 @@ constexpr std::array<SpecItem, 10> kSiteArguments = {{
     {"order", "slurm|packed|switch", "numbering of the ranks (slurm)"},
     {"fabric", "auto|off|NAME", "settings of NCCL, Gloo, UCX for the node's network (auto)"},
     {"verbose", "yes|no", "a line per task instead of one per step (no)"},
+    {"watch", "report|off", "say which rank of a planned step failed and why (off)"},
 }};
 
 // port_base and port_count only make sense together.
@@ -62,6 +63,7 @@ void merge(Settings& settings, const Spec& spec, Origin origin) {
   take(settings.tf_config, spec.tf_config, origin);
   take(settings.fabric, spec.fabric, origin);
   take(settings.ucx, spec.ucx, origin);
+  take(settings.watch, spec.watch, origin);
 }
 
 std::uint64_t number_between(std::string_view text, std::uint64_t lowest, std::uint64_t highest) {
@@ -163,6 +165,8 @@ std::vector<Item> items_of(const Settings& s) {
   items.push_back({pair("tf_config", word_for(s.tf_config.value)), s.tf_config.origin});
   items.push_back({pair("fabric", s.fabric.value), s.fabric.origin});
   items.push_back({pair("ucx", word_for(s.ucx.value)), s.ucx.origin});
+  if (s.watch.origin != Origin::built_in)
+    items.push_back({pair("watch", word_for(s.watch.value)), s.watch.origin});
   return items;
 }
 

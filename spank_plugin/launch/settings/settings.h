@@ -50,6 +50,7 @@ struct Settings {
   Chosen<bool> tf_config{false, Origin::built_in};
   Chosen<std::string> fabric{"auto", Origin::built_in};
   Chosen<UcxPolicy> ucx{UcxPolicy::keep, Origin::built_in};
+  Chosen<Watch> watch{Watch::off, Origin::built_in};
 
   bool is_on() const noexcept { return mode.value != Mode::off; }
 

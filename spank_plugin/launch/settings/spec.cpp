@@ -16,7 +16,7 @@ constexpr std::uint32_t kMaxThreads = 65'536;
 constexpr std::uint32_t kMaxAgents = 65'536;
 constexpr std::uint32_t kMaxRestarts = 1'000'000;
 
-constexpr std::array<SpecItem, 7> kWords = {{
+constexpr std::array<SpecItem, 8> kWords = {{
     {"auto", "", "torchrun if the step starts it with one task per node; otherwise rank"},
     {"rank", "", "one task is one rank"},
     {"torchrun", "", "one task per node is torchrun, which then needs no options"},
@@ -24,9 +24,10 @@ constexpr std::array<SpecItem, 7> kWords = {{
     {"explain", "", "show each variable with its source and rule, and run nothing"},
     {"verbose", "", "a line per task; with explain the whole plan of every task"},
     {"tf_config", "", "set TF_CONFIG, for TensorFlow"},
+    {"watch", "", "say which rank failed and why, and end what a rank leaves behind"},
 }};
 
-constexpr std::array<SpecItem, 16> kKeys = {{
+constexpr std::array<SpecItem, 17> kKeys = {{
     {"master_addr", "HOST", "MASTER_ADDR"},
     {"master_port", "PORT", "MASTER_PORT"},
     {"addr_suffix", "SUFFIX", "suffix of the node's name on its fast network, such as i or -ib"},
@@ -49,6 +50,7 @@ constexpr std::array<SpecItem, 16> kKeys = {{
     {"explain", "table|json", "explain in this format"},
     {"verbose", "yes|no", "a line per task"},
     {"tf_config", "yes|no", "set TF_CONFIG"},
+    {"watch", "report|off", "watch the ranks, or not"},
 }};
 
 template <typename T>
@@ -73,6 +75,7 @@ constexpr std::array<Word<LocalRankMeaning>, 2> kLocalRanks = {
     {{"node", LocalRankMeaning::node}, {"device", LocalRankMeaning::device}}};
 constexpr std::array<Word<UcxPolicy>, 2> kUcxPolicies = {
     {{"keep", UcxPolicy::keep}, {"bind", UcxPolicy::bind}}};
+constexpr std::array<Word<Watch>, 2> kWatches = {{{"report", Watch::report}, {"off", Watch::off}}};
 constexpr std::array<Word<bool>, 2> kBooleans = {{{"yes", true}, {"no", false}}};
 
 template <typename T, std::size_t N>
@@ -140,6 +143,7 @@ class SpecReader {
     if (word == "explain") return set(spec_.explain, ExplainFormat::table, word);
     if (word == "verbose") return set(spec_.verbose, true, word);
     if (word == "tf_config") return set(spec_.tf_config, true, word);
+    if (word == "watch") return set(spec_.watch, Watch::report, word);
     fail("unknown item " + quote_for_display(word) + " (allowed: " + allowed_items() + ")");
   }
 
@@ -160,6 +164,7 @@ class SpecReader {
     if (key == "explain") return set_word(spec_.explain, kFormats, key, value);
     if (key == "verbose") return set_word(spec_.verbose, kBooleans, key, value);
     if (key == "tf_config") return set_word(spec_.tf_config, kBooleans, key, value);
+    if (key == "watch") return set_word(spec_.watch, kWatches, key, value);
     fail("unknown key " + quote_for_display(key) + " (allowed: " + allowed_items() + ")");
   }
 
@@ -297,6 +302,9 @@ std::string_view word_for(LocalRankMeaning meaning) noexcept {
 }
 std::string_view word_for(UcxPolicy policy) noexcept {
   return text_of(kUcxPolicies, policy);
+}
+std::string_view word_for(Watch watch) noexcept {
+  return text_of(kWatches, watch);
 }
 std::string_view word_for(bool value) noexcept {
   return text_of(kBooleans, value);

@@ -31,6 +31,7 @@ enum class Rendezvous { fixed, c10d };  // of torchrun; `fixed` is its "static",
 enum class GpuPolicy { keep, shared };  // shared: every task sees all GPUs of its node
 enum class UcxPolicy { keep, bind };    // bind: each GPU uses its nearest RDMA port
 enum class LocalRankMeaning { node, device };  // device: LOCAL_RANK is an index of visible GPUs
+enum class Watch { off, report };  // report: each task gets a guard that says why a rank failed
 
 // The source of OMP_NUM_THREADS: the CPUs of the task, none (it is not set), or a number.
 struct ThreadPolicy {
@@ -60,6 +61,7 @@ struct Spec {
   std::optional<bool> tf_config;
   std::optional<std::string> fabric;  // off, auto, or the name of a preset
   std::optional<UcxPolicy> ucx;
+  std::optional<Watch> watch;
 };
 
 // One item of the language, with its description for the help.
@@ -89,6 +91,7 @@ std::string_view word_for(Rendezvous rendezvous) noexcept;
 std::string_view word_for(GpuPolicy policy) noexcept;
 std::string_view word_for(LocalRankMeaning meaning) noexcept;
 std::string_view word_for(UcxPolicy policy) noexcept;
+std::string_view word_for(Watch watch) noexcept;
 std::string_view word_for(bool value) noexcept;
 std::string word_for(const ThreadPolicy& policy);
 

@@ -23,6 +23,9 @@ inline constexpr const char* kComponents = "SLURM_DDP_COMPONENTS";    // of a st
 inline constexpr const char* kSwitchMap = "SLURM_DDP_SWITCHES";       // see switch_map.h
 inline constexpr const char* kNodeAddresses = "SLURM_DDP_NODE_ADDR";  // see node_address.h
 
+// In a task with a guard: its step, because the steps that it starts inherit the variable.
+inline constexpr const char* kGuarded = "SLURM_DDP_GUARDED";
+
 // A planned step passes this to the steps that are started inside it; see marker.h.
 inline constexpr const char* kMarker = "SLURM_DDP_SET";
 

@@ -65,7 +65,7 @@ TEST(Spec, ReadsEveryValueInItsTable) {
 TEST(Spec, ValuesRoundTripAsWords) {
   const Spec spec = parse_spec(
       "torchrun,explain=json,order=switch,rdzv=c10d,threads=12,gpus=shared,local_rank=device,"
-      "tf_config,fabric=efa,ucx=bind,nnodes=002:4,restarts=3,store=[fd00::1]:29400",
+      "tf_config,watch,fabric=efa,ucx=bind,nnodes=002:4,restarts=3,store=[fd00::1]:29400",
       "--ddp");
   EXPECT_EQ(word_for(*spec.mode), "torchrun");
   EXPECT_EQ(word_for(*spec.explain), "json");
@@ -75,6 +75,7 @@ TEST(Spec, ValuesRoundTripAsWords) {
   EXPECT_EQ(word_for(*spec.gpus), "shared");
   EXPECT_EQ(word_for(*spec.local_rank), "device");
   EXPECT_EQ(word_for(*spec.tf_config), "yes");
+  EXPECT_EQ(word_for(*spec.watch), "report");
   EXPECT_EQ(*spec.fabric, "efa");
   EXPECT_EQ(word_for(*spec.ucx), "bind");
   EXPECT_EQ(*spec.agents, "2:4");
@@ -222,6 +223,7 @@ TEST(EncodedSettings, RoundTrip) {
   full.tf_config = {true, Origin::command_line};
   full.fabric = {"efa", Origin::environment};
   full.ucx = {UcxPolicy::bind, Origin::command_line};
+  full.watch = {Watch::report, Origin::site};
   for (const Settings& settings : {Settings{}, full}) {
     const std::string text = encode_settings(settings);
     EXPECT_EQ(decode_settings(text), settings) << text;

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spank_plugin/spank/task_guard.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <link.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "spank_plugin/guard/fork_task.h"
+#include "spank_plugin/guard/guard.h"
+#include "spank_plugin/guard/node_record.h"
+#include "spank_plugin/guard/proc_file.h"
+#include "spank_plugin/guard/signal_rule.h"
+#include "spank_plugin/spank/log.h"
+
+namespace ddp::spank {
+namespace {
+
+// ddp-guard is installed beside the plugin.
+std::string path_of_guard() {
+  static const char kOwn = 0;
+  Dl_info library{};
+  if (dladdr(&kOwn, &library) == 0 || library.dli_fname == nullptr) return "ddp-guard";
+  const std::string_view plugin = library.dli_fname;
+  return std::string(plugin.substr(0, plugin.rfind('/') + 1)) + "ddp-guard";
+}
+
+// The plugins by which slurmstepd tracks the processes of a step.
+struct Trackers {
+  bool by_parents = false;
+  bool in_another_way = false;
+};
+
+int look_at_tracker(dl_phdr_info* library, std::size_t /*size*/, void* result) {
+  auto& found = *static_cast<Trackers*>(result);
+  const std::string_view path = library->dlpi_name == nullptr ? "" : library->dlpi_name;
+  const std::string_view file = path.substr(path.rfind('/') + 1);
+  if (!file.starts_with("proctrack_")) return 0;
+  (file == "proctrack_linuxproc.so" ? found.by_parents : found.in_another_way) = true;
+  return 0;
+}
+
+// With cgroups slurmstepd signals only its own children, and with process groups only the guards'
+// group; by parents it signals every process of the step.
+bool slurmstepd_reaches_all() {
+  Trackers found;
+  dl_iterate_phdr(look_at_tracker, &found);
+  if (found.by_parents || found.in_another_way) return found.by_parents;
+  return guard::reaches_all("slurmstepd", guard::read_proc_file("/proc/self/cgroup"));
+}
+
+std::string inherited(int file) {
+  if (file < 0) return "none";
+  fcntl(file, F_SETFD, 0);
+  return std::to_string(file);
+}
+
+guard::GuardOptions options_for(const GuardFacts& facts, const launch::Plan& plan) {
+  const bool is_agent = plan.mode == launch::Mode::torchrun;
+  const bool is_alone = plan.task_count == 1;
+  return {(is_agent ? "torchrun's agent " : "rank ") + std::to_string(plan.rank), plan.node,
+          facts.record.get(), facts.slurmstepd_reaches_all,
+          is_agent   ? guard::Peers::own_workers
+          : is_alone ? guard::Peers::none
+                     : guard::Peers::other_ranks};
+}
+
+void execute_guard(const GuardFacts& facts, const guard::GuardOptions& options,
+                   const guard::ForkedTask& task) {
+  constexpr std::array<const char*, 3> kPeers = {"none", "ranks", "workers"};
+  std::array<std::string, 8> words = {"ddp-guard",
+                                      std::to_string(task.child),
+                                      inherited(task.errors.get()),
+                                      inherited(options.node_record),
+                                      options.launcher_reaches_all ? "all" : "task",
+                                      kPeers[static_cast<std::size_t>(options.peers)],
+                                      options.who,
+                                      options.node};
+  std::array<char*, 9> arguments{};
+  for (std::size_t i = 0; i < words.size(); ++i) arguments[i] = words[i].data();
+  // An empty environment: nothing of the user's, such as LD_PRELOAD, is meant for the guard.
+  std::array<char*, 1> nothing{};
+  fexecve(facts.program.get(), arguments.data(), nothing.data());
+}
+
+// In the parent, which must not return: the task would run twice. Where the program cannot be
+// executed, for example for want of memory, this process is the guard itself.
+[[noreturn]] void become_guard(const GuardFacts& facts, const guard::GuardOptions& options,
+                               guard::ForkedTask task) noexcept {
+  execute_guard(facts, options, task);
+  guard::guard_task(std::move(task), options);
+}
+
+}  // namespace
+
+std::optional<GuardFacts> prepare_guard() {
+  const std::string path = path_of_guard();
+  FileDescriptor program(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!program || access(path.c_str(), X_OK) != 0) {
+    log_error("watch: the ranks of this node are not watched: cannot open " + path + ": " +
+              std::strerror(errno));
+    return std::nullopt;
+  }
+  return GuardFacts{std::move(program), guard::make_node_record(), slurmstepd_reaches_all()};
+}
+
+bool put_guard_before_task(const GuardFacts& facts, const launch::Plan& plan) {
+  const guard::GuardOptions options = options_for(facts, plan);
+  std::optional<guard::ForkedTask> task;
+  try {
+    task = guard::fork_task();
+  } catch (const std::exception& error) {
+    log_error("watch: " + options.who + " is not watched: " + error.what());
+    return false;
+  }
+  if (task) become_guard(facts, options, std::move(*task));
+  return true;
+}
+
+}  // namespace ddp::spank
