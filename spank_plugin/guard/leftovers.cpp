@@ -8,7 +8,7 @@
 #include <csignal>
 
 #include "base/text.h"
-#include "spank_plugin/guard/proc_file.h"
+#include "base/text_file.h"
 
 namespace ddp::guard {
 namespace {
@@ -16,7 +16,7 @@ namespace {
 // The children of this process, which adopts those of its children that end.
 std::vector<pid_t> children() {
   const std::string self = std::to_string(getpid());
-  std::string list = read_proc_file("/proc/self/task/" + self + "/children");
+  std::string list = read_kernel_file("/proc/self/task/" + self + "/children");
   list.resize(list.rfind(' ') + 1);  // a last number that was cut off is another process's
   std::vector<pid_t> found;
   for (const auto word : words_of(list)) {
@@ -35,7 +35,7 @@ bool Leftovers::exist() noexcept {
 bool Leftovers::add(pid_t process) {
   if (std::find(asked_.begin(), asked_.end(), process) != asked_.end()) return false;
   asked_.push_back(process);
-  const std::string name = read_proc_file("/proc/" + std::to_string(process) + "/comm");
+  const std::string name = read_kernel_file("/proc/" + std::to_string(process) + "/comm");
   names_.push_back(sanitize(trimmed(name)));
   return true;
 }

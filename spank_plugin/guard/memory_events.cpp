@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "base/text.h"
-#include "spank_plugin/guard/proc_file.h"
+#include "base/text_file.h"
 
 namespace ddp::guard {
 namespace {
@@ -51,9 +51,9 @@ std::optional<std::uint64_t> counter_of(std::string_view text, std::string_view 
 }
 
 OutOfMemoryKills read_out_of_memory_kills(const std::string& root) {
-  const std::string events = memory_events_file(root, read_proc_file(root + "proc/self/cgroup"));
-  return {counter_of(read_proc_file(events), "oom_kill"),
-          counter_of(read_proc_file(root + "proc/vmstat"), "oom_kill")};
+  const std::string events = memory_events_file(root, read_kernel_file(root + "proc/self/cgroup"));
+  return {counter_of(read_kernel_file(events), "oom_kill"),
+          counter_of(read_kernel_file(root + "proc/vmstat"), "oom_kill")};
 }
 
 }  // namespace ddp::guard

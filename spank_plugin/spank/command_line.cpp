@@ -4,14 +4,14 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "spank_plugin/fabric/files/text_file.h"
+#include "base/text_file.h"
 
 namespace ddp::spank {
 
 bool has_own_option(std::initializer_list<std::string_view> beginnings) noexcept {
   constexpr std::size_t kMaxCommandLine = 1U << 20U;
   try {
-    const auto words = fabric::read_text("/proc/self/cmdline", kMaxCommandLine);
+    const auto words = read_text("/proc/self/cmdline", kMaxCommandLine);
     if (!words) return false;
     for (const auto word : split(*words, '\0')) {
       const auto begins = [word](std::string_view text) { return word.starts_with(text); };

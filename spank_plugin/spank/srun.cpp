@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "base/errors.h"
-#include "spank_plugin/fabric/files/text_file.h"
+#include "base/text_file.h"
 #include "spank_plugin/launch/host/node_address_query.h"
 #include "spank_plugin/launch/host/switch_query.h"
 #include "spank_plugin/launch/plan/giver.h"
@@ -47,7 +47,7 @@ void forget_outer_step() {
 void tell_rank_zero_host() {
   constexpr std::size_t kMaxHostfile = 1U << 20U;
   const char* path = std::getenv("SLURM_HOSTFILE");
-  const auto text = path == nullptr ? std::nullopt : fabric::read_text(path, kMaxHostfile);
+  const auto text = path == nullptr ? std::nullopt : read_text(path, kMaxHostfile);
   if (!text) return;
   try {
     const auto host = launch::first_host_of_hostfile(*text);

@@ -13,10 +13,10 @@
 #include <string>
 #include <string_view>
 
+#include "base/text_file.h"
 #include "spank_plugin/guard/fork_task.h"
 #include "spank_plugin/guard/guard.h"
 #include "spank_plugin/guard/node_record.h"
-#include "spank_plugin/guard/proc_file.h"
 #include "spank_plugin/guard/signal_rule.h"
 #include "spank_plugin/spank/log.h"
 
@@ -53,7 +53,7 @@ bool slurmstepd_reaches_all() {
   Trackers found;
   dl_iterate_phdr(look_at_tracker, &found);
   if (found.by_parents || found.in_another_way) return found.by_parents;
-  return guard::reaches_all("slurmstepd", guard::read_proc_file("/proc/self/cgroup"));
+  return guard::reaches_all("slurmstepd", read_kernel_file("/proc/self/cgroup"));
 }
 
 std::string inherited(int file) {

@@ -10,7 +10,7 @@
 #include "base/atomic_file.h"
 #include "base/errors.h"
 #include "base/json/bounded_json.h"
-#include "spank_plugin/fabric/files/text_file.h"
+#include "base/text_file.h"
 
 namespace ddp::check {
 namespace {
@@ -51,7 +51,7 @@ void read_into(Counters& counters, const fs::path& directory, const std::string&
 std::optional<Counters> read_kept(const std::string& file) {
   std::error_code error;
   if (!fs::exists(file, error)) return std::nullopt;
-  const auto text = fabric::read_text(file, kMaxFileBytes);
+  const auto text = read_text(file, kMaxFileBytes);
   if (!text) throw RuntimeError("it is not a counter file");
   try {
     return parse_bounded_json_or_null(*text).get<Counters>();

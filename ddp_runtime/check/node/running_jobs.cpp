@@ -9,8 +9,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/text_file.h"
 #include "spank_plugin/fabric/files/attribute.h"
-#include "spank_plugin/fabric/files/text_file.h"
 
 namespace ddp::check {
 namespace {
@@ -37,7 +37,7 @@ struct JobInTitle {
 
 // The number behind a key of /proc/PID/status, the first if there are several.
 std::optional<int> number_in(const std::filesystem::path& process, std::string_view key) {
-  const auto status = fabric::read_text(process / "status", kMaxBytes).value_or("");
+  const auto status = read_text(process / "status", kMaxBytes).value_or("");
   const std::size_t at = status.find(fmt::format("\n{}:\t", key));
   if (at == std::string::npos) return std::nullopt;
   int number = 0;
@@ -62,7 +62,7 @@ std::optional<JobInTitle> job_of(const std::filesystem::path& root,
   if (!fabric::read_attribute(process / "comm").value_or("").starts_with("slurmstepd")) {
     return std::nullopt;
   }
-  const auto title = fabric::read_text(process / "cmdline", kMaxBytes).value_or("");
+  const auto title = read_text(process / "cmdline", kMaxBytes).value_or("");
   if (!title.starts_with(kBegin) || number_in(process, "Uid") != kRoot ||
       is_of_another_node(root, process)) {
     return std::nullopt;

@@ -11,10 +11,9 @@
 
 #include "base/host.h"
 #include "base/text.h"
+#include "base/text_file.h"
 #include "ddp_runtime/tools/launch/command_line.h"
-#include "spank_plugin/fabric/files/text_file.h"
 #include "spank_plugin/guard/guard.h"
-#include "spank_plugin/guard/proc_file.h"
 #include "spank_plugin/guard/signal_rule.h"
 #include "spank_plugin/launch/host/cpu_mask.h"
 #include "spank_plugin/launch/host/fabric_facts.h"
@@ -46,7 +45,7 @@ std::optional<std::string> look_up(const std::string& name) {
   if (name != variable::kRankZeroHost) return from_process(name);
   if (auto told = from_process(name)) return told;
   const auto path = from_process("SLURM_HOSTFILE");
-  const auto text = path ? fabric::read_text(*path, kMaxHostfile) : std::nullopt;
+  const auto text = path ? read_text(*path, kMaxHostfile) : std::nullopt;
   return text ? first_host_of_hostfile(*text) : std::nullopt;
 }
 
@@ -151,11 +150,10 @@ bool is_guarded(const Planned& planned) {
 }
 
 guard::GuardOptions guard_options(const Plan& plan) {
-  const std::string launcher =
-      guard::read_proc_file("/proc/" + std::to_string(getppid()) + "/comm");
+  const std::string launcher = read_kernel_file("/proc/" + std::to_string(getppid()) + "/comm");
   const bool is_agent = plan.mode == Mode::torchrun;
   return {(is_agent ? "torchrun's agent " : "rank ") + std::to_string(plan.rank), plan.node, -1,
-          guard::reaches_all(trimmed(launcher), guard::read_proc_file("/proc/self/cgroup")),
+          guard::reaches_all(trimmed(launcher), read_kernel_file("/proc/self/cgroup")),
           is_agent               ? guard::Peers::own_workers
           : plan.task_count == 1 ? guard::Peers::none
                                  : guard::Peers::other_ranks};

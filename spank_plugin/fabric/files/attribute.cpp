@@ -7,8 +7,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "base/open_file.h"
 #include "base/text.h"
-#include "spank_plugin/fabric/files/open_file.h"
 
 namespace ddp::fabric {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/text_file.h"
 #include "spank_plugin/fabric/files/attribute.h"
-#include "spank_plugin/fabric/files/text_file.h"
 
 namespace ddp::fabric {
 namespace {

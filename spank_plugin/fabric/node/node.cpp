@@ -7,9 +7,9 @@
 #include <array>
 #include <utility>
 
+#include "base/text_file.h"
 #include "spank_plugin/fabric/files/attribute.h"
 #include "spank_plugin/fabric/files/text.h"
-#include "spank_plugin/fabric/files/text_file.h"
 
 namespace ddp::fabric {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spank_plugin/fabric/site/site.h"
 
+#include "base/open_file.h"
 #include "spank_plugin/fabric/files/error.h"
-#include "spank_plugin/fabric/files/open_file.h"
 
 namespace ddp::fabric {
 

@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "spank_plugin/fabric/files/text_file.h"
+#include "base/text_file.h"
 
 namespace ddp::launch {
 namespace {
@@ -42,7 +42,7 @@ std::optional<CpuFacts> read_cpu_mask(const std::string& cpu_root) noexcept {
       const std::string name = std::to_string(cpu);
       std::string file = cpu_root;
       file.append("/cpu").append(name).append("/topology/thread_siblings_list");
-      cores.insert(fabric::read_text(file, kMaxList).value_or(name));
+      cores.insert(read_text(file, kMaxList).value_or(name));
     }
     const long online = sysconf(_SC_NPROCESSORS_ONLN);
     return CpuFacts{static_cast<std::uint32_t>(cpus.size()),

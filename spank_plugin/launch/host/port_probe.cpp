@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "spank_plugin/fabric/files/text_file.h"
+#include "base/text_file.h"
 #include "spank_plugin/launch/step/ephemeral_ports.h"
 #include "spank_plugin/launch/step/error.h"
 #include "spank_plugin/launch/step/socket_table.h"
@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kMaxFile = 16U << 20U;  // a table of about 100,000 sockets
 
 std::string read_or_nothing(const char* path) {
-  return fabric::read_text(path, kMaxFile).value_or("");
+  return read_text(path, kMaxFile).value_or("");
 }
 
 // True if the address family exists here and the port is taken in it.

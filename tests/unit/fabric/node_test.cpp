@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include "spank_plugin/fabric/plan/plan.h"
 
-#include "spank_plugin/fabric/files/text_file.h"
+#include "base/text_file.h"
 #include "tests/unit/fabric/machine.h"
 #include "tests/unit/fabric/node_values.h"
 

@@ -11,7 +11,7 @@
 #include <system_error>
 
 #include "base/text.h"
-#include "spank_plugin/fabric/files/text_file.h"
+#include "base/text_file.h"
 
 namespace ddp::check {
 namespace {
@@ -32,7 +32,7 @@ constexpr std::array kLibraries{"libnccl.so.2",    "libmpi.so.40",         "libu
                                 "libcudart.so.12", "libhdf5_serial.so.103"};
 
 void add_first_line(Facts& facts, const std::string& name, const fs::path& file) {
-  const auto text = fabric::read_text(file, kMaxCharacters);
+  const auto text = read_text(file, kMaxCharacters);
   if (text && !text->empty()) facts[name] = sanitize_first_line(*text, kMaxCharacters);
 }
 
@@ -49,7 +49,7 @@ void add_machine(Facts& facts) {
 // PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"; see os-release(5).
 void add_system(Facts& facts, const fs::path& root) {
   constexpr std::string_view kKey = "PRETTY_NAME=";
-  const auto text = fabric::read_text(root / "etc/os-release", kMaxOsReleaseBytes);
+  const auto text = read_text(root / "etc/os-release", kMaxOsReleaseBytes);
   if (!text) return;
   const auto line = text->starts_with(kKey) ? 0 : text->find(fmt::format("\n{}", kKey));
   if (line == text->npos) return;

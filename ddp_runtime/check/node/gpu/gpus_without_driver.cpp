@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "base/text_file.h"
 #include "spank_plugin/fabric/files/attribute.h"
-#include "spank_plugin/fabric/files/text_file.h"
 
 namespace ddp::check {
 

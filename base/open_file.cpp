@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spank_plugin/fabric/files/open_file.h"
+#include "base/open_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -7,7 +7,7 @@
 
 #include <cerrno>
 
-namespace ddp::fabric {
+namespace ddp {
 
 OpenFile::OpenFile(const std::filesystem::path& file) noexcept
     : fd_(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
@@ -38,4 +38,4 @@ std::optional<std::size_t> OpenFile::read(char* into, std::size_t room) const no
   return fd_ >= 0 ? std::optional(filled) : std::nullopt;
 }
 
-}  // namespace ddp::fabric
+}  // namespace ddp

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "spank_plugin/fabric/files/text_file.h"
+#include "base/text_file.h"
 
 #include <algorithm>
 
-#include "spank_plugin/fabric/files/open_file.h"
+#include "base/open_file.h"
 
-namespace ddp::fabric {
+namespace ddp {
 
 std::optional<std::string> read_text(const std::filesystem::path& file, std::size_t max_bytes) {
   constexpr std::size_t kStep = 16'384;
@@ -24,4 +24,9 @@ std::optional<std::string> read_text(const std::filesystem::path& file, std::siz
   return text;
 }
 
-}  // namespace ddp::fabric
+std::string read_kernel_file(const std::filesystem::path& file) {
+  constexpr std::size_t kMost = 1U << 16U;
+  return read_text(file, kMost).value_or("");
+}
+
+}  // namespace ddp

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <optional>
 
-namespace ddp::fabric {
+namespace ddp {
 
 class OpenFile {
  public:
@@ -29,4 +29,4 @@ class OpenFile {
   int fd_;
 };
 
-}  // namespace ddp::fabric
+}  // namespace ddp
