@@ -595,4 +595,8 @@ FirstError find_first_error(std::string_view tail, ErrorOrder order) {
   return finder.take();
 }
 
+bool is_answer_to_a_signal(const FirstError& error) noexcept {
+  return error.text.starts_with("KeyboardInterrupt") || error.text.starts_with("SystemExit");
+}
+
 }  // namespace ddp::guard

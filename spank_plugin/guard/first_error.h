@@ -40,4 +40,7 @@ enum class ErrorOrder {
 // Takes time linear in the size of the tail.
 FirstError find_first_error(std::string_view tail, ErrorOrder order = ErrorOrder::first);
 
+// Whether this is what a program prints because it is told to end.
+bool is_answer_to_a_signal(const FirstError& error) noexcept;
+
 }  // namespace ddp::guard

@@ -84,11 +84,6 @@ ErrorOrder order_of(const Ending& ending) noexcept {
   return ending.peers == Peers::own_workers ? ErrorOrder::first : ErrorOrder::last;
 }
 
-// What a program prints because it is told to end.
-bool is_answer_to_a_signal(const FirstError& error) noexcept {
-  return error.text.starts_with("KeyboardInterrupt") || error.text.starts_with("SystemExit");
-}
-
 // Whether the error can be the reason for this end. A signal ends a program whatever it printed
 // before; of those, abort() is how a library or the C++ runtime reacts to an error.
 bool explains(const FirstError& error, const Ending& ending) noexcept {
@@ -140,7 +135,7 @@ std::string verdict(const Ending& ending, std::string_view who, std::string_view
     return start + (WIFSIGNALED(ending.status) ? " was killed by " : " ended with ") + how +
            killed_meanwhile(ending);
   }
-  return start + (ending.was_told ? " failed after SLURM had told it to end: " : " failed: ") +
+  return start + " " + std::string(ending.was_told ? kFailedWhenTold : "failed") + ": " +
          error.text + (error.place.empty() ? "" : " (" + error.place + ")") + ", " + how +
          killed_meanwhile(ending);
 }

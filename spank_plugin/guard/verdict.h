@@ -26,6 +26,9 @@ struct Ending {
   Peers peers = Peers::other_ranks;
 };
 
+// How the line of a rank begins that was told to end, and did not end well.
+inline constexpr std::string_view kFailedWhenTold = "failed after SLURM had told it to end";
+
 // Returns "rank 5 (node2) failed: ValueError: bad sample 17 (train.py:88), exit code 1", and the
 // like. Empty if there is nothing to say: the rank ended well, or because it was told to, or its
 // only error is the echo of another rank's. `who` is "rank 5"; `node` may be empty.

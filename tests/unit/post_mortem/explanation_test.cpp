@@ -75,9 +75,44 @@ TEST(Explanation, DoesNotBlameTheAnswerToASignal) {
   EXPECT_EQ(what_in({interrupt}), "the first error: KeyboardInterrupt (a.py:1)");
 }
 
+TEST(Explanation, SeesTheErrorOfALaterStep) {
+  const std::string ended = kCancelled + "Traceback (most recent call last):\nKeyboardInterrupt\n" +
+                            "srun: error: node1: task 0: Terminated\n" + kCancelled + kKilled;
+  const std::string later = "epoch 1\n" + kTraceback;
+  const std::string error = "rank 3 failed: ValueError: bad sample 17 (train.py:88)";
+  EXPECT_EQ(what_in({ended + later}), error);
+  EXPECT_EQ(what_in({ended + later + kTimeLimit}),
+            error + "; later the job reached its time limit");
+  EXPECT_EQ(what_in({kCancelled + later}), "it was cancelled") << "nothing says that it was over";
+  EXPECT_EQ(what_in({ended + "KeyboardInterrupt\n"}), "it was cancelled") << "of another node";
+  std::string job = kCancelled;
+  job.replace(job.find("STEP 7.0"), 8, "JOB 7");
+  EXPECT_EQ(what_in({job + kKilled + later}), "it was cancelled") << "then no step comes later";
+  EXPECT_EQ(what_in({ended + "ddp: watch: rank 1 (node2) failed: KeyError: 'lr', exit code 1\n"}),
+            "rank 1 (node2) failed: KeyError: 'lr', exit code 1");
+  EXPECT_EQ(what_in({ended + "x\nslurmstepd: error: Detected 1 oom_kill event in StepId=7.1.\n"}),
+            "the kernel killed processes for lack of memory");
+}
+
+TEST(Explanation, PutsTheEndBeforeTheFailureOfARankThatWasToldToEnd) {
+  const std::string told =
+      "ddp: watch: rank 1 (node2) failed after SLURM had told it to end: OSError: no space left, "
+      "exit code 1\n";
+  EXPECT_EQ(what_in({kTimeLimit + told}),
+            "the job reached its time limit; then rank 1 (node2) failed after SLURM had told it to "
+            "end: OSError: no space left, exit code 1");
+  EXPECT_EQ(what_in({told + kTimeLimit}).find("the job reached its time limit; then rank 1"), 0);
+  EXPECT_NE(remedy_in(kTimeLimit + told).find("--time"), std::string::npos);
+  const JobRecord preempted = in_state("PREEMPTED");
+  EXPECT_EQ(what_in({told}, &preempted).find("the job was preempted; then rank 1"), 0);
+  EXPECT_EQ(what_in({told}).find("rank 1 (node2) failed after"), 0);
+}
+
 TEST(Explanation, TellsATaskThatEndedFirstFromThoseThatSlurmEnded) {
   EXPECT_EQ(what_in({kKilled + kCancelled}),
             "the first task that ended: node2: task 1: Killed; later it was cancelled");
+  EXPECT_EQ(what_in({"srun: error: node2: tasks 2-3: Killed\n"}),
+            "the first task that ended: node2: tasks 2-3: Killed");
   EXPECT_EQ(what_in({kCancelled + kKilled}), "it was cancelled");
   EXPECT_EQ(what_in({kKilled}), "the first task that ended: node2: task 1: Killed");
   EXPECT_EQ(what_in({kEcho + kKilled}), "the first task that ended: node2: task 1: Killed");
