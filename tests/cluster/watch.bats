@@ -53,7 +53,7 @@ same_with_watch() {
 normalize() {
   local LC_ALL=C
   sed -E -i '/^([0-9]+: )?ddp: /d' ./*
-  sed -E -i '/^srun: job [0-9]+ /d; /[*]{3} (STEP|JOB) /d; s/(StepId=|JobId=)[0-9.+]+/\1N/g' stderr
+  sed -E -i '/^srun: job [0-9]+ /d; /[*]{3} (STEP|JOB) /d; s/(StepId=|JobId=)[0-9.+]+/\1N/g; s/^\[[0-9T:.-]+\] //' stderr
   sort -o stdout stdout
   sort -o stderr stderr
 }
@@ -528,7 +528,7 @@ none_left() {
 
 @test "ddp-launch --watch in an interactive shell: Ctrl-Z gives the shell back, and fg continues" {
   cat > shell.py <<'PY'
-import os, pty
+import os, pty, signal
 
 seen = b""
 def expect(text):
@@ -543,6 +543,7 @@ def type_in(command):
 
 process, terminal = pty.fork()
 if process == 0:
+    signal.signal(signal.SIGINT, signal.SIG_DFL) # a shell leaves it ignored if it was when the shell started
     os.execve("/bin/bash", ["bash", "--norc", "-i"], {**os.environ, "PS1": "prompt> "})
 type_in(b"ddp-launch --watch -- bash -c 'echo star''ted; read -r line; echo got $line; exit 7'")
 expect(b"started")
