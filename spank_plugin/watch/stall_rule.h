@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// When the ranks of a step are said to hang. An idle server and a program that sleeps look the
+// same from outside, so a finding is a suspicion and a reason to speak, not to end a step.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/deadline.h"
+
+namespace ddp::watch {
+
+enum class RankState {
+  running,
+  finished,  // with exit status 0
+  failed,
+};
+
+// What is known of a rank, see ProgressMeter: for how long something has been so.
+struct RankReport {
+  RankState state = RankState::running;
+  std::optional<Clock::duration> quiet;
+  std::optional<Clock::duration> stopped;
+  std::optional<Clock::duration> uninterruptible;
+};
+
+enum class FindingKind {
+  none,
+  over,     // no rank runs any more
+  stalled,  // no running rank makes progress
+  stopped,  // a rank is stopped, and others wait, or there are none
+};
+
+struct Finding {
+  FindingKind kind = FindingKind::none;
+  Clock::duration length{};  // for how long it has been so
+  // Numbers of ranks, in order: those that differ from the ones that wait.
+  std::vector<std::size_t> stopped;
+  std::vector<std::size_t> uninterruptible;
+  std::vector<std::size_t> finished;
+  std::vector<std::size_t> failed;
+};
+
+// Judges a step by what its ranks report, in their order. A finding must have lasted for `stall`,
+// which is at least a second.
+Finding find_stall(std::span<const RankReport> ranks, Clock::duration stall);
+
+// Decides when to speak about the findings of one step.
+class StallReports {
+ public:
+  enum class Speech {
+    nothing,
+    finding,   // of the given length
+    progress,  // there is progress again, after the given length
+  };
+  struct Decision {
+    Speech speech = Speech::nothing;
+    Clock::duration length{};
+  };
+
+  // To be called with each finding in turn. A stall is told when it is found, at 5 minutes, at 10,
+  // and so on, each time at twice the length: each once in the life of the step, so that a program
+  // that pauses regularly is not told each time, but only if it pauses for longer than before.
+  Decision update(const Finding& finding);
+
+ private:
+  Clock::duration next_{};                // length of the stall that is told next
+  std::optional<Clock::duration> stall_;  // the length of the one that has been told
+};
+
+}  // namespace ddp::watch
