@@ -2,12 +2,16 @@
 #include "spank_plugin/guard/error_relay.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <thread>
+
+#include "base/deadline.h"
 
 namespace ddp::guard {
 namespace {
@@ -37,6 +41,7 @@ bool ErrorRelay::receive() {
   if (count <= 0) return false;
   pending_ = {buffer_.data(), static_cast<std::size_t>(count)};
   tail_.add(pending_);
+  is_at_line_start_ = pending_.back() == '\n';
   received_ += pending_.size();
   return true;
 }
@@ -47,6 +52,22 @@ void ErrorRelay::send() {
   if (errno == EAGAIN || errno == EINTR) return;
   pending_ = {};                      // the disk is full: a program may ignore that
   if (errno == EPIPE) from_.close();  // the task must learn that it has no reader
+}
+
+void ErrorRelay::add_line(const std::string& line) {
+  if (target() >= 0) return;
+  write_all(to_, (is_at_line_start_ ? "" : "\n") + line + "\n");
+  is_at_line_start_ = true;
+}
+
+void ErrorRelay::wait_until_heard() const {
+  constexpr auto kOnTheWay = std::chrono::milliseconds(100);
+  const Deadline deadline = Clock::now() + std::chrono::seconds(1);
+  int unread = 1;
+  while (ioctl(to_, FIONREAD, &unread) == 0 && unread > 0 && Clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (isatty(to_) == 0) std::this_thread::sleep_for(kOnTheWay);
 }
 
 }  // namespace ddp::guard

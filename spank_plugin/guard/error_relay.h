@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -28,10 +29,12 @@ class ErrorRelay {
   void send();
   // How much has been read so far.
   std::size_t received() const noexcept { return received_; }
-  // Whether the last byte that was passed on ended a line.
-  bool is_at_line_start() const noexcept {
-    return tail_.view().empty() || tail_.view().back() == '\n';
-  }
+  // Adds a line of the guard's own, after the end of the last one: in one write, because lines of
+  // several tasks must not mix. Nothing if the reader has not even taken what came before.
+  void add_line(const std::string& line);
+  // srun closes its output as soon as a task has ended by a signal, and loses what slurmstepd has
+  // not sent by then. When slurmstepd has read a pipe is known; when srun has, is not.
+  void wait_until_heard() const;
   std::string_view tail() const noexcept { return tail_.view(); }
 
  private:
@@ -41,6 +44,7 @@ class ErrorRelay {
   std::vector<char> buffer_;
   std::string_view pending_;  // of buffer_
   std::size_t received_ = 0;
+  bool is_at_line_start_ = true;
   Tail tail_;
 };
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <span>
 
 #include "base/text.h"
 #include "base/text_file.h"
@@ -25,11 +26,39 @@ std::vector<pid_t> children() {
   return found;
 }
 
+// Those that the next ones to end leave behind do not announce themselves.
+Deadline soon() {
+  return Clock::now() + std::chrono::milliseconds(50);
+}
+
 }  // namespace
 
 bool Leftovers::exist() noexcept {
   siginfo_t info = {};
   return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+void Leftovers::end(const std::function<void(Deadline)>& wait) {
+  constexpr auto kTimeToEnd = std::chrono::seconds(2);
+  constexpr auto kTimeToDie = std::chrono::seconds(5);
+  const Deadline asked = Clock::now() + kTimeToEnd;
+  while (exist() && Clock::now() < asked) {
+    ask();
+    if (names_.empty()) return;  // without /proc they cannot be found
+    wait(std::min(asked, soon()));
+  }
+  const Deadline forced = Clock::now() + kTimeToDie;
+  while (exist() && Clock::now() < forced) {
+    force();
+    wait(soon());
+  }
+}
+
+std::string Leftovers::text() const {
+  constexpr std::size_t kNamed = 4;
+  const std::span<const std::string> named(names_.data(), std::min(names_.size(), kNamed));
+  return counted(names_.size(), "process", "es") + " behind, now ended: " + join(named, ", ") +
+         (names_.size() > kNamed ? ", ..." : "");
 }
 
 bool Leftovers::add(pid_t process) {
@@ -40,6 +69,7 @@ bool Leftovers::add(pid_t process) {
   return true;
 }
 
+// SIGTERM for each that has not got one yet.
 void Leftovers::ask() {
   for (const pid_t process : children()) {
     if (!add(process)) continue;

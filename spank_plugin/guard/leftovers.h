@@ -4,8 +4,11 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 #include <vector>
+
+#include "base/deadline.h"
 
 namespace ddp::guard {
 
@@ -14,15 +17,18 @@ class Leftovers {
   // Whether there are any that have not been reaped.
   static bool exist() noexcept;
 
-  // Sends SIGTERM to each that has not got one yet.
-  void ask();
-  // Sends SIGKILL to all.
-  void force();
+  // Ends them: SIGTERM, and SIGKILL for those that are still there after two seconds. Calls `wait`
+  // in between, which must reap those that have ended, until something happens or the deadline
+  // passes.
+  void end(const std::function<void(Deadline)>& wait);
 
-  // The names of those that were asked or forced.
+  // The names of those that it has ended, and "2 processes behind, now ended: tee, python3".
   const std::vector<std::string>& names() const noexcept { return names_; }
+  std::string text() const;
 
  private:
+  void ask();
+  void force();
   bool add(pid_t process);
 
   std::vector<pid_t> asked_;

@@ -8,7 +8,7 @@
 namespace ddp::guard {
 namespace {
 
-constexpr off_t kSize = 4096;
+constexpr off_t kSize = 1 << 16;
 
 }  // namespace
 
@@ -18,20 +18,24 @@ FileDescriptor make_node_record() noexcept {
   return file;
 }
 
-NodeRecord::NodeRecord(int file) noexcept {
+NodeRecord::NodeRecord(int file) {
+  static_assert(sizeof(Page) <= kSize && std::atomic<std::int64_t>::is_always_lock_free);
   struct stat status = {};
-  if (file < 0 || fstat(file, &status) != 0) return;
-  if (status.st_size != kSize) return;
-  void* memory = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  if (memory != MAP_FAILED) page_ = static_cast<Page*>(memory);
+  if (file >= 0 && fstat(file, &status) == 0 && status.st_size == kSize) {
+    void* memory = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (memory != MAP_FAILED) page_ = static_cast<Page*>(memory);
+  }
+  if (page_ != nullptr) return;
+  own_ = std::make_unique<Page>();
+  page_ = own_.get();
 }
 
 NodeRecord::~NodeRecord() {
-  if (page_ != nullptr) munmap(page_, sizeof(Page));
+  if (!own_) munmap(page_, sizeof(Page));
 }
 
 bool NodeRecord::is_first_failure() noexcept {
-  return page_ == nullptr || page_->failures.fetch_add(1) == 0;
+  return page_->failures.fetch_add(1) == 0;
 }
 
 }  // namespace ddp::guard

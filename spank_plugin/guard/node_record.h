@@ -1,22 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the guards of one step on one node share: a page of memory in a file without a name, which
-// slurmstepd makes before it starts the tasks.
+// What the guards of one step on one node share: memory in a file without a name, which slurmstepd
+// makes before it starts the tasks. Each guard writes what it sees of its rank, and reads the rest.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "base/file_descriptor.h"
 
 namespace ddp::guard {
 
-// Makes the file; none if the kernel refuses, and then each guard speaks for itself.
+// Makes the file; none if the kernel refuses, and then each guard knows only of itself.
 FileDescriptor make_node_record() noexcept;
+
+// One rank. Written by its guard alone; each value can be read at any time. Times are milliseconds
+// of Clock, which is the same in all processes of a node; 0 for never.
+struct RankSlot {
+  enum State : std::uint32_t { absent, running, finished, failed };
+  std::atomic<std::uint32_t> state{absent};
+  std::atomic<std::uint32_t> rank{0};
+  std::atomic<std::int32_t> guard{0};  // numbers of processes
+  std::atomic<std::int32_t> task{0};
+  std::atomic<std::int64_t> seen_at{0};  // the guard's last look at its rank
+  std::atomic<std::int64_t> quiet_since{0};
+  std::atomic<std::int64_t> stopped_since{0};
+  std::atomic<std::int64_t> uninterruptible_since{0};
+};
 
 class NodeRecord {
  public:
+  static constexpr std::size_t kMaxRanks = 1024;
+
   // Takes the file's number, or -1 for none.
-  explicit NodeRecord(int file) noexcept;
+  explicit NodeRecord(int file);
   NodeRecord(const NodeRecord&) = delete;
   NodeRecord& operator=(const NodeRecord&) = delete;
   ~NodeRecord();
@@ -25,11 +43,16 @@ class NodeRecord {
   // what the others say is most often an echo.
   bool is_first_failure() noexcept;
 
+  // By local rank, below kMaxRanks.
+  RankSlot& slot(std::size_t local_rank) noexcept { return page_->slots[local_rank]; }
+
  private:
   struct Page {
-    std::atomic<std::uint32_t> failures;
+    std::atomic<std::uint32_t> failures{0};
+    RankSlot slots[kMaxRanks];  // NOLINT(*-avoid-c-arrays): the layout is shared by processes
   };
-  Page* page_ = nullptr;  // mapped memory, zero at first
+  std::unique_ptr<Page> own_;  // without a file
+  Page* page_ = nullptr;       // mapped memory, zero at first; or own_
 };
 
 }  // namespace ddp::guard

@@ -70,7 +70,9 @@ void plan_step(PlannedStep& planned, std::string_view settings, const TaskEnviro
     planned.site = fabric::read_site("/", fabric::SiteOwner::root);
   }
   planned.has_thread_count = environment.get("OMP_NUM_THREADS").has_value();
-  if (planned.settings.watch.value == launch::Watch::report) planned.guard = prepare_guard();
+  if (planned.settings.watch.value == launch::Watch::report) {
+    planned.guard = prepare_guard(std::chrono::seconds(planned.settings.watch_stall.value));
+  }
 }
 
 // enroot's hook for PyTorch images sets OMP_NUM_THREADS=1 in every step with more tasks than nodes.

@@ -56,35 +56,32 @@ bool slurmstepd_reaches_all() {
   return guard::reaches_all("slurmstepd", read_kernel_file("/proc/self/cgroup"));
 }
 
-std::string inherited(int file) {
-  if (file < 0) return "none";
-  fcntl(file, F_SETFD, 0);
-  return std::to_string(file);
+guard::GuardOptions options_for(const GuardFacts& facts, const launch::Plan& plan) {
+  return {plan.rank,
+          plan.task_count,
+          plan.local_rank,
+          plan.local_task_count,
+          plan.mode == launch::Mode::torchrun,
+          facts.slurmstepd_reaches_all,
+          facts.stall,
+          plan.node,
+          facts.record.get()};
 }
 
-guard::GuardOptions options_for(const GuardFacts& facts, const launch::Plan& plan) {
-  const bool is_agent = plan.mode == launch::Mode::torchrun;
-  const bool is_alone = plan.task_count == 1;
-  return {(is_agent ? "torchrun's agent " : "rank ") + std::to_string(plan.rank), plan.node,
-          facts.record.get(), facts.slurmstepd_reaches_all,
-          is_agent   ? guard::Peers::own_workers
-          : is_alone ? guard::Peers::none
-                     : guard::Peers::other_ranks};
+// For exec.
+void keep_open(int file) noexcept {
+  if (file >= 0) fcntl(file, F_SETFD, 0);
 }
 
 void execute_guard(const GuardFacts& facts, const guard::GuardOptions& options,
                    const guard::ForkedTask& task) {
-  constexpr std::array<const char*, 3> kPeers = {"none", "ranks", "workers"};
-  std::array<std::string, 8> words = {"ddp-guard",
-                                      std::to_string(task.child),
-                                      inherited(task.errors.get()),
-                                      inherited(options.node_record),
-                                      options.launcher_reaches_all ? "all" : "task",
-                                      kPeers[static_cast<std::size_t>(options.peers)],
-                                      options.who,
-                                      options.node};
-  std::array<char*, 9> arguments{};
-  for (std::size_t i = 0; i < words.size(); ++i) arguments[i] = words[i].data();
+  keep_open(task.errors.get());
+  keep_open(options.node_record);
+  auto words = guard::format_arguments({task.child, task.errors.get(), options});
+  words.insert(words.begin(), "ddp-guard");
+  std::vector<char*> arguments;
+  for (auto& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
   // An empty environment: nothing of the user's, such as LD_PRELOAD, is meant for the guard.
   std::array<char*, 1> nothing{};
   fexecve(facts.program.get(), arguments.data(), nothing.data());
@@ -100,7 +97,7 @@ void execute_guard(const GuardFacts& facts, const guard::GuardOptions& options,
 
 }  // namespace
 
-std::optional<GuardFacts> prepare_guard() {
+std::optional<GuardFacts> prepare_guard(std::chrono::seconds stall) {
   const std::string path = path_of_guard();
   FileDescriptor program(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!program || access(path.c_str(), X_OK) != 0) {
@@ -108,7 +105,7 @@ std::optional<GuardFacts> prepare_guard() {
               std::strerror(errno));
     return std::nullopt;
   }
-  return GuardFacts{std::move(program), guard::make_node_record(), slurmstepd_reaches_all()};
+  return GuardFacts{std::move(program), guard::make_node_record(), stall, slurmstepd_reaches_all()};
 }
 
 bool put_guard_before_task(const GuardFacts& facts, const launch::Plan& plan) {
@@ -117,7 +114,7 @@ bool put_guard_before_task(const GuardFacts& facts, const launch::Plan& plan) {
   try {
     task = guard::fork_task();
   } catch (const std::exception& error) {
-    log_error("watch: " + options.who + " is not watched: " + error.what());
+    log_error("watch: " + options.who() + " is not watched: " + error.what());
     return false;
   }
   if (task) become_guard(facts, options, std::move(*task));

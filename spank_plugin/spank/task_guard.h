@@ -2,6 +2,7 @@
 // Under --ddp=watch each task of slurmstepd becomes a guard, and the user's program its child.
 #pragma once
 
+#include <chrono>
 #include <optional>
 
 #include "spank_plugin/launch/plan/plan.h"
@@ -11,7 +12,7 @@ namespace ddp::spank {
 
 // In slurmstepd, once per node. Returns nullopt, with a line for the user, if ddp-guard is missing:
 // a program without a guard is better than none.
-std::optional<GuardFacts> prepare_guard();
+std::optional<GuardFacts> prepare_guard(std::chrono::seconds stall);
 
 // In a task, as its user. Returns true in a child of the task, which then becomes the user's
 // program; the task itself becomes ddp-guard. Returns false in the task itself, with a line for the

@@ -430,6 +430,58 @@ SH
   [[ $output == *"it is not a file" ]]
 }
 
+# hanging.py: starts, says its process, waits for `fifo` as rank $WAITS, or all ranks if that is empty; the others for `other`,
+# or they work until `stop` is there. Works for a moment, and ends.
+hanging='import os, time
+def work(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end: os.stat("/")
+rank, waits = os.environ["SLURM_PROCID"], os.environ.get("WAITS", "")
+with open("started", "a") as file: print(rank, os.getpid(), file=file)
+if waits in ("", rank):
+    open("fifo").read()
+else:
+    while not os.path.exists("stop"): work(0.1)
+work(3)'
+# hang NAME=VALUE... ARGUMENTS OF SRUN...: in the background, until `let_go`.
+hang() {
+  env SLURM_DDP=watch_stall=1s srun --ddp=watch "$@" "$python" -c "$hanging" > out 2> err < /dev/null 3>&- &
+  background=$!
+}
+let_go() { timeout 60 bash -c ': > fifo' && ended 0; }
+
+@test "ranks that hang: said once, with who differs, and again when they get on; a busy rank is no hang" {
+  WAITS=1 hang -N1 -n2 -w node1 # rank 0 works
+  wait_until 60 grep -q '^1 ' started
+  run -124 timeout 4 tail -f err # longer than a stall
+  said
+  touch stop # it ends, and rank 1 still waits
+  wait_until 60 grep -q 'no rank has made progress' err
+  let_go
+  said 'no rank has made progress for [0-9.]+ s \(processor, files, TCP\); rank 0 has ended with 0; the step still runs' \
+    'the ranks make progress again, after [0-9.]+ s'
+}
+
+@test "a stopped rank is named with the command that continues it; nothing is said of one node of two" {
+  hang -N1 -n2 -w node1
+  wait_until 60 eval '[ "$(wc -l < started)" -eq 2 ]'
+  stopped=$(sed -n 's/^1 //p' started)
+  kill -STOP "$stopped"
+  wait_until 60 grep -q 'has been stopped' err
+  command=$(sed -n 's/^.*; to continue, run \(kill -CONT [0-9]*\) on node1$/\1/p' err | head -n 1)
+  $command
+  timeout 60 bash -c ': > fifo' # both ranks read it
+  ended 0
+  grep -qxE 'ddp: watch: rank 1 has been stopped for [0-9.]+ s; to continue, run kill -CONT '"$stopped"' on node1' err
+  rm -f started
+  WAITS=1 hang "${two[@]}" # rank 0 on node1 works
+  wait_until 60 grep -q '^1 ' started
+  run -124 timeout 4 tail -f err
+  touch stop
+  let_go
+  said
+}
+
 # A guard is between the task and slurmstepd. Its own name may be late, because it starts beside the program.
 parent='read -r _ _ _ grandparent _ < /proc/$PPID/stat
 case $(cat /proc/$grandparent/comm) in slurmstepd) echo guarded ;; *) echo alone ;; esac'

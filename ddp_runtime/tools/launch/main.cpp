@@ -149,20 +149,24 @@ bool is_guarded(const Planned& planned) {
          from_process(variable::kGuarded) == planned.plan.step;
 }
 
-guard::GuardOptions guard_options(const Plan& plan) {
+guard::GuardOptions guard_options(const Plan& plan, const Settings& settings) {
   const std::string launcher = read_kernel_file("/proc/" + std::to_string(getppid()) + "/comm");
-  const bool is_agent = plan.mode == Mode::torchrun;
-  return {(is_agent ? "torchrun's agent " : "rank ") + std::to_string(plan.rank), plan.node, -1,
+  constexpr int kNoRecord = -1;  // so the stall of several ranks on a node is not seen
+  return {plan.rank,
+          plan.task_count,
+          plan.local_rank,
+          plan.local_task_count,
+          plan.mode == Mode::torchrun,
           guard::reaches_all(trimmed(launcher), read_kernel_file("/proc/self/cgroup")),
-          is_agent               ? guard::Peers::own_workers
-          : plan.task_count == 1 ? guard::Peers::none
-                                 : guard::Peers::other_ranks};
+          std::chrono::seconds(settings.watch_stall.value),
+          plan.node,
+          kNoRecord};
 }
 
 // Returns in a child of this process, which then becomes the command; the process itself becomes
 // its guard.
-void put_guard_before_command(const Plan& plan) {
-  const guard::GuardOptions options = guard_options(plan);
+void put_guard_before_command(const Plan& plan, const Settings& settings) {
+  const guard::GuardOptions options = guard_options(plan, settings);
   std::fflush(nullptr);
   if (auto task = guard::fork_task()) guard::guard_task(std::move(*task), options);
   setenv(variable::kGuarded, plan.step.c_str(), 1);
@@ -200,7 +204,7 @@ int run(CommandLine& line) {
   }
   set_variables(planned.plan, settings.verbose);
   const bool watch = line.watch || settings.watch.value == Watch::report;
-  if (watch && !is_guarded(planned)) put_guard_before_command(planned.plan);
+  if (watch && !is_guarded(planned)) put_guard_before_command(planned.plan, settings);
   return become(line.command);
 }
 

@@ -143,6 +143,7 @@ Plan make_plan(const Facts& given, const Settings& requested, const Inherited& i
   plan.mode = choose_mode(facts.step, settings);
   plan.rank = numbers.rank;
   plan.local_rank = facts.task.local_rank;
+  plan.local_task_count = facts.task.local_task_count;
   plan.task_count = facts.step.task_count;
   plan.node_count = facts.step.node_count;
   PlanBuilder builder(plan, inherited);

@@ -25,6 +25,7 @@ struct Plan {
   Mode mode = Mode::rank;               // rank or torchrun
   std::uint32_t rank = 0;               // the task's rank; its agent's under torchrun
   std::uint32_t local_rank = 0;
+  std::uint32_t local_task_count = 1;
   std::uint32_t task_count = 1;
   std::uint32_t node_count = 1;  // 0 if unknown
 

@@ -14,7 +14,7 @@ constexpr std::array<std::string_view, 4> kOriginNames = {"built in", "plugstack
                                                           "--ddp"};
 constexpr std::uint64_t kLowestSitePort = 1024;
 
-constexpr std::array<SpecItem, 11> kSiteArguments = {{
+constexpr std::array<SpecItem, 12> kSiteArguments = {{
     {"default", "auto|rank|torchrun|off", "mode of a step without --ddp (off)"},
     {"port_base", "P", "first port for MASTER_PORT if SLURM reserves none (61000)"},
     {"port_count", "N", "number of ports from port_base on (all up to 65535)"},
@@ -26,6 +26,7 @@ constexpr std::array<SpecItem, 11> kSiteArguments = {{
     {"fabric", "auto|off|NAME", "settings of NCCL, Gloo, UCX for the node's network (auto)"},
     {"verbose", "yes|no", "a line per task instead of one per step (no)"},
     {"watch", "report|off", "say which rank of a planned step failed and why (off)"},
+    {"watch_stall", "DURATION", "how long no rank makes progress until that is said (60s)"},
 }};
 
 // port_base and port_count only make sense together.
@@ -64,6 +65,7 @@ void merge(Settings& settings, const Spec& spec, Origin origin) {
   take(settings.fabric, spec.fabric, origin);
   take(settings.ucx, spec.ucx, origin);
   take(settings.watch, spec.watch, origin);
+  take(settings.watch_stall, spec.watch_stall, origin);
 }
 
 std::uint64_t number_between(std::string_view text, std::uint64_t lowest, std::uint64_t highest) {
@@ -167,6 +169,9 @@ std::vector<Item> items_of(const Settings& s) {
   items.push_back({pair("ucx", word_for(s.ucx.value)), s.ucx.origin});
   if (s.watch.origin != Origin::built_in)
     items.push_back({pair("watch", word_for(s.watch.value)), s.watch.origin});
+  if (s.watch_stall.origin != Origin::built_in)
+    items.push_back(
+        {pair("watch_stall", std::to_string(s.watch_stall.value) + "s"), s.watch_stall.origin});
   return items;
 }
 

@@ -51,6 +51,7 @@ struct Settings {
   Chosen<std::string> fabric{"auto", Origin::built_in};
   Chosen<UcxPolicy> ucx{UcxPolicy::keep, Origin::built_in};
   Chosen<Watch> watch{Watch::off, Origin::built_in};
+  Chosen<std::uint32_t> watch_stall{60, Origin::built_in};  // seconds
 
   bool is_on() const noexcept { return mode.value != Mode::off; }
 

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
+#include "base/duration.h"
 #include "base/text.h"
 #include "spank_plugin/launch/step/error.h"
 #include "spank_plugin/launch/step/text.h"
@@ -24,10 +26,11 @@ constexpr std::array<SpecItem, 8> kWords = {{
     {"explain", "", "show each variable with its source and rule, and run nothing"},
     {"verbose", "", "a line per task; with explain the whole plan of every task"},
     {"tf_config", "", "set TF_CONFIG, for TensorFlow"},
-    {"watch", "", "say which rank failed and why, and end what a rank leaves behind"},
+    {"watch", "",
+     "say which rank failed and why, or that all stand still, and end what a rank leaves behind"},
 }};
 
-constexpr std::array<SpecItem, 17> kKeys = {{
+constexpr std::array<SpecItem, 18> kKeys = {{
     {"master_addr", "HOST", "MASTER_ADDR"},
     {"master_port", "PORT", "MASTER_PORT"},
     {"addr_suffix", "SUFFIX", "suffix of the node's name on its fast network, such as i or -ib"},
@@ -51,6 +54,7 @@ constexpr std::array<SpecItem, 17> kKeys = {{
     {"verbose", "yes|no", "a line per task"},
     {"tf_config", "yes|no", "set TF_CONFIG"},
     {"watch", "report|off", "watch the ranks, or not"},
+    {"watch_stall", "DURATION", "how long no rank makes progress until that is said (60s)"},
 }};
 
 template <typename T>
@@ -165,6 +169,7 @@ class SpecReader {
     if (key == "verbose") return set_word(spec_.verbose, kBooleans, key, value);
     if (key == "tf_config") return set_word(spec_.tf_config, kBooleans, key, value);
     if (key == "watch") return set_word(spec_.watch, kWatches, key, value);
+    if (key == "watch_stall") return read_stall(value);
     fail("unknown key " + quote_for_display(key) + " (allowed: " + allowed_items() + ")");
   }
 
@@ -214,6 +219,14 @@ class SpecReader {
     const auto count = parse_decimal(value, kMaxRestarts);
     if (!count) fail("restarts=" + quote_for_display(value) + " is not 0, 1, 2, ...");
     set(spec_.restarts, static_cast<std::uint32_t>(*count), "restarts");
+  }
+
+  void read_stall(std::string_view value) {
+    const auto seconds = parse_duration(value);
+    if (!seconds || *seconds < 1) {
+      fail("watch_stall=" + quote_for_display(value) + " is not a duration such as 90s or 10min");
+    }
+    set(spec_.watch_stall, static_cast<std::uint32_t>(std::lround(*seconds)), "watch_stall");
   }
 
   void read_store(std::string_view value) {

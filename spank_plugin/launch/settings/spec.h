@@ -62,6 +62,7 @@ struct Spec {
   std::optional<std::string> fabric;  // off, auto, or the name of a preset
   std::optional<UcxPolicy> ucx;
   std::optional<Watch> watch;
+  std::optional<std::uint32_t> watch_stall;  // seconds
 };
 
 // One item of the language, with its description for the help.

@@ -78,19 +78,24 @@ TEST(ErrorRelay, DoesNotBlockOnASlowReader) {
   EXPECT_EQ(relay.target(), -1);
 }
 
-TEST(ErrorRelay, KnowsHowMuchItReadAndWhetherALineIsUnfinished) {
+TEST(ErrorRelay, AddsALineAfterTheEndOfAnother) {
   Pipe task = make_pipe();
   Pipe launcher = make_pipe();
   ErrorRelay relay(std::move(task.out), launcher.in.get());
-  EXPECT_TRUE(relay.is_at_line_start());
+  relay.add_line("at the start");
   ASSERT_TRUE(write_all(task.in.get(), "progress 30 %"));
   ASSERT_TRUE(relay.receive());
-  EXPECT_FALSE(relay.is_at_line_start());
+  relay.add_line("lost: the reader has not taken what came before");
   relay.send();
-  ASSERT_TRUE(write_all(task.in.get(), "\n"));
+  relay.add_line("in a line");
+  relay.add_line("again");
+  ASSERT_TRUE(write_all(task.in.get(), "\rdone\n"));
   ASSERT_TRUE(relay.receive());
-  EXPECT_TRUE(relay.is_at_line_start());
-  EXPECT_EQ(relay.received(), 14U);
+  relay.send();
+  relay.add_line("at the end");
+  EXPECT_EQ(read_some(launcher.out.get()),
+            "at the start\nprogress 30 %\nin a line\nagain\n\rdone\nat the end\n");
+  EXPECT_EQ(relay.received(), 19U);
 }
 
 TEST(ErrorRelay, KeepsReadingWhenTheDiskIsFull) {

@@ -26,9 +26,17 @@ TEST(NodeRecord, LetsEachSpeakWithoutAFile) {
 
 TEST(NodeRecord, LeavesAloneWhatIsTooSmallToBeARecord) {
   const FileDescriptor null(dup(STDIN_FILENO));
-  NodeRecord record(null.get());
-  EXPECT_TRUE(record.is_first_failure());
-  EXPECT_TRUE(record.is_first_failure());
+  EXPECT_TRUE(NodeRecord(null.get()).is_first_failure());
+  EXPECT_TRUE(NodeRecord(null.get()).is_first_failure());
+}
+
+TEST(NodeRecord, SharesTheLastSlot) {
+  const FileDescriptor file = make_node_record();
+  NodeRecord one(file.get());
+  NodeRecord other(file.get());
+  one.slot(NodeRecord::kMaxRanks - 1).rank = 7;
+  EXPECT_EQ(other.slot(NodeRecord::kMaxRanks - 1).rank, 7U);
+  EXPECT_EQ(other.slot(0).state, RankSlot::absent);
 }
 
 }  // namespace

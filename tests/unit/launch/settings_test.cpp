@@ -55,6 +55,7 @@ TEST(Spec, ReadsEveryValueInItsTable) {
       if (value == "N" || value == "PORT") value = "7";
       if (value == "MIN:MAX") value = "2:4";
       if (value == "HOST:PORT") value = "node1:7";
+      if (value == "DURATION") value = "90s";
       EXPECT_EQ(message_of(std::string(key.name) + "=" + value), "accepted");
       at = end == std::string::npos ? end : end + 1;
     }
@@ -65,7 +66,8 @@ TEST(Spec, ReadsEveryValueInItsTable) {
 TEST(Spec, ValuesRoundTripAsWords) {
   const Spec spec = parse_spec(
       "torchrun,explain=json,order=switch,rdzv=c10d,threads=12,gpus=shared,local_rank=device,"
-      "tf_config,watch,fabric=efa,ucx=bind,nnodes=002:4,restarts=3,store=[fd00::1]:29400",
+      "tf_config,watch,watch_stall=2min,fabric=efa,ucx=bind,nnodes=002:4,restarts=3,store=[fd00::1]"
+      ":29400",
       "--ddp");
   EXPECT_EQ(word_for(*spec.mode), "torchrun");
   EXPECT_EQ(word_for(*spec.explain), "json");
@@ -76,6 +78,7 @@ TEST(Spec, ValuesRoundTripAsWords) {
   EXPECT_EQ(word_for(*spec.local_rank), "device");
   EXPECT_EQ(word_for(*spec.tf_config), "yes");
   EXPECT_EQ(word_for(*spec.watch), "report");
+  EXPECT_EQ(*spec.watch_stall, 120U);
   EXPECT_EQ(*spec.fabric, "efa");
   EXPECT_EQ(word_for(*spec.ucx), "bind");
   EXPECT_EQ(*spec.agents, "2:4");
@@ -97,14 +100,14 @@ INSTANTIATE_TEST_SUITE_P(
                     "master_addr=" + std::string(256, 'a'), "verbose=1", "verbose=", "order=random",
                     "order=", "threads=0", "threads=-1", "threads=65537", "explain=xml",
                     "explain,explain=json", "rdzv=etcd", "fabric=", "fabric=a b", "ucx=all",
-                    "gpus=0", "nnodes=", "nnodes=0", "nnodes=0:2", "nnodes=3:2",
-                    "nnodes=2:", "nnodes=:2", "nnodes=1:2:3", "nnodes=65537", "nnodes=-1",
-                    "nnodes=1,nnodes=1", "restarts=", "restarts=-1", "restarts=x",
-                    "restarts=1000001", "store=", "store=node1", "store=node1:", "store=node1:0",
-                    "store=:1", "store=a b:1", "store=fd00::1:5", "store=[node1]:5",
-                    "store=$(reboot):1", "rdzv=static,nnodes=1:2", "rdzv=static,store=node1:7",
-                    "auto,off", "torchrun,rank", "auto,auto", "off,explain",
-                    "master_port=1,master_port=1", std::string(5000, 'a')));
+                    "gpus=0", "nnodes=", "nnodes=0", "nnodes=0:2", "nnodes=3:2", "nnodes=2:",
+                    "nnodes=:2", "nnodes=1:2:3", "nnodes=65537", "nnodes=-1", "nnodes=1,nnodes=1",
+                    "restarts=", "restarts=-1", "restarts=x", "restarts=1000001",
+                    "watch_stall=", "watch_stall=60", "watch_stall=0.5s", "store=", "store=node1",
+                    "store=node1:", "store=node1:0", "store=:1", "store=a b:1", "store=fd00::1:5",
+                    "store=[node1]:5", "store=$(reboot):1", "rdzv=static,nnodes=1:2",
+                    "rdzv=static,store=node1:7", "auto,off", "torchrun,rank", "auto,auto",
+                    "off,explain", "master_port=1,master_port=1", std::string(5000, 'a')));
 
 TEST(Settings, AreOffUnlessRequested) {
   Settings settings;
@@ -224,6 +227,7 @@ TEST(EncodedSettings, RoundTrip) {
   full.fabric = {"efa", Origin::environment};
   full.ucx = {UcxPolicy::bind, Origin::command_line};
   full.watch = {Watch::report, Origin::site};
+  full.watch_stall = {90, Origin::command_line};
   for (const Settings& settings : {Settings{}, full}) {
     const std::string text = encode_settings(settings);
     EXPECT_EQ(decode_settings(text), settings) << text;

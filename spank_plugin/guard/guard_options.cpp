@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spank_plugin/guard/guard_options.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/text.h"
+
+namespace ddp::guard {
+namespace {
+
+constexpr std::string_view kNone = "-";
+
+std::string file_number(int file) {
+  return file < 0 ? std::string(kNone) : std::to_string(file);
+}
+
+}  // namespace
+
+std::string GuardOptions::who() const {
+  return (is_agent ? "torchrun's agent " : "rank ") + std::to_string(rank);
+}
+
+Peers GuardOptions::peers() const noexcept {
+  if (is_agent) return Peers::own_workers;
+  return task_count == 1 ? Peers::none : Peers::other_ranks;
+}
+
+std::vector<std::string> format_arguments(const GuardArguments& arguments) {
+  const GuardOptions& options = arguments.options;
+  return {std::to_string(arguments.child),
+          file_number(arguments.errors),
+          file_number(options.node_record),
+          std::to_string(options.rank),
+          std::to_string(options.task_count),
+          std::to_string(options.local_rank),
+          std::to_string(options.local_task_count),
+          options.is_agent ? "1" : "0",
+          options.launcher_reaches_all ? "1" : "0",
+          std::to_string(options.stall.count()),
+          options.node};
+}
+
+std::optional<GuardArguments> parse_arguments(std::span<const std::string_view> words) {
+  std::array<std::int64_t, 10> numbers{};
+  if (words.size() != numbers.size() + 1) return std::nullopt;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const auto number = parse_decimal(words[i], 1U << 30U);
+    const bool is_file = i == 1 || i == 2;
+    if (!number && !(is_file && words[i] == kNone)) return std::nullopt;
+    numbers[i] = number ? static_cast<std::int64_t>(*number) : -1;
+  }
+  if (numbers[0] <= 1) return std::nullopt;
+  const auto count = [&numbers](std::size_t i) { return static_cast<std::uint32_t>(numbers[i]); };
+  return GuardArguments{static_cast<pid_t>(numbers[0]), static_cast<int>(numbers[1]),
+                        GuardOptions{count(3), count(4), count(5), count(6), numbers[7] != 0,
+                                     numbers[8] != 0, std::chrono::seconds(numbers[9]),
+                                     std::string(words.back()), static_cast<int>(numbers[2])}};
+}
+
+}  // namespace ddp::guard

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is said of ranks that stand still.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "spank_plugin/watch/stall_rule.h"
+
+namespace ddp::guard {
+
+struct RankName {
+  std::uint32_t rank = 0;
+  pid_t task = 0;  // number of its process on this node
+};
+
+// Returns the sentence, without a full stop; empty if there is nothing to say. `names` has the
+// ranks to which the numbers of the finding refer; `node` may be empty.
+std::string stall_text(const watch::Finding& finding, const watch::StallReports::Decision& decision,
+                       std::span<const RankName> names, std::string_view node);
+
+}  // namespace ddp::guard

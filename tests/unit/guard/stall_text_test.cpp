@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spank_plugin/guard/stall_text.h"
+
+#include <gtest/gtest.h>
+
+namespace ddp::guard {
+namespace {
+
+using watch::Finding;
+using watch::FindingKind;
+using Speech = watch::StallReports::Speech;
+
+std::string text_of(const Finding& finding, Speech speech = Speech::finding) {
+  std::vector<RankName> names;
+  for (std::uint32_t i = 0; i < 10; ++i) names.push_back({i + 10, static_cast<pid_t>(i + 100)});
+  return stall_text(finding, {speech, finding.length}, names, "node2");
+}
+
+Finding lasting(FindingKind kind, std::chrono::seconds length) {
+  Finding finding;
+  finding.kind = kind;
+  finding.length = length;
+  return finding;
+}
+
+TEST(StallText, SaysWhatIsMissingAndWhoDiffers) {
+  Finding finding = lasting(FindingKind::stalled, std::chrono::seconds(60));
+  const std::string start = "no rank has made progress for 60 s (processor, files, TCP)";
+  EXPECT_EQ(text_of(finding), start + "; the step still runs");
+  finding.failed = {1};
+  finding.finished = {2, 4};
+  finding.uninterruptible = {3};
+  EXPECT_EQ(text_of(finding),
+            start +
+                "; rank 11 has failed; ranks 12, 14 have ended with 0; rank 13 waits for a "
+                "device or a file system (state D); the step still runs");
+  finding.finished = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+  EXPECT_NE(text_of(finding).find("ranks 10, 11, 12, 13, 14, 15, 16, 17, ... have ended"),
+            std::string::npos);
+}
+
+TEST(StallText, SaysHowToContinueAStoppedRank) {
+  Finding finding = lasting(FindingKind::stopped, std::chrono::minutes(5));
+  finding.stopped = {1};
+  EXPECT_EQ(text_of(finding),
+            "rank 11 has been stopped for 5 min; to continue, run kill -CONT 101 on node2");
+  finding.stopped = {1, 3};
+  EXPECT_EQ(text_of(finding),
+            "ranks 11, 13 have been stopped for 5 min; to continue, run kill -CONT 101 103 on "
+            "node2");
+}
+
+TEST(StallText, SaysThatThereIsProgressAgainOrNothing) {
+  const Finding finding = lasting(FindingKind::none, std::chrono::seconds(75));
+  EXPECT_EQ(text_of(finding, Speech::progress), "the ranks make progress again, after 75 s");
+  EXPECT_EQ(text_of(finding, Speech::nothing), "");
+}
+
+}  // namespace
+}  // namespace ddp::guard
