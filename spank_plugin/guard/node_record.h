@@ -3,10 +3,13 @@
 // makes before it starts the tasks. Each guard writes what it sees of its rank, and reads the rest.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "base/file_descriptor.h"
 
@@ -27,6 +30,14 @@ struct RankSlot {
   std::atomic<std::int64_t> quiet_since{0};
   std::atomic<std::int64_t> stopped_since{0};
   std::atomic<std::int64_t> uninterruptible_since{0};
+
+  // The wait channel of a rank that makes no progress: its first 32 characters. A text that is read
+  // while it changes may be a mixture of both.
+  void set_wait(std::string_view channel) noexcept;
+  std::string wait() const;
+
+ private:
+  std::array<std::atomic<std::uint64_t>, 4> wait_{};
 };
 
 class NodeRecord {

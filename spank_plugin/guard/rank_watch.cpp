@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "spank_plugin/guard/stall_text.h"
+#include "spank_plugin/watch/wait_channel.h"
 
 namespace ddp::guard {
 namespace {
@@ -49,15 +50,18 @@ RankWatch::RankWatch(pid_t task, const GuardOptions& options, NodeRecord& record
   slot.rank = options.rank;
   slot.guard = getpid();
   slot.task = task;
-  write_slot();
+  write_slot({});
   slot.state = RankSlot::running;
 }
 
-void RankWatch::write_slot() {
+void RankWatch::write_slot(const std::vector<watch::Process>& processes) {
   RankSlot& slot = record_.slot(options_.local_rank);
   slot.quiet_since = milliseconds(meter_.quiet_since());
   slot.stopped_since = milliseconds(meter_.stopped_since());
   slot.uninterruptible_since = milliseconds(meter_.uninterruptible_since());
+  // An agent of torchrun waits for its workers, which are the ranks.
+  const bool is_asked = meter_.quiet_since() && !options_.is_agent;
+  slot.set_wait(is_asked ? watch::read_wait_channel("/proc", processes) : "");
   slot.seen_at = milliseconds(Clock::now());
 }
 
@@ -65,8 +69,8 @@ std::string RankWatch::look() {
   next_look_ = Clock::now() + kInterval;
   watch::Reading reading{Clock::now(), watch::read_processes("/proc", getpid(), task_), {}};
   if (meter_.needs_traffic(reading)) reading.traffic = watch::read_tcp_traffic(reading.processes);
-  meter_.add(std::move(reading));
-  write_slot();
+  meter_.add(reading);
+  write_slot(reading.processes);
   watch::Finding finding;
   if (read_slots()) finding = watch::find_stall(ranks_, options_.stall);
   // Ranks that wait here may wait for one on another node that works.
@@ -112,11 +116,13 @@ std::string RankWatch::speech(const watch::Finding& finding,
   const auto first =
       std::ranges::find(ranks_, watch::RankState::running, &watch::RankReport::state);
   if (first - ranks_.begin() != static_cast<std::ptrdiff_t>(options_.local_rank)) return "";
-  std::vector<RankName> names;
+  std::vector<RankFacts> facts;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    names.push_back({record_.slot(i).rank, record_.slot(i).task});
+    const RankSlot& slot = record_.slot(i);
+    const bool is_waiting = ranks_[i].state == watch::RankState::running;
+    facts.push_back({slot.rank, slot.task, is_waiting ? slot.wait() : ""});
   }
-  return stall_text(finding, decision, names, options_.node);
+  return stall_text(finding, decision, facts, options_.node);
 }
 
 void RankWatch::end(int status) {

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <vector>
 
 #include "base/deadline.h"
 #include "spank_plugin/guard/guard_options.h"
@@ -26,7 +27,7 @@ class RankWatch {
   void end(int status);
 
  private:
-  void write_slot();
+  void write_slot(const std::vector<watch::Process>& processes);
   // Whether all guards of the node are there and awake; only then it is known what their ranks do.
   bool read_slots();
   std::string speech(const watch::Finding& finding,

@@ -13,14 +13,15 @@
 
 namespace ddp::guard {
 
-struct RankName {
+struct RankFacts {
   std::uint32_t rank = 0;
-  pid_t task = 0;  // number of its process on this node
+  pid_t task = 0;            // number of its process on this node
+  std::string wait_channel;  // see watch::read_wait_channel()
 };
 
-// Returns the sentence, without a full stop; empty if there is nothing to say. `names` has the
+// Returns the sentence, without a full stop; empty if there is nothing to say. `facts` has the
 // ranks to which the numbers of the finding refer; `node` may be empty.
 std::string stall_text(const watch::Finding& finding, const watch::StallReports::Decision& decision,
-                       std::span<const RankName> names, std::string_view node);
+                       std::span<const RankFacts> facts, std::string_view node);
 
 }  // namespace ddp::guard

@@ -22,6 +22,7 @@ constexpr auto kMaxTicks = std::numeric_limits<std::uint64_t>::max() >> 16U;
 // What follows the name in /proc/PID/stat, counted from 0: field 3 of proc(5) is number 0.
 enum Field : std::size_t {
   kState = 0,
+  kParent = 1,
   kUserTime = 11,
   kReapedSystemTime = 14,  // the last of four
   kThreads = 17,
@@ -85,6 +86,7 @@ std::optional<Process> parse_stat(std::string_view text) {
   if (has_ended(fields)) return std::nullopt;
   Process process;
   process.pid = static_cast<pid_t>(*pid);
+  process.parent = static_cast<pid_t>(number_of(fields[kParent]));
   process.start = number_of(fields[kStart]);
   process.state = fields[kState].front();
   process.cpu = cpu_of(fields);

@@ -16,6 +16,7 @@ namespace ddp::watch {
 
 struct Process {
   pid_t pid = 0;
+  pid_t parent = 0;
   std::uint64_t start = 0;          // ticks since boot; with the pid it identifies a process
   char state = '?';                 // a letter of proc(5): 'R', 'S', 'D', 'T' and others
   std::chrono::milliseconds cpu{};  // of its threads, and of the children that it has reaped

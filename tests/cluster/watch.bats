@@ -430,8 +430,8 @@ SH
   [[ $output == *"it is not a file" ]]
 }
 
-# hanging.py: starts, says its process, waits for `fifo` as rank $WAITS, or all ranks if that is empty; the others for `other`,
-# or they work until `stop` is there. Works for a moment, and ends.
+# A program that writes down its process, and waits for `fifo` as rank $WAITS, or as any rank if that is empty; the others
+# work until `stop` is there. Then it works for a moment, and ends.
 hanging='import os, time
 def work(seconds):
     end = time.monotonic() + seconds
@@ -458,7 +458,7 @@ let_go() { timeout 60 bash -c ': > fifo' && ended 0; }
   touch stop # it ends, and rank 1 still waits
   wait_until 60 grep -q 'no rank has made progress' err
   let_go
-  said 'no rank has made progress for [0-9.]+ s \(processor, files, TCP\); rank 0 has ended with 0; the step still runs' \
+  said 'no rank has made progress for [0-9.]+ s \(processor, files, TCP\): rank 1 waits for the other end of a FIFO; rank 0 has ended with 0; the step still runs' \
     'the ranks make progress again, after [0-9.]+ s'
 }
 

@@ -37,6 +37,10 @@ TEST(NodeRecord, SharesTheLastSlot) {
   one.slot(NodeRecord::kMaxRanks - 1).rank = 7;
   EXPECT_EQ(other.slot(NodeRecord::kMaxRanks - 1).rank, 7U);
   EXPECT_EQ(other.slot(0).state, RankSlot::absent);
+  one.slot(3).set_wait("poll_schedule_timeout.constprop.0");
+  EXPECT_EQ(other.slot(3).wait(), "poll_schedule_timeout.constprop.");
+  one.slot(3).set_wait("do_wait");
+  EXPECT_EQ(other.slot(3).wait(), "do_wait");
 }
 
 }  // namespace

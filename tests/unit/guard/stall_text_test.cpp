@@ -11,9 +11,9 @@ using watch::FindingKind;
 using Speech = watch::StallReports::Speech;
 
 std::string text_of(const Finding& finding, Speech speech = Speech::finding) {
-  std::vector<RankName> names;
-  for (std::uint32_t i = 0; i < 10; ++i) names.push_back({i + 10, static_cast<pid_t>(i + 100)});
-  return stall_text(finding, {speech, finding.length}, names, "node2");
+  std::vector<RankFacts> facts;
+  for (std::uint32_t i = 0; i < 10; ++i) facts.push_back({i + 10, static_cast<pid_t>(i + 100), ""});
+  return stall_text(finding, {speech, finding.length}, facts, "node2");
 }
 
 Finding lasting(FindingKind kind, std::chrono::seconds length) {
@@ -37,6 +37,29 @@ TEST(StallText, SaysWhatIsMissingAndWhoDiffers) {
   finding.finished = {0, 1, 2, 3, 4, 5, 6, 7, 8};
   EXPECT_NE(text_of(finding).find("ranks 10, 11, 12, 13, 14, 15, 16, 17, ... have ended"),
             std::string::npos);
+}
+
+std::string waits_of(const std::vector<std::string>& channels) {
+  std::vector<RankFacts> facts;
+  for (const auto& channel : channels) {
+    facts.push_back({static_cast<std::uint32_t>(facts.size()), 1, channel});
+  }
+  const Finding finding = lasting(FindingKind::stalled, std::chrono::seconds(60));
+  std::string text = stall_text(finding, {Speech::finding, finding.length}, facts, "");
+  const auto start = text.find("TCP)") + 4;
+  return text.substr(start, text.find(';') - start);
+}
+
+TEST(StallText, SaysWhoWaitsInAnotherWay) {
+  EXPECT_EQ(waits_of({"futex_wait", "locks_lock_inode_wait", "futex_wait", "futex_wait"}),
+            ": rank 1 waits for a file lock, the others wait for another thread (futex)");
+  EXPECT_EQ(waits_of({"futex_wait", "do_wait"}),
+            ": rank 0 waits for another thread (futex), rank 1 waits for a child process");
+  EXPECT_EQ(waits_of({"futex_wait", "futex_wait"}), ": all wait for another thread (futex)");
+  EXPECT_EQ(waits_of({"do_wait", "", "do_wait"}), ": ranks 0, 2 wait for a child process");
+  EXPECT_EQ(waits_of({"futex_wait"}), ": rank 0 waits for another thread (futex)");
+  EXPECT_EQ(waits_of({"", ""}), "");
+  EXPECT_EQ(waits_of({"a", "b", "c", "d", "e"}), "") << "as many ways as ranks say nothing";
 }
 
 TEST(StallText, SaysHowToContinueAStoppedRank) {

@@ -15,13 +15,14 @@ namespace {
 // A line of /proc/PID/stat: 3, 4, 50 and 60 ticks of CPU time.
 std::string stat_line(pid_t pid, const std::string& name, char state = 'S', int threads = 1) {
   return std::to_string(pid) + " (" + name + ") " + state +
-         " 1 1 1 0 -1 0 1 2 3 4 3 4 50 60 20 0 " + std::to_string(threads) + " 0 7777 1 2\n";
+         " 6 1 1 0 -1 0 1 2 3 4 3 4 50 60 20 0 " + std::to_string(threads) + " 0 7777 1 2\n";
 }
 
 TEST(ParseStat, ReadsTheFields) {
   const auto process = parse_stat(stat_line(42, "python", 'R'));
   ASSERT_TRUE(process);
   EXPECT_EQ(process->pid, 42);
+  EXPECT_EQ(process->parent, 6);
   EXPECT_EQ(process->start, 7777U);
   EXPECT_EQ(process->state, 'R');
   EXPECT_EQ(process->cpu.count() * sysconf(_SC_CLK_TCK), 117'000);
