@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "ddp_runtime/post_mortem/log_part.h"
 #include "spank_plugin/guard/first_error.h"
+#include "spank_plugin/guard/stall_text.h"
 #include "spank_plugin/guard/verdict.h"
 
 namespace ddp::post_mortem {
@@ -19,6 +20,7 @@ using guard::Cause;
 using guard::FirstError;
 
 constexpr std::size_t kShown = 300;
+constexpr std::string_view kWatch = "ddp: watch: ";
 
 std::string_view remedy_for(Cause cause) noexcept {
   switch (cause) {
@@ -83,9 +85,8 @@ Explanation with_end(Explanation cause, const OutsideEnd* end) {
 // What the guard of a rank said about its end; not that it left processes behind, nor that it
 // cannot be watched. Empty if it said nothing.
 std::string_view line_of_watch(std::string_view text) {
-  constexpr std::string_view kWatch = "ddp: watch: ";
   std::string_view said;
-  any_line(text, [&said, kWatch](std::string_view line) {
+  any_line(text, [&said](std::string_view line) {
     const auto at = line.find(kWatch);
     if (at == line.npos) return false;
     const auto what = trimmed(line.substr(at + kWatch.size()));
@@ -163,6 +164,35 @@ std::optional<Explanation> by_srun(std::span<const ReadLog> logs, const OutsideE
                   part->end != nullptr ? part->end : jobs_end);
 }
 
+// The watch's last line about ranks that stood still, unless there was progress afterwards.
+std::string_view last_stall(std::string_view text) {
+  std::string_view said;
+  any_line(text, [&said](std::string_view line) {
+    if (line.find(kWatch) == line.npos) return false;
+    const auto what = trimmed(line.substr(line.find(kWatch) + kWatch.size()));
+    if (what.starts_with(guard::kNoProgress) || what.find(guard::kStopped) != what.npos) {
+      said = what.substr(0, what.find(guard::kStillRuns));
+    } else if (what.starts_with(guard::kProgressAgain)) {
+      said = {};
+    }
+    return false;
+  });
+  return said;
+}
+
+// The time limit or a cancellation, which may have ended ranks that hung.
+Explanation by_end_of_stall(const OutsideEnd& end, const JobRecord* job,
+                            std::span<const ReadLog> logs) {
+  Explanation explanation = by_end(end, job);
+  std::string_view said;
+  const LogPart* part = find_part(logs, [&said](const LogPart& candidate) {
+    said = last_stall(candidate.own);
+    return !said.empty();
+  });
+  if (part == nullptr) return explanation;
+  return {explanation.what + "; before, " + sanitize_beginning(said, kShown), ""};
+}
+
 }  // namespace
 
 std::optional<Explanation> explain(const JobRecord* job, std::span<const Log> texts) {
@@ -181,7 +211,7 @@ std::optional<Explanation> explain(const JobRecord* job, std::span<const Log> te
   if (is_own) return by_error(found, logs.size() > 1);
   if (auto said = by_srun(logs, end)) return said;
   if (end == nullptr && ended != nullptr) end = ended->end;
-  if (end != nullptr) return by_end(*end, job);
+  if (end != nullptr) return by_end_of_stall(*end, job, logs);
   if (found.log == nullptr) return std::nullopt;
   return Explanation{"only echoes of a failure elsewhere, such as: " + found.error.text,
                      "give the logs of all ranks and nodes"};

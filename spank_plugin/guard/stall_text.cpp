@@ -72,7 +72,7 @@ std::string stopped_text(const Finding& finding, std::span<const RankFacts> fact
   for (const auto i : finding.stopped) processes += " " + std::to_string(facts[i].task);
   const std::string place = node.empty() ? "" : " on " + std::string(node);
   return ranks_in_words(finding.stopped, facts) + (finding.stopped.size() == 1 ? " has" : " have") +
-         " been stopped for " + in_words(finding.length) + "; to continue, run kill -CONT" +
+         std::string(kStopped) + in_words(finding.length) + "; to continue, run kill -CONT" +
          processes + place;
 }
 
@@ -84,12 +84,11 @@ std::string stall_text(const Finding& finding, const watch::StallReports::Decisi
     case Speech::nothing:
       break;
     case Speech::progress:
-      return "the ranks make progress again, after " + in_words(decision.length);
+      return std::string(kProgressAgain) + ", after " + in_words(decision.length);
     case Speech::finding:
       if (finding.kind == FindingKind::stopped) return stopped_text(finding, facts, node);
-      return "no rank has made progress for " + in_words(finding.length) +
-             " (processor, files, TCP)" + waits(facts) + notes(finding, facts) +
-             "; the step still runs";
+      return std::string(kNoProgress) + in_words(finding.length) + " (processor, files, TCP)" +
+             waits(facts) + notes(finding, facts) + std::string(kStillRuns);
   }
   return "";
 }

@@ -19,6 +19,12 @@ struct RankFacts {
   std::string wait_channel;  // see watch::read_wait_channel()
 };
 
+// The sentences begin with these, contain them, or end with the last one.
+inline constexpr std::string_view kNoProgress = "no rank has made progress for ";
+inline constexpr std::string_view kStopped = " been stopped for ";
+inline constexpr std::string_view kProgressAgain = "the ranks make progress again";
+inline constexpr std::string_view kStillRuns = "; the step still runs";
+
 // Returns the sentence, without a full stop; empty if there is nothing to say. `facts` has the
 // ranks to which the numbers of the finding refer; `node` may be empty.
 std::string stall_text(const watch::Finding& finding, const watch::StallReports::Decision& decision,

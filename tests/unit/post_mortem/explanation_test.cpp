@@ -108,6 +108,23 @@ TEST(Explanation, PutsTheEndBeforeTheFailureOfARankThatWasToldToEnd) {
   EXPECT_EQ(what_in({told}).find("rank 1 (node2) failed after"), 0);
 }
 
+TEST(Explanation, SaysThatTheRanksHungBeforeTheEnd) {
+  const std::string stall =
+      "0: ddp: watch: no rank has made progress for 60 s (processor, files, TCP): all wait for "
+      "another thread (futex); the step still runs\n";
+  const std::string stop = "ddp: watch: rank 1 has been stopped for 5 min; to continue, run x\n";
+  const std::string again = "ddp: watch: the ranks make progress again, after 75 s\n";
+  EXPECT_EQ(what_in({stall + stop + kTimeLimit}),
+            "the job reached its time limit; before, rank 1 has been stopped for 5 min; to "
+            "continue, run x");
+  EXPECT_EQ(what_in({stall + kCancelled + kKilled}),
+            "it was cancelled; before, no rank has made progress for 60 s (processor, files, TCP): "
+            "all wait for another thread (futex)");
+  EXPECT_EQ(remedy_in(stall + kTimeLimit), "") << "more time would not help";
+  EXPECT_EQ(what_in({stall + again + kTimeLimit}), "the job reached its time limit");
+  EXPECT_EQ(what_in({stall}), "nothing") << "it may still run";
+}
+
 TEST(Explanation, TellsATaskThatEndedFirstFromThoseThatSlurmEnded) {
   EXPECT_EQ(what_in({kKilled + kCancelled}),
             "the first task that ended: node2: task 1: Killed; later it was cancelled");
