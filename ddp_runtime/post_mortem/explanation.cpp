@@ -82,35 +82,45 @@ Explanation with_end(Explanation cause, const OutsideEnd* end) {
   return cause;
 }
 
-// What the guard of a rank said about its end; not that it left processes behind, nor that it
-// cannot be watched. Empty if it said nothing.
-std::string_view line_of_watch(std::string_view text) {
-  std::string_view said;
-  any_line(text, [&said](std::string_view line) {
-    const auto at = line.find(kWatch);
-    if (at == line.npos) return false;
-    const auto what = trimmed(line.substr(at + kWatch.size()));
-    for (const std::string_view ending : {" failed", " was killed ", " ended with "}) {
-      if (what.find(ending) != what.npos) said = what;
-    }
-    return !said.empty();
-  });
-  return said;
+// What a line of the watch says; empty for another line.
+std::string_view said_by_watch(std::string_view line) {
+  const auto at = line.find(kWatch);
+  return at == line.npos ? std::string_view() : trimmed(line.substr(at + kWatch.size()));
 }
 
-std::optional<Explanation> by_watch(std::span<const ReadLog> logs, const OutsideEnd* jobs_end) {
+bool is_about_a_stall(std::string_view said) noexcept {
+  return said.starts_with(guard::kNoProgress) || said.find(guard::kStopped) != said.npos;
+}
+
+// What the guard of a rank said about its end; not that ranks stood still, that it left processes
+// behind, nor that it cannot be watched. `when_told`: that of a rank that was told to end, or of
+// another one. Empty if it said nothing.
+std::string_view line_of_watch(std::string_view text, bool when_told) {
+  std::string_view found;
+  any_line(text, [&found, when_told](std::string_view line) {
+    const auto said = said_by_watch(line);
+    if (is_about_a_stall(said)) return false;
+    if ((said.find(guard::kFailedWhenTold) != said.npos) != when_told) return false;
+    for (const std::string_view ending : {" failed", " was killed ", " ended with "}) {
+      if (said.find(ending) != said.npos) found = said;
+    }
+    return !found.empty();
+  });
+  return found;
+}
+
+std::optional<Explanation> by_watch(std::span<const ReadLog> logs, const OutsideEnd* jobs_end,
+                                    bool when_told) {
   std::string_view said;
-  bool was_told = false;
-  const LogPart* part = find_part(logs, [&said, &was_told](const LogPart& candidate) {
-    said = line_of_watch(candidate.own);
-    if (said.empty()) said = line_of_watch(candidate.answer);
-    was_told = said.find(guard::kFailedWhenTold) != said.npos;
+  const LogPart* part = find_part(logs, [&said, when_told](const LogPart& candidate) {
+    said = line_of_watch(candidate.own, when_told);
+    if (said.empty()) said = line_of_watch(candidate.answer, when_told);
     return !said.empty();
   });
   if (part == nullptr) return std::nullopt;
   const std::string what = sanitize_beginning(said, kShown);
   const OutsideEnd* end = part->end != nullptr ? part->end : jobs_end;
-  if (was_told && end != nullptr) {
+  if (when_told && end != nullptr) {
     return Explanation{std::string(end->what) + "; then " + what, std::string(end->remedy)};
   }
   const bool has_remedy = said.find("; ask for ") != said.npos;
@@ -166,18 +176,14 @@ std::optional<Explanation> by_srun(std::span<const ReadLog> logs, const OutsideE
 
 // The watch's last line about ranks that stood still, unless there was progress afterwards.
 std::string_view last_stall(std::string_view text) {
-  std::string_view said;
-  any_line(text, [&said](std::string_view line) {
-    if (line.find(kWatch) == line.npos) return false;
-    const auto what = trimmed(line.substr(line.find(kWatch) + kWatch.size()));
-    if (what.starts_with(guard::kNoProgress) || what.find(guard::kStopped) != what.npos) {
-      said = what.substr(0, what.find(guard::kStillRuns));
-    } else if (what.starts_with(guard::kProgressAgain)) {
-      said = {};
-    }
+  std::string_view found;
+  any_line(text, [&found](std::string_view line) {
+    const auto said = said_by_watch(line);
+    if (is_about_a_stall(said)) found = said.substr(0, said.find(guard::kStillRuns));
+    if (said.starts_with(guard::kProgressAgain)) found = {};
     return false;
   });
-  return said;
+  return found;
 }
 
 // The time limit or a cancellation, which may have ended ranks that hung.
@@ -201,7 +207,9 @@ std::optional<Explanation> explain(const JobRecord* job, std::span<const Log> te
   const LogPart* ended = find_part(logs, [](const LogPart& part) { return part.end != nullptr; });
   if (end == nullptr && ended != nullptr && ended->end->state == "NODE_FAIL") end = ended->end;
   if (end != nullptr && end->state == "NODE_FAIL") return by_end(*end, job);
-  if (auto said = by_watch(logs, end)) return said;
+  for (const bool when_told : {false, true}) {
+    if (auto said = by_watch(logs, end, when_told)) return said;
+  }
   const LogPart* starved =
       find_part(logs, [](const LogPart& part) { return part.lack_of_memory != nullptr; });
   if (end != nullptr && end->is_lack_of_memory) return by_end(*end, job);

@@ -2,6 +2,7 @@
 #include "spank_plugin/guard/error_relay.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -52,6 +53,11 @@ void ErrorRelay::send() {
   if (errno == EAGAIN || errno == EINTR) return;
   pending_ = {};                      // the disk is full: a program may ignore that
   if (errno == EPIPE) from_.close();  // the task must learn that it has no reader
+}
+
+bool ErrorRelay::takes_a_line() const noexcept {
+  pollfd wait{to_, POLLOUT, 0};
+  return target() < 0 && poll(&wait, 1, 0) == 1 && (wait.revents & POLLOUT) != 0;
 }
 
 void ErrorRelay::add_line(const std::string& line) {

@@ -29,6 +29,8 @@ class ErrorRelay {
   void send();
   // How much has been read so far.
   std::size_t received() const noexcept { return received_; }
+  // Whether a line fits now, without waiting for the reader.
+  bool takes_a_line() const noexcept;
   // Adds a line of the guard's own, after the end of the last one: in one write, because lines of
   // several tasks must not mix. Nothing if the reader has not even taken what came before.
   void add_line(const std::string& line);

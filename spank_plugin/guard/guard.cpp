@@ -13,6 +13,7 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
+#include <exception>
 #include <limits>
 #include <optional>
 
@@ -71,7 +72,10 @@ class Guard {
         errors_(std::move(task.errors), STDERR_FILENO),
         kills_before_(read_out_of_memory_kills("/")),
         record_(options.node_record),
-        rank_watch_(task.child, options, record_) {}
+        rank_watch_(task.child, options, record_) {
+    // An editor or a shell on a terminal waits for a person; a line would only disturb.
+    if (isatty(STDERR_FILENO) != 0) rank_watch_.give_up();
+  }
 
   // Returns the status of the task, once it has ended and its processes with it.
   int watch() {
@@ -98,10 +102,17 @@ class Guard {
 
   void run_task() {
     take_turn(rank_watch_.next_look());
-    if (Clock::now() < rank_watch_.next_look()) return;
-    const std::string what = rank_watch_.look();
-    // A rank that wakes up to end is no news.
-    if (!what.empty() && !signals_.was_told()) say(what);
+    if (status_ || Clock::now() < rank_watch_.next_look()) return;
+    try {
+      const std::string what = rank_watch_.look();
+      // A rank that wakes up to end is no news.
+      if (!what.empty() && !signals_.was_told()) unsaid_ = what;
+    } catch (const std::exception&) {  // out of memory: the task must not suffer
+      rank_watch_.give_up();
+    }
+    if (unsaid_.empty() || !errors_.takes_a_line()) return;
+    say(unsaid_);
+    unsaid_.clear();
   }
 
   // Waits until something happens or the deadline passes, and handles it. Returns whether something
@@ -196,6 +207,7 @@ class Guard {
   OutOfMemoryKills kills_before_;
   NodeRecord record_;
   RankWatch rank_watch_;
+  std::string unsaid_;         // about progress, while the reader of errors_ is slow
   std::optional<int> status_;  // of the task, once it has ended
 };
 

@@ -10,20 +10,15 @@
 
 #include "base/text.h"
 #include "base/text_file.h"
+#include "spank_plugin/watch/process_tree.h"
 
 namespace ddp::guard {
 namespace {
 
 // The children of this process, which adopts those of its children that end.
 std::vector<pid_t> children() {
-  const std::string self = std::to_string(getpid());
-  std::string list = read_kernel_file("/proc/self/task/" + self + "/children");
-  list.resize(list.rfind(' ') + 1);  // a last number that was cut off is another process's
-  std::vector<pid_t> found;
-  for (const auto word : words_of(list)) {
-    if (const auto process = parse_decimal(word)) found.push_back(static_cast<pid_t>(*process));
-  }
-  return found;
+  std::size_t threads = 1;
+  return watch::read_children("/proc/self", threads);
 }
 
 // Those that the next ones to end leave behind do not announce themselves.

@@ -26,6 +26,7 @@ struct RankSlot {
   std::atomic<std::uint32_t> rank{0};
   std::atomic<std::int32_t> guard{0};  // numbers of processes
   std::atomic<std::int32_t> task{0};
+  std::atomic<std::int32_t> stopped{0};  // the one of stopped_since
   std::atomic<std::int64_t> seen_at{0};  // the guard's last look at its rank
   std::atomic<std::int64_t> quiet_since{0};
   std::atomic<std::int64_t> stopped_since{0};

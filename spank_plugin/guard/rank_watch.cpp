@@ -16,6 +16,13 @@ namespace ddp::guard {
 namespace {
 
 constexpr auto kInterval = std::chrono::seconds(1);
+constexpr auto kLongestInterval = std::chrono::seconds(4);
+// At most this share of a processor is used: one part in so many.
+constexpr int kShare = 50;
+// Each time, the kernel walks through the table of all its connections: some milliseconds. A
+// shorter stall must be seen sooner.
+constexpr auto kTrafficInterval = std::chrono::seconds(5);
+constexpr int kTrafficShare = 12;
 // Early, because a rank that hangs soon after its start must have been seen busy before.
 constexpr auto kFirstLook = std::chrono::milliseconds(200);
 // Since a guard's last look. It then was stopped, or has ended without a word.
@@ -37,81 +44,109 @@ bool is_gone(pid_t process) noexcept {
   return kill(process, 0) != 0 && errno == ESRCH;
 }
 
+// What a guard wrote of its rank; nullopt if it is not known what that does.
+std::optional<watch::RankReport> report_in(const RankSlot& slot, std::int64_t now) {
+  using watch::RankState;
+  watch::RankReport report;
+  switch (slot.state) {
+    case RankSlot::finished:
+      report.state = RankState::finished;
+      return report;
+    case RankSlot::failed:
+      report.state = RankState::failed;
+      return report;
+    case RankSlot::running:
+      break;
+    default:
+      return std::nullopt;
+  }
+  if (now - slot.seen_at > std::chrono::milliseconds(kAsleep).count()) {
+    if (!is_gone(slot.guard)) return std::nullopt;
+    report.state = RankState::failed;  // the kernel ended the task with its guard
+    return report;
+  }
+  report.quiet = length(slot.quiet_since, now);
+  report.stopped = length(slot.stopped_since, now);
+  report.uninterruptible = length(slot.uninterruptible_since, now);
+  return report;
+}
+
 }  // namespace
 
 RankWatch::RankWatch(pid_t task, const GuardOptions& options, NodeRecord& record)
-    : task_(task), options_(options), record_(record), next_look_(Clock::now() + kFirstLook) {
-  if (options.local_rank >= options.local_task_count ||
-      options.local_task_count > NodeRecord::kMaxRanks) {
-    next_look_ = Deadline::max();  // a node with so many ranks is not watched
-    return;
-  }
-  RankSlot& slot = record_.slot(options.local_rank);
+    : task_(task),
+      options_(options),
+      record_(record),
+      meter_(std::min<Clock::duration>(options.stall / kTrafficShare, kTrafficInterval)),
+      has_slot_(options.local_rank < options.local_task_count &&
+                options.local_task_count <= NodeRecord::kMaxRanks) {
+  if (!has_slot_) return;
+  next_look_ = Clock::now() + kFirstLook;
+  RankSlot& slot = own_slot();
   slot.rank = options.rank;
   slot.guard = getpid();
   slot.task = task;
-  write_slot({});
+  slot.seen_at = milliseconds(Clock::now());
   slot.state = RankSlot::running;
 }
 
-void RankWatch::write_slot(const std::vector<watch::Process>& processes) {
-  RankSlot& slot = record_.slot(options_.local_rank);
+std::string RankWatch::look() {
+  const auto start = Clock::now();
+  watch::Reading reading{start, watch::read_processes("/proc", getpid(), task_), {}};
+  // Its agent is not a worker: it asks for their state, and sends heartbeats.
+  if (options_.is_agent && !reading.processes.empty()) {
+    reading.processes.erase(reading.processes.begin());
+  }
+  if (meter_.needs_traffic(reading)) reading.traffic = watch::read_tcp_traffic(reading.processes);
+  std::string what = take(reading);
+  const auto now = Clock::now();
+  next_look_ =
+      now + std::clamp<Clock::duration>((now - start) * kShare, kInterval, kLongestInterval);
+  return what;
+}
+
+std::string RankWatch::take(const watch::Reading& reading) {
+  meter_.add(reading);
+  write_slot(reading);
+  watch::Finding finding;
+  if (read_slots(reading.time)) {
+    finding = watch::find_stall(ranks_, options_.stall);
+  } else {
+    finding.kind = watch::FindingKind::unknown;
+  }
+  // Ranks that wait here may wait for one on another node that works.
+  const bool is_whole_step = options_.local_task_count == options_.task_count;
+  if (finding.kind == watch::FindingKind::stalled && !is_whole_step) {
+    finding.kind = watch::FindingKind::unknown;
+  }
+  return speech(finding, reports_.update(finding, reading.time));
+}
+
+void RankWatch::write_slot(const watch::Reading& reading) {
+  RankSlot& slot = own_slot();
   slot.quiet_since = milliseconds(meter_.quiet_since());
   slot.stopped_since = milliseconds(meter_.stopped_since());
+  slot.stopped = meter_.stopped_process();
   slot.uninterruptible_since = milliseconds(meter_.uninterruptible_since());
   // An agent of torchrun waits for its workers, which are the ranks.
   const bool is_asked = meter_.quiet_since() && !options_.is_agent;
-  slot.set_wait(is_asked ? watch::read_wait_channel("/proc", processes) : "");
-  slot.seen_at = milliseconds(Clock::now());
+  slot.set_wait(is_asked ? watch::read_wait_channel("/proc", reading.processes) : "");
+  slot.seen_at = milliseconds(reading.time);
 }
 
-std::string RankWatch::look() {
-  next_look_ = Clock::now() + kInterval;
-  watch::Reading reading{Clock::now(), watch::read_processes("/proc", getpid(), task_), {}};
-  if (meter_.needs_traffic(reading)) reading.traffic = watch::read_tcp_traffic(reading.processes);
-  meter_.add(reading);
-  write_slot(reading.processes);
-  watch::Finding finding;
-  if (read_slots()) finding = watch::find_stall(ranks_, options_.stall);
-  // Ranks that wait here may wait for one on another node that works.
-  const bool is_whole_step = options_.local_task_count == options_.task_count;
-  if (finding.kind == watch::FindingKind::stalled && !is_whole_step) finding = {};
-  return speech(finding, reports_.update(finding));
-}
-
-bool RankWatch::read_slots() {
-  const std::int64_t now = milliseconds(Clock::now());
+bool RankWatch::read_slots(Clock::time_point now) {
   ranks_.clear();
   for (std::size_t i = 0; i < options_.local_task_count; ++i) {
-    const RankSlot& slot = record_.slot(i);
-    watch::RankReport report;
-    switch (slot.state) {
-      case RankSlot::finished:
-        report.state = watch::RankState::finished;
-        break;
-      case RankSlot::failed:
-        report.state = watch::RankState::failed;
-        break;
-      case RankSlot::running:
-        if (now - slot.seen_at > std::chrono::milliseconds(kAsleep).count()) {
-          if (!is_gone(slot.guard)) return false;
-          report.state = watch::RankState::failed;  // the kernel ended the task with its guard
-          break;
-        }
-        report.quiet = length(slot.quiet_since, now);
-        report.stopped = length(slot.stopped_since, now);
-        report.uninterruptible = length(slot.uninterruptible_since, now);
-        break;
-      default:
-        return false;
-    }
-    ranks_.push_back(report);
+    const auto report = report_in(record_.slot(i), milliseconds(now));
+    if (!report) return false;
+    ranks_.push_back(*report);
   }
   return true;
 }
 
 std::string RankWatch::speech(const watch::Finding& finding,
                               const watch::StallReports::Decision& decision) const {
+  if (decision.speech == watch::StallReports::Speech::nothing) return "";
   // All guards come to the same decision; the first one speaks.
   const auto first =
       std::ranges::find(ranks_, watch::RankState::running, &watch::RankReport::state);
@@ -120,14 +155,14 @@ std::string RankWatch::speech(const watch::Finding& finding,
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     const RankSlot& slot = record_.slot(i);
     const bool is_waiting = ranks_[i].state == watch::RankState::running;
-    facts.push_back({slot.rank, slot.task, is_waiting ? slot.wait() : ""});
+    facts.push_back({slot.rank, slot.task, slot.stopped, is_waiting ? slot.wait() : ""});
   }
-  return stall_text(finding, decision, facts, options_.node);
+  const std::string_view noun = options_.is_agent ? "torchrun's agent" : "rank";
+  return stall_text(finding, decision, {noun, options_.node, facts});
 }
 
-void RankWatch::end(int status) {
-  if (next_look_ == Deadline::max()) return;
-  record_.slot(options_.local_rank).state = status == 0 ? RankSlot::finished : RankSlot::failed;
+void RankWatch::end(int status) noexcept {
+  if (has_slot_) own_slot().state = status == 0 ? RankSlot::finished : RankSlot::failed;
 }
 
 }  // namespace ddp::guard

@@ -18,26 +18,35 @@ namespace ddp::guard {
 
 class RankWatch {
  public:
+  // Off on a node with more tasks of the step than NodeRecord::kMaxRanks.
   RankWatch(pid_t task, const GuardOptions& options, NodeRecord& record);
 
+  // Deadline::max() if it is off.
   Deadline next_look() const noexcept { return next_look_; }
   // Looks at the rank and at what the other guards wrote. Returns what to say; most often nothing.
   std::string look();
+  // The second half of look(): what follows from a reading of the rank.
+  std::string take(const watch::Reading& reading);
+  // Turns it off; then no guard of the node knows enough to say something.
+  void give_up() noexcept { next_look_ = Deadline::max(); }
   // The task has ended, with a status of waitpid(2).
-  void end(int status);
+  void end(int status) noexcept;
 
  private:
-  void write_slot(const std::vector<watch::Process>& processes);
-  // Whether all guards of the node are there and awake; only then it is known what their ranks do.
-  bool read_slots();
+  RankSlot& own_slot() noexcept { return record_.slot(options_.local_rank); }
+  void write_slot(const watch::Reading& reading);
+  // Returns whether all guards of the node are there and awake; only then it is known what their
+  // ranks do.
+  bool read_slots(Clock::time_point now);
   std::string speech(const watch::Finding& finding,
                      const watch::StallReports::Decision& decision) const;
 
   pid_t task_;
   const GuardOptions& options_;
   NodeRecord& record_;
-  Deadline next_look_;
   watch::ProgressMeter meter_;
+  bool has_slot_;
+  Deadline next_look_ = Deadline::max();
   std::vector<watch::RankReport> ranks_;  // of this node
   watch::StallReports reports_;
 };

@@ -16,6 +16,7 @@ namespace ddp::guard {
 struct RankFacts {
   std::uint32_t rank = 0;
   pid_t task = 0;            // number of its process on this node
+  pid_t stopped = 0;         // and of the one that is stopped, if any
   std::string wait_channel;  // see watch::read_wait_channel()
 };
 
@@ -25,9 +26,15 @@ inline constexpr std::string_view kStopped = " been stopped for ";
 inline constexpr std::string_view kProgressAgain = "the ranks make progress again";
 inline constexpr std::string_view kStillRuns = "; the step still runs";
 
-// Returns the sentence, without a full stop; empty if there is nothing to say. `facts` has the
-// ranks to which the numbers of the finding refer; `node` may be empty.
+// The tasks to which the numbers of a finding refer.
+struct NamedRanks {
+  std::string_view noun;  // "rank"
+  std::string_view node;  // may be empty
+  std::span<const RankFacts> facts;
+};
+
+// Returns the sentence, without a full stop; empty if there is nothing to say.
 std::string stall_text(const watch::Finding& finding, const watch::StallReports::Decision& decision,
-                       std::span<const RankFacts> facts, std::string_view node);
+                       const NamedRanks& ranks);
 
 }  // namespace ddp::guard

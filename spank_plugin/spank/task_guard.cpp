@@ -57,15 +57,15 @@ bool slurmstepd_reaches_all() {
 }
 
 guard::GuardOptions options_for(const GuardFacts& facts, const launch::Plan& plan) {
-  return {plan.rank,
-          plan.task_count,
-          plan.local_rank,
-          plan.local_task_count,
-          plan.mode == launch::Mode::torchrun,
-          facts.slurmstepd_reaches_all,
-          facts.stall,
-          plan.node,
-          facts.record.get()};
+  return {.rank = plan.rank,
+          .task_count = plan.task_count,
+          .local_rank = plan.local_rank,
+          .local_task_count = plan.local_task_count,
+          .is_agent = plan.mode == launch::Mode::torchrun,
+          .launcher_reaches_all = facts.slurmstepd_reaches_all,
+          .stall = facts.stall,
+          .node = plan.node,
+          .node_record = facts.record.get()};
 }
 
 // For exec.
@@ -80,6 +80,7 @@ void execute_guard(const GuardFacts& facts, const guard::GuardOptions& options,
   auto words = guard::format_arguments({task.child, task.errors.get(), options});
   words.insert(words.begin(), "ddp-guard");
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (auto& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   // An empty environment: nothing of the user's, such as LD_PRELOAD, is meant for the guard.
@@ -91,7 +92,10 @@ void execute_guard(const GuardFacts& facts, const guard::GuardOptions& options,
 // executed, for example for want of memory, this process is the guard itself.
 [[noreturn]] void become_guard(const GuardFacts& facts, const guard::GuardOptions& options,
                                guard::ForkedTask task) noexcept {
-  execute_guard(facts, options, task);
+  try {
+    execute_guard(facts, options, task);
+  } catch (const std::exception&) {  // no memory for the arguments
+  }
   guard::guard_task(std::move(task), options);
 }
 

@@ -16,7 +16,7 @@ namespace ddp::watch {
 namespace {
 
 constexpr std::size_t kMaxProcesses = 4096;
-constexpr std::size_t kMaxThreads = 4096;  // of one process
+constexpr std::size_t kMaxThreads = 8192;  // of all
 constexpr auto kMaxTicks = std::numeric_limits<std::uint64_t>::max() >> 16U;
 
 // What follows the name in /proc/PID/stat, counted from 0: field 3 of proc(5) is number 0.
@@ -47,30 +47,17 @@ std::chrono::milliseconds cpu_of(const std::vector<std::string_view>& fields) no
 }
 
 // Of /proc/PID/io. What goes through sockets is not in it.
-std::uint64_t io_of(std::string_view text) {
+std::optional<std::uint64_t> io_of(std::string_view text) {
+  if (text.empty()) return std::nullopt;
   constexpr std::size_t kMaxLines = 8;
   std::uint64_t bytes = 0;
   for (const auto line : split(text, '\n', kMaxLines)) {
-    if (!line.starts_with("rchar:") && !line.starts_with("wchar:")) continue;
-    bytes += number_of(trimmed(line.substr(6)));
+    const auto colon = line.find(':');
+    const auto key = line.substr(0, colon);
+    if (key != "rchar" && key != "wchar" && key != "read_bytes") continue;
+    bytes += number_of(trimmed(line.substr(colon + 1)));
   }
   return bytes;
-}
-
-// Each thread has children of its own.
-std::vector<pid_t> children_of(const std::string& process) {
-  std::vector<pid_t> children;
-  std::error_code error;
-  std::filesystem::directory_iterator thread(process + "/task", error);
-  for (std::size_t i = 0; i < kMaxThreads && thread != end(thread); ++i) {
-    std::string list = read_kernel_file(thread->path().string() + "/children");
-    list.resize(list.rfind(' ') + 1);  // a last number that was cut off is another process's
-    for (const auto word : words_of(list, kMaxProcesses)) {
-      if (const auto child = parse_decimal(word)) children.push_back(static_cast<pid_t>(*child));
-    }
-    thread.increment(error);
-  }
-  return children;
 }
 
 }  // namespace
@@ -90,28 +77,46 @@ std::optional<Process> parse_stat(std::string_view text) {
   process.start = number_of(fields[kStart]);
   process.state = fields[kState].front();
   process.cpu = cpu_of(fields);
-  process.name = text.substr(open + 2, close - open - 2);
   return process;
+}
+
+std::vector<pid_t> read_children(const std::string& process, std::size_t& threads) {
+  std::vector<pid_t> children;
+  std::error_code error;
+  std::filesystem::directory_iterator thread(process + "/task", error);
+  for (; threads > 0 && thread != end(thread); --threads, thread.increment(error)) {
+    std::string list = read_kernel_file(thread->path().string() + "/children");
+    list.resize(list.rfind(' ') + 1);  // a last number that was cut off is another process's
+    for (const auto word : words_of(list, kMaxProcesses)) {
+      if (const auto child = parse_decimal(word)) children.push_back(static_cast<pid_t>(*child));
+    }
+  }
+  return children;
 }
 
 std::vector<Process> read_processes(const std::string& proc, pid_t parent, pid_t task) {
   const auto directory = [&proc](pid_t pid) { return proc + "/" + std::to_string(pid); };
+  std::size_t threads = kMaxThreads;
   std::vector<pid_t> found{task};
   std::set<pid_t> known{parent, task};
   const auto add_children = [&](pid_t pid) {
-    for (const pid_t child : children_of(directory(pid))) {
+    const auto children = read_children(directory(pid), threads);
+    for (const pid_t child : children) {
       if (found.size() < kMaxProcesses && known.insert(child).second) found.push_back(child);
     }
+    return !children.empty();
   };
-  add_children(parent);
+  // The task is one, if the kernel lists them.
+  if (!add_children(parent)) return {};
   for (std::size_t i = 0; i < found.size(); ++i) add_children(found[i]);
 
   std::vector<Process> processes;
   for (const pid_t pid : found) {
     auto process = parse_stat(read_kernel_file(directory(pid) + "/stat"));
     if (!process) continue;
-    process->io = io_of(read_kernel_file(directory(pid) + "/io"));
-    processes.push_back(*std::move(process));
+    // Before Linux 5.7 the file waits for an execve(2), which may hang as well.
+    if (process->state != 'D') process->io = io_of(read_kernel_file(directory(pid) + "/io"));
+    processes.push_back(*process);
   }
   return processes;
 }

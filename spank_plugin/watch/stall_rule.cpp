@@ -9,12 +9,15 @@ namespace {
 
 constexpr auto kShortestStall = std::chrono::seconds(1);
 constexpr auto kSecondReport = std::chrono::minutes(5);
+constexpr auto kCertainProgress = std::chrono::seconds(5);
+constexpr auto kLastingProgress = std::chrono::minutes(10);
 
 bool has_lasted(const std::optional<Clock::duration>& length, Clock::duration limit) noexcept {
   return length && *length >= limit;
 }
 
-// A rank stops others, or is seen in a state, only some time after the first of them wait.
+// The ranks of a stall become quiet one after the other, and the one that is stopped or waits for a
+// device may be the last.
 bool has_lasted_nearly(const std::optional<Clock::duration>& length,
                        Clock::duration limit) noexcept {
   return has_lasted(length, limit / 2);
@@ -33,22 +36,31 @@ Finding with_ranks_of_note(std::span<const RankReport> ranks, Clock::duration st
   return finding;
 }
 
-// Returns the length of the longest stop if another rank is quiet or there is no other.
-std::optional<Clock::duration> length_of_stop(std::span<const RankReport> ranks,
-                                              Clock::duration stall) {
-  std::optional<Clock::duration> longest;
+Clock::duration longest_stop(std::span<const RankReport> ranks) {
+  Clock::duration longest{};
+  for (const auto& report : ranks) {
+    if (report.state == RankState::running) {
+      longest = std::max(longest, report.stopped.value_or(Clock::duration::zero()));
+    }
+  }
+  return longest;
+}
+
+// Whether a rank is stopped and another one is quiet, or there is no other.
+bool has_stopped_others(std::span<const RankReport> ranks, Clock::duration stall) {
+  std::size_t stopped = 0;
   std::size_t waiting = 0;
   std::size_t running = 0;
   for (const auto& report : ranks) {
     if (report.state != RankState::running) continue;
     ++running;
     if (has_lasted(report.stopped, stall)) {
-      longest = std::max(longest, report.stopped);
+      ++stopped;
     } else if (has_lasted(report.quiet, stall)) {
       ++waiting;
     }
   }
-  return waiting > 0 || running == 1 ? longest : std::nullopt;
+  return stopped > 0 && (waiting > 0 || running == 1);
 }
 
 }  // namespace
@@ -65,28 +77,37 @@ Finding find_stall(std::span<const RankReport> ranks, Clock::duration stall) {
   Finding finding = with_ranks_of_note(ranks, stall);
   if (running == 0) {
     finding.kind = FindingKind::over;
-  } else if (shortest >= stall) {
-    finding.kind = finding.stopped.empty() ? FindingKind::stalled : FindingKind::stopped;
+  } else if (shortest >= stall && finding.stopped.empty()) {
+    finding.kind = FindingKind::stalled;
     finding.length = shortest;
-  } else if (const auto stop = length_of_stop(ranks, stall)) {
+  } else if (shortest >= stall || has_stopped_others(ranks, stall)) {
     finding.kind = FindingKind::stopped;
-    finding.length = *stop;
+    finding.length = longest_stop(ranks);
+  } else if (shortest > Clock::duration::zero() || !finding.stopped.empty()) {
+    finding.kind = FindingKind::unknown;
   }
   return finding;
 }
 
-StallReports::Decision StallReports::update(const Finding& finding) {
-  if (finding.kind == FindingKind::over) return {};
-  if (finding.kind == FindingKind::none) {
-    const auto length = std::exchange(stall_, std::nullopt);
-    return length ? Decision{Speech::progress, *length} : Decision{};
-  }
+StallReports::Decision StallReports::update(const Finding& finding, Clock::time_point now) {
+  if (finding.kind == FindingKind::none) return take_progress(now);
+  if (finding.kind == FindingKind::over || finding.kind == FindingKind::unknown) return {};
+  progress_since_.reset();
   if (stall_) stall_ = std::max(*stall_, finding.length);
   if (finding.length < next_) return {};
   stall_ = finding.length;
   next_ = kSecondReport;
   while (next_ <= finding.length) next_ *= 2;
   return {Speech::finding, finding.length};
+}
+
+StallReports::Decision StallReports::take_progress(Clock::time_point now) {
+  if (!progress_since_) progress_since_ = now;
+  const auto lasted = now - *progress_since_;
+  if (lasted >= kLastingProgress) next_ = {};
+  // A rank whose library gives up after a time limit, or that is told to end, is busy for a moment.
+  if (!stall_ || lasted < kCertainProgress) return {};
+  return {Speech::progress, *std::exchange(stall_, std::nullopt)};
 }
 
 }  // namespace ddp::watch

@@ -27,7 +27,8 @@ struct RankReport {
 };
 
 enum class FindingKind {
-  none,
+  none,     // a rank makes progress
+  unknown,  // none does, but not for long enough; or one is stopped; or not all are known
   over,     // no rank runs any more
   stalled,  // no running rank makes progress
   stopped,  // a rank is stopped, and others wait, or there are none
@@ -61,13 +62,17 @@ class StallReports {
   };
 
   // To be called with each finding in turn. A stall is told when it is found, at 5 minutes, at 10,
-  // and so on, each time at twice the length: each once in the life of the step, so that a program
-  // that pauses regularly is not told each time, but only if it pauses for longer than before.
-  Decision update(const Finding& finding);
+  // and so on, each time at twice the length. A length that has been told is not told again before
+  // there was progress for 10 minutes, so that a program that pauses regularly is not told each
+  // time.
+  Decision update(const Finding& finding, Clock::time_point now);
 
  private:
+  Decision take_progress(Clock::time_point now);
+
   Clock::duration next_{};                // length of the stall that is told next
   std::optional<Clock::duration> stall_;  // the length of the one that has been told
+  std::optional<Clock::time_point> progress_since_;
 };
 
 }  // namespace ddp::watch

@@ -68,13 +68,14 @@ void add_socket(std::string_view body, SocketInodes& sockets, TcpTraffic& traffi
   traffic.sockets += inode;
 }
 
-SocketInodes sockets_of(std::span<const Process> processes) {
+std::optional<SocketInodes> sockets_of(std::span<const Process> processes) {
   constexpr std::string_view kPrefix = "socket:[";
   SocketInodes sockets;
   std::size_t files = 0;
   for (const auto& process : processes) {
     std::error_code error;
     std::filesystem::directory_iterator file("/proc/" + std::to_string(process.pid) + "/fd", error);
+    if (error == std::errc::permission_denied) return std::nullopt;
     for (; files < kMaxFiles && file != end(file); ++files, file.increment(error)) {
       std::error_code ignored;
       const std::string target = std::filesystem::read_symlink(file->path(), ignored).string();
@@ -141,13 +142,15 @@ Dump add_dump(std::string_view messages, SocketInodes& sockets, TcpTraffic& traf
 
 std::optional<TcpTraffic> read_tcp_traffic(std::span<const Process> processes) {
   TcpTraffic traffic;
-  SocketInodes sockets = sockets_of(processes);
-  if (sockets.empty()) return traffic;
+  auto sockets = sockets_of(processes);
+  if (!sockets) return std::nullopt;
+  if (sockets->empty()) return traffic;
   const FileDescriptor kernel = connect_to_kernel();
   if (!kernel) return std::nullopt;
   for (const int family : {AF_INET, AF_INET6}) {
+    if (sockets->empty()) break;
     if (!ask(kernel.get(), family)) return std::nullopt;
-    if (!receive(kernel.get(), sockets, traffic)) return std::nullopt;
+    if (!receive(kernel.get(), *sockets, traffic)) return std::nullopt;
   }
   return traffic;
 }

@@ -22,8 +22,8 @@ struct TcpTraffic {
 };
 
 // Adds up the connections of IPv4 and IPv6 that the processes hold. Only those in this process's
-// network namespace are seen. Returns nullopt if the kernel refuses or takes longer than a second.
-// Its cost grows with the number of all connections of the namespace.
+// network namespace are seen. Returns nullopt if the kernel refuses or takes seconds, or if
+// their files cannot be listed. Its cost grows with the number of all connections of the namespace.
 std::optional<TcpTraffic> read_tcp_traffic(std::span<const Process> processes);
 
 // The part that parses, for tests.

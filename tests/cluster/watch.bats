@@ -306,11 +306,11 @@ PY
 @test "STOP and CONT, scontrol suspend and resume: the program continues, and ends normally" {
   start srun --ddp=watch "${one[@]}" "${listen[@]}"
   scancel -s STOP "$job.0"
-  wait_until 60 in_state "$program" T
+  wait_until 60 in_state "$program" TD # a cgroup is frozen
   scancel -s CONT "$job.0"
   wait_until 60 in_state "$program" RS
   scontrol suspend "$job"
-  wait_until 60 in_state "$program" T
+  wait_until 60 in_state "$program" TD
   scontrol resume "$job"
   wait_until 60 in_state "$program" RS
   finish
@@ -430,55 +430,63 @@ SH
   [[ $output == *"it is not a file" ]]
 }
 
-# A program that writes down its process, and waits for `fifo` as rank $WAITS, or as any rank if that is empty; the others
-# work until `stop` is there. Then it works for a moment, and ends.
-hanging='import os, time
-def work(seconds):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end: os.stat("/")
+# A program that writes down its process; as rank $WAITS, or as any rank if that is empty, it waits for a lock; the others work,
+# and say so in `worked` after 5 s of processor time, until `stop` is there. Then it works until `over` is there.
+hanging='import fcntl, os, time
 rank, waits = os.environ["SLURM_PROCID"], os.environ.get("WAITS", "")
+def work_until(file):
+    while not os.path.exists(file):
+        sum(range(100000))
+        if time.process_time() > 5: open("worked", "w")
 with open("started", "a") as file: print(rank, os.getpid(), file=file)
-if waits in ("", rank):
-    open("fifo").read()
-else:
-    while not os.path.exists("stop"): work(0.1)
-work(3)'
-# hang NAME=VALUE... ARGUMENTS OF SRUN...: in the background, until `let_go`.
+if waits in ("", rank): fcntl.flock(open("lock", "w"), fcntl.LOCK_SH)
+else: work_until("stop")
+if not waits or waits == rank: work_until("over")'
+# hang ARGUMENTS OF SRUN...: in the background, until `let_go`.
 hang() {
-  env SLURM_DDP=watch_stall=1s srun --ddp=watch "$@" "$python" -c "$hanging" > out 2> err < /dev/null 3>&- &
+  rm -f started worked stop over
+  exec 7> lock
+  flock 7
+  SLURM_DDP=watch_stall=2s srun --ddp=watch "$@" "$python" -c "$hanging" > out 2> err < /dev/null 3>&- 7>&- &
   background=$!
 }
-let_go() { timeout 60 bash -c ': > fifo' && ended 0; }
+let_go() { exec 7>&-; }
+started() { [ "$(grep -c . started)" -eq "$1" ]; }
 
-@test "ranks that hang: said once, with who differs, and again when they get on; a busy rank is no hang" {
-  WAITS=1 hang -N1 -n2 -w node1 # rank 0 works
-  wait_until 60 grep -q '^1 ' started
-  run -124 timeout 4 tail -f err # longer than a stall
+@test "ranks that hang: said once, with what they wait for, and again when there is progress; a busy rank is no hang" {
+  export WAITS=1
+  hang -N1 -n2 -w node1
+  wait_until 90 [ -e worked ]
   said
-  touch stop # it ends, and rank 1 still waits
-  wait_until 60 grep -q 'no rank has made progress' err
+  touch stop # rank 0 ends, and rank 1 still waits
+  wait_until 90 grep -q 'no rank has made progress' err
   let_go
-  said 'no rank has made progress for [0-9.]+ s \(processor, files, TCP\): rank 1 waits for the other end of a FIFO; rank 0 has ended with 0; the step still runs' \
+  wait_until 90 grep -q 'progress again' err
+  touch over
+  ended 0
+  said 'no rank has made progress for [0-9.]+ s \(processor, files, TCP\): rank 1 waits for a file lock; rank 0 has ended with 0; the step still runs' \
     'the ranks make progress again, after [0-9.]+ s'
 }
 
-@test "a stopped rank is named with the command that continues it; nothing is said of one node of two" {
+@test "a stopped rank is named with the command that continues it; of one node of two nothing is said" {
+  local stopped command
   hang -N1 -n2 -w node1
-  wait_until 60 eval '[ "$(wc -l < started)" -eq 2 ]'
+  wait_until 60 started 2
   stopped=$(sed -n 's/^1 //p' started)
   kill -STOP "$stopped"
-  wait_until 60 grep -q 'has been stopped' err
+  wait_until 90 grep -q 'has been stopped' err
   command=$(sed -n 's/^.*; to continue, run \(kill -CONT [0-9]*\) on node1$/\1/p' err | head -n 1)
   $command
-  timeout 60 bash -c ': > fifo' # both ranks read it
+  let_go
+  touch over
   ended 0
   grep -qxE 'ddp: watch: rank 1 has been stopped for [0-9.]+ s; to continue, run kill -CONT '"$stopped"' on node1' err
-  rm -f started
-  WAITS=1 hang "${two[@]}" # rank 0 on node1 works
-  wait_until 60 grep -q '^1 ' started
-  run -124 timeout 4 tail -f err
-  touch stop
+  export WAITS=1
+  hang "${two[@]}" # rank 0, on node1, works
+  wait_until 90 [ -e worked ]
+  touch stop over
   let_go
+  ended 0
   said
 }
 

@@ -152,15 +152,16 @@ bool is_guarded(const Planned& planned) {
 guard::GuardOptions guard_options(const Plan& plan, const Settings& settings) {
   const std::string launcher = read_kernel_file("/proc/" + std::to_string(getppid()) + "/comm");
   constexpr int kNoRecord = -1;  // so the stall of several ranks on a node is not seen
-  return {plan.rank,
-          plan.task_count,
-          plan.local_rank,
-          plan.local_task_count,
-          plan.mode == Mode::torchrun,
-          guard::reaches_all(trimmed(launcher), read_kernel_file("/proc/self/cgroup")),
-          std::chrono::seconds(settings.watch_stall.value),
-          plan.node,
-          kNoRecord};
+  return {.rank = plan.rank,
+          .task_count = plan.task_count,
+          .local_rank = plan.local_rank,
+          .local_task_count = plan.local_task_count,
+          .is_agent = plan.mode == Mode::torchrun,
+          .launcher_reaches_all =
+              guard::reaches_all(trimmed(launcher), read_kernel_file("/proc/self/cgroup")),
+          .stall = std::chrono::seconds(settings.watch_stall.value),
+          .node = plan.node,
+          .node_record = kNoRecord};
 }
 
 // Returns in a child of this process, which then becomes the command; the process itself becomes

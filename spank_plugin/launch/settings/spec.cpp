@@ -27,7 +27,8 @@ constexpr std::array<SpecItem, 8> kWords = {{
     {"verbose", "", "a line per task; with explain the whole plan of every task"},
     {"tf_config", "", "set TF_CONFIG, for TensorFlow"},
     {"watch", "",
-     "say which rank failed and why, or that all stand still, and end what a rank leaves behind"},
+     "say which rank failed and why, or that those of a node hang, and end what a rank leaves "
+     "behind"},
 }};
 
 constexpr std::array<SpecItem, 18> kKeys = {{
@@ -224,7 +225,8 @@ class SpecReader {
   void read_stall(std::string_view value) {
     const auto seconds = parse_duration(value);
     if (!seconds || *seconds < 1) {
-      fail("watch_stall=" + quote_for_display(value) + " is not a duration such as 90s or 10min");
+      fail("watch_stall=" + quote_for_display(value) +
+           " is not a duration of at least 1s, such as 90s or 10min");
     }
     set(spec_.watch_stall, static_cast<std::uint32_t>(std::lround(*seconds)), "watch_stall");
   }

@@ -78,6 +78,21 @@ TEST(ErrorRelay, DoesNotBlockOnASlowReader) {
   EXPECT_EQ(relay.target(), -1);
 }
 
+TEST(ErrorRelay, KnowsWhetherALineFits) {
+  Pipe task = make_pipe();
+  Pipe launcher = make_pipe();
+  fcntl(launcher.in.get(), F_SETPIPE_SZ, 4096);
+  ErrorRelay relay(std::move(task.out), launcher.in.get());
+  EXPECT_TRUE(relay.takes_a_line());
+  ASSERT_TRUE(write_all(task.in.get(), std::string(4096, 'x')));
+  ASSERT_TRUE(relay.receive());
+  EXPECT_FALSE(relay.takes_a_line()) << "something is under way";
+  relay.send();
+  EXPECT_FALSE(relay.takes_a_line()) << "the reader has not taken it";
+  read_some(launcher.out.get());
+  EXPECT_TRUE(relay.takes_a_line());
+}
+
 TEST(ErrorRelay, AddsALineAfterTheEndOfAnother) {
   Pipe task = make_pipe();
   Pipe launcher = make_pipe();

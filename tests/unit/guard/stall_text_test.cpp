@@ -12,8 +12,11 @@ using Speech = watch::StallReports::Speech;
 
 std::string text_of(const Finding& finding, Speech speech = Speech::finding) {
   std::vector<RankFacts> facts;
-  for (std::uint32_t i = 0; i < 10; ++i) facts.push_back({i + 10, static_cast<pid_t>(i + 100), ""});
-  return stall_text(finding, {speech, finding.length}, facts, "node2");
+  for (std::uint32_t i = 0; i < 10; ++i) {
+    const auto process = static_cast<pid_t>(i + 100);
+    facts.push_back({i + 10, process, i == 9 ? 1000 : process, ""});
+  }
+  return stall_text(finding, {speech, finding.length}, {"rank", "node2", facts});
 }
 
 Finding lasting(FindingKind kind, std::chrono::seconds length) {
@@ -32,8 +35,11 @@ TEST(StallText, SaysWhatIsMissingAndWhoDiffers) {
   finding.uninterruptible = {3};
   EXPECT_EQ(text_of(finding),
             start +
-                "; rank 11 has failed; ranks 12, 14 have ended with 0; rank 13 waits for a "
-                "device or a file system (state D); the step still runs");
+                "; rank 11 has failed; ranks 12, 14 have ended with 0; rank 13 cannot be "
+                "interrupted (state D); the step still runs");
+  finding.finished = {0, 1, 2, 3, 4, 5, 6, 7};
+  EXPECT_NE(text_of(finding).find("ranks 10, 11, 12, 13, 14, 15, 16, 17 have ended"),
+            std::string::npos);
   finding.finished = {0, 1, 2, 3, 4, 5, 6, 7, 8};
   EXPECT_NE(text_of(finding).find("ranks 10, 11, 12, 13, 14, 15, 16, 17, ... have ended"),
             std::string::npos);
@@ -42,10 +48,10 @@ TEST(StallText, SaysWhatIsMissingAndWhoDiffers) {
 std::string waits_of(const std::vector<std::string>& channels) {
   std::vector<RankFacts> facts;
   for (const auto& channel : channels) {
-    facts.push_back({static_cast<std::uint32_t>(facts.size()), 1, channel});
+    facts.push_back({static_cast<std::uint32_t>(facts.size()), 1, 0, channel});
   }
   const Finding finding = lasting(FindingKind::stalled, std::chrono::seconds(60));
-  std::string text = stall_text(finding, {Speech::finding, finding.length}, facts, "");
+  std::string text = stall_text(finding, {Speech::finding, finding.length}, {"rank", "", facts});
   const auto start = text.find("TCP)") + 4;
   return text.substr(start, text.find(';') - start);
 }
@@ -71,6 +77,28 @@ TEST(StallText, SaysHowToContinueAStoppedRank) {
   EXPECT_EQ(text_of(finding),
             "ranks 11, 13 have been stopped for 5 min; to continue, run kill -CONT 101 103 on "
             "node2");
+  finding.failed = {0};
+  EXPECT_EQ(text_of(finding),
+            "ranks 11, 13 have been stopped for 5 min; rank 10 has failed; to continue, run kill "
+            "-CONT 101 103 on node2");
+  finding.failed = {};
+  finding.stopped = {9};
+  EXPECT_EQ(text_of(finding),
+            "a process of rank 19 has been stopped for 5 min; to continue, run kill -CONT 1000 on "
+            "node2");
+  finding.stopped = {1, 9};
+  EXPECT_EQ(text_of(finding).find("processes of ranks 11, 19 have been stopped for 5 min; "), 0);
+  finding.stopped = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+  EXPECT_EQ(text_of(finding),
+            "ranks 10, 11, 12, 13, 14, 15, 16, 17, ... have been stopped for 5 min");
+}
+
+TEST(StallText, CallsTheTasksByTheirName) {
+  Finding finding = lasting(FindingKind::stopped, std::chrono::minutes(5));
+  finding.stopped = {0};
+  const std::vector<RankFacts> facts{{1, 100, 100, ""}};
+  EXPECT_EQ(stall_text(finding, {Speech::finding, finding.length}, {"torchrun's agent", "", facts}),
+            "torchrun's agent 1 has been stopped for 5 min; to continue, run kill -CONT 100");
 }
 
 TEST(StallText, SaysThatThereIsProgressAgainOrNothing) {

@@ -84,6 +84,24 @@ TEST(Explanation, SeesTheErrorOfALaterStep) {
   EXPECT_EQ(what_in({ended + later + kTimeLimit}),
             error + "; later the job reached its time limit");
   EXPECT_EQ(what_in({kCancelled + later}), "it was cancelled") << "nothing says that it was over";
+  const std::string told =
+      "ddp: watch: rank 1 (node2) failed after SLURM had told it to end: KeyError: 'lr'\n";
+  const std::string second = "ddp: watch: rank 3 failed: ValueError: bad sample 17, exit code 1\n";
+  EXPECT_EQ(what_in({kCancelled + told + kKilled + "x\n" + second}),
+            "rank 3 failed: ValueError: bad sample 17, exit code 1");
+  EXPECT_EQ(what_in({kCancelled + kKilled + later + "srun: error: node2: tasks 0-1: Exited\n"}),
+            "it was cancelled")
+      << "task 0 of the first step was not over yet";
+  EXPECT_EQ(what_in({kCancelled + kKilled + "ddp: 2 ranks on 2 nodes\n" + kTraceback +
+                     "srun: error: node2: tasks 0-1: Exited with exit code 1\n"}),
+            error);
+  const std::string two = kCancelled + "srun: error: node1: tasks 0,2-3: Terminated\n";
+  EXPECT_EQ(what_in({two + later + "srun: error: node1: task 3: Exited\n"}), error);
+  EXPECT_EQ(what_in({two + later + "srun: error: node1: task 4: Exited\n"}), "it was cancelled");
+  EXPECT_EQ(what_in({kTimeLimit + kKilled + later}), "the job reached its time limit");
+  const std::string first = "srun: error: node1: task 0: Terminated\n";
+  EXPECT_EQ(what_in({kCancelled + first + "srun: Terminating StepId=7.0\n" + kKilled}),
+            "it was cancelled");
   EXPECT_EQ(what_in({ended + "KeyboardInterrupt\n"}), "it was cancelled") << "of another node";
   std::string job = kCancelled;
   job.replace(job.find("STEP 7.0"), 8, "JOB 7");
@@ -123,6 +141,11 @@ TEST(Explanation, SaysThatTheRanksHungBeforeTheEnd) {
   EXPECT_EQ(remedy_in(stall + kTimeLimit), "") << "more time would not help";
   EXPECT_EQ(what_in({stall + again + kTimeLimit}), "the job reached its time limit");
   EXPECT_EQ(what_in({stall}), "nothing") << "it may still run";
+  const std::string notes =
+      "ddp: watch: no rank has made progress for 60 s (processor, files, TCP); rank 1 has failed; "
+      "rank 0 has ended with 0; the step still runs\n";
+  EXPECT_EQ(what_in({notes + kTraceback}),
+            "rank 3 failed: ValueError: bad sample 17 (train.py:88)");
 }
 
 TEST(Explanation, TellsATaskThatEndedFirstFromThoseThatSlurmEnded) {
@@ -133,6 +156,32 @@ TEST(Explanation, TellsATaskThatEndedFirstFromThoseThatSlurmEnded) {
   EXPECT_EQ(what_in({kCancelled + kKilled}), "it was cancelled");
   EXPECT_EQ(what_in({kKilled}), "the first task that ended: node2: task 1: Killed");
   EXPECT_EQ(what_in({kEcho + kKilled}), "the first task that ended: node2: task 1: Killed");
+}
+
+TEST(Explanation, ReadsTheLinesOfNewerSlurm) {
+  const std::string start = "[2026-07-05T00:02:38.032] error: ";
+  const std::string step = start + "*** STEP 7.0 ON node1 CANCELLED AT 2026-07-05T00:02:38 ";
+  EXPECT_EQ(what_in({kEcho + step + "DUE TO TIME LIMIT ***\n"}), "the job reached its time limit");
+  EXPECT_EQ(what_in({start + "Detected 1 oom_kill event in StepId=7.0. Some of the step tasks\n"}),
+            "the kernel killed processes for lack of memory");
+  EXPECT_EQ(what_in({kKilled + step + "DUE TO TASK FAILURE ***\n"}),
+            "the first task that ended: node2: task 1: Killed")
+      << "srun --kill-on-bad-exit";
+  EXPECT_EQ(what_in({start + "it was CANCELLED AT noon\n"}), "nothing") << "the program's own";
+}
+
+TEST(Explanation, ReadsTheNextStartOfARequeuedJob) {
+  const std::string requeue =
+      "slurmstepd: error: *** JOB 7 ON node1 CANCELLED AT 2026-11-30T14:00:00 DUE TO JOB REQUEUE "
+      "***\n";
+  EXPECT_EQ(what_in({requeue + kKilled + "epoch 1\n" + kTraceback}),
+            "rank 3 failed: ValueError: bad sample 17 (train.py:88)");
+  EXPECT_EQ(what_in({requeue}), "the job was requeued");
+}
+
+TEST(Explanation, FindsTheFirstTaskBehindAProgressBar) {
+  EXPECT_EQ(what_in({"50%|### | 1/2" + kKilled + "srun: error: node1: task 0: Terminated\n"}),
+            "the first task that ended: node2: task 1: Killed");
 }
 
 TEST(Explanation, PutsALostNodeAndLackOfMemoryBeforeTheirEffects) {

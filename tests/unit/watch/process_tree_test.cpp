@@ -26,15 +26,14 @@ TEST(ParseStat, ReadsTheFields) {
   EXPECT_EQ(process->start, 7777U);
   EXPECT_EQ(process->state, 'R');
   EXPECT_EQ(process->cpu.count() * sysconf(_SC_CLK_TCK), 117'000);
-  EXPECT_EQ(process->name, "python");
 }
 
 TEST(ParseStat, TakesAnyName) {
   for (const char* name : {"a) R (b", "a b", "", ")", "(", ") Z 1", "a\nb", "\xff ("}) {
     const auto process = parse_stat(stat_line(42, name));
     ASSERT_TRUE(process) << name;
-    EXPECT_EQ(process->name, name);
-    EXPECT_EQ(process->state, 'S');
+    EXPECT_EQ(process->state, 'S') << name;
+    EXPECT_EQ(process->start, 7777U) << name;
   }
 }
 
@@ -87,15 +86,16 @@ TEST_F(FakeProc, HasTheTaskFirstAndThenAllBelowTheParent) {
 }
 
 TEST_F(FakeProc, LeavesOutWhatHasEnded) {
+  add(5, "10 ");
   add(10, "20 30 40 ");
   add(20, "", 'Z');
   add(40, "");
   EXPECT_EQ(pids(), (std::vector<pid_t>{10, 40}));
 }
 
-TEST_F(FakeProc, HasOnlyTheTaskWithoutListsOfChildren) {
+TEST_F(FakeProc, IsEmptyWithoutListsOfChildren) {
   test::write(of(10) / "stat", stat_line(10, "x"));
-  EXPECT_EQ(pids(), std::vector<pid_t>{10});
+  EXPECT_EQ(pids(), std::vector<pid_t>()) << "the task's own children may work";
 }
 
 TEST_F(FakeProc, SurvivesACircleAndACutNumber) {
@@ -107,6 +107,7 @@ TEST_F(FakeProc, SurvivesACircleAndACutNumber) {
 }
 
 TEST_F(FakeProc, IsBounded) {
+  add(5, "10 ");
   std::string children;
   for (pid_t pid = 100; pid < 5000; ++pid) children += std::to_string(pid) + " ";
   add(10, children);
@@ -116,13 +117,17 @@ TEST_F(FakeProc, IsBounded) {
 }
 
 TEST_F(FakeProc, AddsUpWhatIsReadAndWritten) {
-  add(10, "20 ");
+  add(5, "10 ");
+  add(10, "20 30 ");
   add(20, "");
+  add(30, "", 'D');
   test::write(of(10) / "io", "rchar: 300\nwchar: 20\nsyscr: 1000\nread_bytes: 5000\n");
+  test::write(of(30) / "io", "rchar: 300\n");
   const auto found = read();
-  ASSERT_EQ(found.size(), 2U);
-  EXPECT_EQ(found[0].io, 320U);
-  EXPECT_EQ(found[1].io, 0U);
+  ASSERT_EQ(found.size(), 3U);
+  EXPECT_EQ(found[0].io, 5320U);
+  EXPECT_EQ(found[1].io, std::nullopt);
+  EXPECT_EQ(found[2].io, std::nullopt) << "reading it may wait for the same thing";
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ class Progress : public testing::Test {
     now_.processes.resize(2);
     now_.processes[0].pid = 10;
     now_.processes[1].pid = 11;
-    now_.traffic = TcpTraffic{100, 1};
+    for (auto& process : now_.processes) process.io = 100;
+    now_.traffic = TcpTraffic{1000, 1};
     add(0);
     now_.processes[1].cpu += milliseconds(900);
     add(1);
@@ -37,15 +38,36 @@ class Progress : public testing::Test {
   ProgressMeter meter_;
 };
 
-TEST_F(Progress, BeginsAQuietPeriodAtTheLastSignOfLife) {
+TEST_F(Progress, BeginsAQuietPeriodAtTheFirstQuietReading) {
   EXPECT_EQ(meter_.quiet_since(), std::nullopt);
   add(2);
-  EXPECT_EQ(meter_.quiet_since(), at(1));
+  EXPECT_EQ(meter_.quiet_since(), std::nullopt) << "its traffic may have moved";
   add(3);
-  EXPECT_EQ(meter_.quiet_since(), at(1));
-  task().cpu += milliseconds(30);
+  EXPECT_EQ(meter_.quiet_since(), at(2));
   add(4);
+  EXPECT_EQ(meter_.quiet_since(), at(2));
+  task().cpu += milliseconds(30);
+  add(5);
   EXPECT_EQ(meter_.quiet_since(), std::nullopt);
+}
+
+TEST(ProgressMeter, AsksForTrafficNoMoreOftenThanItMay) {
+  ProgressMeter meter{std::chrono::seconds(5)};
+  Reading reading;
+  reading.processes.resize(1);
+  reading.processes[0].cpu = milliseconds(100);
+  std::vector<int> asked;
+  for (int i = 0; i <= 13; ++i) {
+    reading.time = at(i);
+    reading.traffic.reset();
+    if (meter.needs_traffic(reading)) {
+      asked.push_back(i);
+      reading.traffic = TcpTraffic{i < 11 ? 0U : 10'000U, 1};
+    }
+    meter.add(reading);
+    EXPECT_EQ(meter.quiet_since(), i >= 6 && i < 11 ? std::optional(at(1)) : std::nullopt) << i;
+  }
+  EXPECT_EQ(asked, (std::vector<int>{1, 6, 11}));
 }
 
 TEST(ProgressMeter, CountsWhatARankDidBeforeTheFirstReading) {
@@ -56,7 +78,7 @@ TEST(ProgressMeter, CountsWhatARankDidBeforeTheFirstReading) {
     reading.processes[1].pid = 11;
     reading.processes[1].io = io;
     ProgressMeter meter;
-    for (const double seconds : {0.0, 1.0}) {
+    for (const double seconds : {0.0, 1.0, 2.0}) {
       reading.time = at(seconds);
       meter.add(reading);
     }
@@ -80,18 +102,22 @@ TEST_F(Progress, SeesEachSignOfLifeButNotTheNoise) {
        [](Reading& r) {
          for (auto& p : r.processes) p.cpu += milliseconds(15);
        }},
-      {"io noise", false, [](Reading& r) { r.processes[1].io += 4000; }},
-      {"io", true, [](Reading& r) { r.processes[1].io += 4100; }},
-      {"io not readable any more", false, [](Reading& r) { r.processes[1].io = 0; }},
+      {"io noise", false, [](Reading& r) { *r.processes[1].io += 4000; }},
+      {"io", true, [](Reading& r) { *r.processes[1].io += 4100; }},
+      {"io not readable any more", false, [](Reading& r) { r.processes[1].io.reset(); }},
+      {"io readable again", false, [](Reading& r) { r.processes[1].io = 1U << 20U; }},
       {"born", true, [](Reading& r) { r.processes.emplace_back().pid = 12; }},
       {"ended", true, [](Reading& r) { r.processes.pop_back(); }},
       {"another process with the same pid", true, [](Reading& r) { ++r.processes[1].start; }},
-      {"traffic", true, [](Reading& r) { ++r.traffic->bytes; }},
+      {"a heartbeat", false, [](Reading& r) { r.traffic->bytes += 120; }},
+      {"traffic", true, [](Reading& r) { r.traffic->bytes += 140; }},
+      {"less traffic", true, [](Reading& r) { r.traffic->bytes -= 140; }},
       {"sockets", true, [](Reading& r) { ++r.traffic->sockets; }},
       {"other order", false, [](Reading& r) { std::swap(r.processes[0], r.processes[1]); }},
   };
   double time = 1;
   for (const auto& c : cases) {
+    add(++time);
     add(++time);
     ASSERT_TRUE(meter_.quiet_since()) << c.what;
     c.change(now_);
@@ -106,23 +132,26 @@ TEST_F(Progress, SeesEachSignOfLifeButNotTheNoise) {
 TEST_F(Progress, AsksForTrafficOnlyIfTheRestIsQuiet) {
   now_.time = at(2);
   EXPECT_TRUE(meter_.needs_traffic(now_));
-  task().io += 1U << 20U;
+  *task().io += 1U << 20U;
   EXPECT_FALSE(meter_.needs_traffic(now_));
 }
 
 TEST_F(Progress, IsNotSureWhenTrafficBecomesKnownOrUnknown) {
   add(2);
-  now_.traffic.reset();
   add(3);
+  EXPECT_EQ(meter_.quiet_since(), at(2));
+  now_.traffic.reset();
+  add(4);
   EXPECT_EQ(meter_.quiet_since(), std::nullopt);
+  add(5);
+  EXPECT_EQ(meter_.quiet_since(), at(4)) << "the kernel has begun to refuse";
 }
 
 TEST(ProgressMeter, DoesWithoutTrafficThatTheKernelNeverTells) {
   ProgressMeter meter;
   meter.add({at(0), {}, std::nullopt});
-  meter.add({at(1), {Process{}}, std::nullopt});
-  meter.add({at(2), {Process{}}, std::nullopt});
-  EXPECT_EQ(meter.quiet_since(), at(1));
+  for (int i = 1; i <= 3; ++i) meter.add({at(i), {Process{}}, std::nullopt});
+  EXPECT_EQ(meter.quiet_since(), at(2));
 }
 
 TEST(ProgressMeter, SaysNothingBeforeTheRankHasBeenBusy) {
@@ -139,34 +168,38 @@ TEST_F(Progress, StartsAnewAfterAGapOfTheReader) {
   now_.processes[1].state = 'D';
   add(2);
   add(7);
-  EXPECT_EQ(meter_.quiet_since(), at(1));
+  EXPECT_EQ(meter_.quiet_since(), at(2));
   add(12.1);
   EXPECT_EQ(meter_.quiet_since(), std::nullopt);
   EXPECT_EQ(meter_.stopped_since(), at(12.1));
   EXPECT_EQ(meter_.uninterruptible_since(), at(12.1));
   add(13);
-  EXPECT_EQ(meter_.quiet_since(), at(12.1));
+  add(14);
+  EXPECT_EQ(meter_.quiet_since(), at(13));
 }
 
 TEST_F(Progress, IgnoresReadingsInQuickSuccession) {
   add(2);
+  add(3);
   task().cpu += milliseconds(10);
-  add(2.1);
-  EXPECT_EQ(meter_.quiet_since(), at(1));
+  add(3.1);
+  EXPECT_EQ(meter_.quiet_since(), at(2));
 }
 
-TEST_F(Progress, KnowsSinceWhenTheTaskIsStopped) {
+TEST_F(Progress, KnowsSinceWhenAProcessIsStopped) {
   now_.processes[1].state = 'T';
   add(2);
-  EXPECT_EQ(meter_.stopped_since(), std::nullopt) << "only a child of the task is";
-  task().state = 'T';
   add(3);
+  EXPECT_EQ(meter_.stopped_since(), at(2));
+  EXPECT_EQ(meter_.stopped_process(), 11);
+  task().state = 'T';
   add(4);
-  EXPECT_EQ(meter_.stopped_since(), at(3));
+  EXPECT_EQ(meter_.stopped_since(), at(4)) << "another one";
+  EXPECT_EQ(meter_.stopped_process(), 10);
   task().cpu += milliseconds(10);
   add(5);
   EXPECT_EQ(meter_.stopped_since(), at(5)) << "it ran in between";
-  task().state = 'S';
+  task().state = now_.processes[1].state = 'S';
   add(6);
   EXPECT_EQ(meter_.stopped_since(), std::nullopt);
 }

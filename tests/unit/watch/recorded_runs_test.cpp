@@ -24,6 +24,7 @@ class RecordedRank {
   RecordedRank() {
     now_.processes.resize(2);
     now_.processes[1].pid = 1;
+    now_.processes[0].io = 0;
     traffic_.sockets = 1;
   }
 
@@ -38,9 +39,9 @@ class RecordedRank {
       if ((kind == 'c' || kind == 'i' || kind == 'e') && !(text >> number))
         ADD_FAILURE() << changes;
       if (kind == 'c') task.cpu += std::chrono::milliseconds(10 * number);
-      if (kind == 'i') task.io += static_cast<std::uint64_t>(number);
+      if (kind == 'i') *task.io += static_cast<std::uint64_t>(number);
       if (kind == 'b') ++now_.processes[1].start;
-      if (kind == 'n') ++traffic_.bytes;
+      if (kind == 'n') traffic_.bytes += 1U << 20U;
       if (kind == 'T') task.state = 'T';
       if (kind == 'D') now_.processes[1].state = 'D';
       if (kind == 'e') state_ = number == 0 ? RankState::finished : RankState::failed;
@@ -82,7 +83,8 @@ class RecordedRun {
       reports.push_back(rank.report());
     }
     const Finding finding = find_stall(reports, kStall);
-    const bool is_one = finding.kind != FindingKind::none && finding.kind != FindingKind::over;
+    const bool is_one =
+        finding.kind == FindingKind::stalled || finding.kind == FindingKind::stopped;
     if (is_one) finding_ = finding;
   }
   const Finding& finding() const noexcept { return finding_; }

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// The guards of one node, which share a record.
+#include "spank_plugin/guard/rank_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <deque>
+#include <set>
+
+namespace ddp::guard {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+using Ranks = std::set<std::uint32_t>;
+
+// Guards that report a stall of 3 seconds.
+class Node {
+ public:
+  // `present` of `count` tasks, of a step of `tasks`, have a guard.
+  Node(std::uint32_t present, std::uint32_t count, std::uint32_t tasks) {
+    for (std::uint32_t i = 0; i < present; ++i) {
+      GuardOptions options;
+      options.rank = i + 10;
+      options.task_count = tasks;
+      options.local_rank = i;
+      options.local_task_count = count;
+      options.stall = std::chrono::seconds(3);
+      options.node = "node2";
+      guards_.emplace_back(options, record_);
+    }
+  }
+
+  // A second later, in which the ranks `busy` have used a processor, and those `asleep` had no
+  // guard that looked. Returns what each guard says.
+  std::vector<std::string> second(const Ranks& busy, const Ranks& asleep = {}) {
+    time_ += std::chrono::seconds(1);
+    std::vector<std::string> said;
+    for (std::uint32_t i = 0; i < guards_.size(); ++i) {
+      Guard& guard = guards_[i];
+      auto& task = guard.reading.processes.front();
+      if (busy.contains(i)) task.cpu += std::chrono::seconds(1);
+      guard.reading.time = time_;
+      said.push_back(asleep.contains(i) ? "" : guard.watch.take(guard.reading));
+    }
+    return said;
+  }
+  // The last of several seconds.
+  std::vector<std::string> seconds(int count, const Ranks& busy, const Ranks& asleep = {}) {
+    for (int i = 1; i < count; ++i) EXPECT_THAT(second(busy, asleep), Each(IsEmpty())) << i;
+    return second(busy, asleep);
+  }
+
+  RankWatch& watch(std::uint32_t i) { return guards_[i].watch; }
+  void stop(std::uint32_t i) { guards_[i].reading.processes.front().state = 'T'; }
+  RankSlot& slot(std::uint32_t i) { return record_.slot(i); }
+
+ private:
+  struct Guard {
+    Guard(const GuardOptions& its_options, NodeRecord& record)
+        : options(its_options), watch(7, options, record) {
+      reading.processes.resize(1);
+      reading.processes.front().cpu = std::chrono::seconds(1);
+      reading.processes.front().state = 'S';
+      reading.processes.front().pid = 7;
+    }
+    GuardOptions options;
+    watch::Reading reading;
+    RankWatch watch;
+  };
+  NodeRecord record_{-1};
+  std::deque<Guard> guards_;
+  Clock::time_point time_ = Clock::now();
+};
+
+// All guards have made a first reading.
+Node node_of(std::uint32_t ranks) {
+  return {ranks, ranks, ranks};
+}
+
+TEST(RankWatch, LetsTheFirstGuardSpeak) {
+  Node node = node_of(3);
+  EXPECT_THAT(node.seconds(4, {1}), Each(IsEmpty()));
+  EXPECT_THAT(node.seconds(4, {}),
+              ElementsAre(StartsWith("no rank has made progress for 3 s"), "", ""));
+  EXPECT_THAT(node.seconds(60, {}), Each(IsEmpty()));
+  EXPECT_THAT(node.seconds(7, {2}),
+              ElementsAre(StartsWith("the ranks make progress again"), "", ""));
+}
+
+TEST(RankWatch, LetsTheNextOneSpeakForARankThatHasEnded) {
+  Node node = node_of(3);
+  node.seconds(3, {});
+  node.watch(0).end(0);
+  node.watch(1).end(256);
+  const Ranks over{0, 1};
+  EXPECT_THAT(node.seconds(2, {}, over).back(),
+              HasSubstr("; rank 11 has failed; rank 10 has ended with 0; "));
+}
+
+TEST(RankWatch, KnowsThatARankIsOverWhoseGuardIsGone) {
+  const pid_t gone = fork();
+  if (gone == 0) _exit(0);
+  waitpid(gone, nullptr, 0);
+  Node node = node_of(2);
+  node.second({});
+  node.slot(0).guard = gone;
+  EXPECT_THAT(node.seconds(5, {}, {0}), Each(IsEmpty())) << "perhaps it only sleeps";
+  EXPECT_THAT(node.second({}, {0}).back(), HasSubstr("; rank 10 has failed; "));
+}
+
+TEST(RankWatch, SaysNothingWhileAGuardIsMissingOrAsleep) {
+  Node missing(2, 3, 3);
+  EXPECT_THAT(missing.seconds(9, {}), Each(IsEmpty()));
+  Node node = node_of(2);
+  node.second({});
+  EXPECT_THAT(node.seconds(60, {}, {1}), Each(IsEmpty()));
+}
+
+TEST(RankWatch, DoesNotTakeAPauseOfTheGuardsForProgress) {
+  Node node = node_of(2);
+  node.second({});
+  EXPECT_THAT(node.seconds(4, {}).front(), StartsWith("no rank"));
+  EXPECT_THAT(node.seconds(30, {}, {0, 1}), Each(IsEmpty()));
+  EXPECT_THAT(node.seconds(30, {}), Each(IsEmpty()));
+}
+
+TEST(RankWatch, SaysOnlyOfAStoppedRankThatOneNodeOfSeveralWaits) {
+  Node node(2, 2, 4);
+  node.second({});
+  EXPECT_THAT(node.seconds(9, {}), Each(IsEmpty())) << "a rank elsewhere may work";
+  node.stop(1);
+  EXPECT_THAT(
+      node.seconds(3, {}),
+      ElementsAre(StartsWith("rank 11 has been stopped for 2 s; to continue, run kill -CONT 7 "
+                             "on node2"),
+                  ""));
+}
+
+TEST(RankWatch, IsOffOnANodeWithTooManyTasks) {
+  EXPECT_EQ(Node(1, 1025, 1025).watch(0).next_look(), Deadline::max());
+  EXPECT_LT(Node(1, 1024, 1024).watch(0).next_look(), Deadline::max());
+}
+
+}  // namespace
+}  // namespace ddp::guard
