@@ -17,7 +17,8 @@ require_own_networks() { [ "$cluster_mode" = netns ] || skip "plain mode: the no
 # Prints all traces that a cluster could leave: processes, namespaces, links, mounts, files.
 traces() {
   ip netns list 2>/dev/null | grep '^ddp-' || true
-  ip -o link 2>/dev/null | grep -w 'ddp-host' || true
+  # With its own name: clusters of other process namespaces may be here too.
+  ip -o link show dev "$(source "$project_root/tests/local_cluster/lib/settings.bash" && echo "$HOST_LINK")" 2>/dev/null || true
   grep -F ' /run/slurm-ddp-cluster' /proc/self/mountinfo || true
   ls -d /run/slurm-ddp-cluster* /etc/netns/ddp-* 2>/dev/null || true
   local dir
