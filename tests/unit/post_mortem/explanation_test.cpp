@@ -102,7 +102,8 @@ TEST(Explanation, SeesTheErrorOfALaterStep) {
   const std::string first = "srun: error: node1: task 0: Terminated\n";
   EXPECT_EQ(what_in({kCancelled + first + "srun: Terminating StepId=7.0\n" + kKilled}),
             "it was cancelled");
-  EXPECT_EQ(what_in({ended + "KeyboardInterrupt\n"}), "it was cancelled") << "of another node";
+  EXPECT_EQ(what_in({ended + "KeyboardInterrupt\n"}), "it was cancelled")
+      << "the answer of another node";
   std::string job = kCancelled;
   job.replace(job.find("STEP 7.0"), 8, "JOB 7");
   EXPECT_EQ(what_in({job + kKilled + later}), "it was cancelled") << "then no step comes later";

@@ -53,7 +53,7 @@ TEST(StallRule, IgnoresAMomentInASleepThatCannotBeInterrupted) {
 }
 
 TEST(StallRule, NamesAStoppedRankThatOthersWaitFor) {
-  EXPECT_EQ(found({kBusy, stopped(60)}).kind, FindingKind::unknown) << "that is no progress of all";
+  EXPECT_EQ(found({kBusy, stopped(60)}).kind, FindingKind::unknown) << "one rank is not working";
   EXPECT_EQ(found({quiet(60), kBusy, stopped(59)}).kind, FindingKind::unknown);
   EXPECT_EQ(found({quiet(60), kBusy, stopped(1)}).kind, FindingKind::none);
   const Finding finding = found({quiet(60), kBusy, stopped(70)});
@@ -65,7 +65,7 @@ TEST(StallRule, NamesAStoppedRankThatOthersWaitFor) {
   RankReport late = quiet(70);
   late.stopped = seconds(31);
   EXPECT_EQ(found({quiet(80), late}).kind, FindingKind::stopped);
-  EXPECT_EQ(found({quiet(80), late}).length, seconds(31)) << "of the stop";
+  EXPECT_EQ(found({quiet(80), late}).length, seconds(31)) << "how long it was stopped";
 }
 
 TEST(StallRule, NamesAStoppedRankThatIsAlone) {
