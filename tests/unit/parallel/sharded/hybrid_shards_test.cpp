@@ -205,8 +205,10 @@ TEST(CommonParameters, AreNotWrittenInForward) {
 
 TEST(CommonParameters, ThatAreChangedInPlaceAreNamed) {
   if (on_device()) GTEST_SKIP() << "GPUs have no memory in common";
-  enum class When { before_step, before_update, before_look };
-  for (const auto when : {When::before_step, When::before_update, When::before_look}) {
+  enum class When { before_step, before_update, before_look, before_save };
+  for (const auto when :
+       {When::before_step, When::before_update, When::before_look, When::before_save}) {
+    const int steps = when == When::before_save ? 1 : 2;  // the next step would find it, too
     const auto text = error_of([&] {
       with_sharded_tower(
           2, hybrid(), [&](Tower& net, ShardedDataParallel& replica, comm::Group& group) {
@@ -216,13 +218,14 @@ TEST(CommonParameters, ThatAreChangedInPlaceAreNamed) {
               const torch::NoGradGuard no_grad;
               net->spare->weight.clamp_(-1, 1);
             };
-            for (int i = 0; i < 2; ++i) {
+            for (int i = 0; i < steps; ++i) {
               auto step = replica.begin_step();
               backward_of_tower(net, step, group.rank());
               if (i == 1 && when == When::before_update) clamp();
               step.apply(optimizer);
               if (when != When::before_update) clamp();
               if (when == When::before_look) const WholeParameters whole(replica);
+              if (when == When::before_save) replica.require_same_parameters();
             }
           });
     });
