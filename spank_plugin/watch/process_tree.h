@@ -39,4 +39,7 @@ std::vector<pid_t> read_children(const std::string& process, std::size_t& thread
 // `proc` is "/proc".
 std::vector<Process> read_processes(const std::string& proc, pid_t parent, pid_t task);
 
+// The variable RANK of a process that torchrun has started; nullopt if it has none.
+std::optional<std::uint32_t> rank_of_worker(const std::string& proc, pid_t worker);
+
 }  // namespace ddp::watch

@@ -66,6 +66,8 @@ class StallReports {
   // there was progress for 10 minutes, so that a program that pauses regularly is not told each
   // time.
   Decision update(const Finding& finding, Clock::time_point now);
+  // The length of a stall that update() tells next; zero for any that is found.
+  Clock::duration next() const noexcept { return next_; }
 
  private:
   Decision take_progress(Clock::time_point now);

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spank_plugin/watch/stack_place.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "base/text.h"
+
+namespace ddp::watch {
+namespace {
+
+constexpr std::size_t kMaxName = 24;  // of a file or a function
+
+// A line of a stack: `  File "/home/user/train.py", line 88 in step`.
+struct Frame {
+  std::string_view file;
+  std::string_view line;
+  std::string_view function;
+};
+
+std::optional<Frame> parse_frame(std::string_view text) {
+  constexpr std::string_view kFile = "  File \"";
+  constexpr std::string_view kLine = "\", line ";
+  constexpr std::string_view kIn = " in ";
+  const auto middle = text.rfind(kLine);
+  if (!text.starts_with(kFile) || middle == text.npos || middle < kFile.size()) return {};
+  const auto rest = text.substr(middle + kLine.size());
+  const auto in = rest.find(kIn);
+  if (in == rest.npos || !parse_decimal(rest.substr(0, in))) return {};
+  return Frame{text.substr(kFile.size(), middle - kFile.size()), rest.substr(0, in),
+               rest.substr(in + kIn.size())};
+}
+
+bool is_own(const Frame& frame) noexcept {
+  constexpr auto kInstalled = std::to_array<std::string_view>(
+      {"/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3"});
+  if (frame.file.starts_with('<')) return frame.file == "<string>" || frame.file == "<stdin>";
+  return std::ranges::none_of(
+      kInstalled, [&frame](auto part) { return frame.file.find(part) != frame.file.npos; });
+}
+
+// Functions that only call what the program has called.
+bool is_wrapper(const Frame& frame) noexcept {
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"wrapper", "inner", "wrapped", "decorate_context"});
+  return std::ranges::find(kNames, frame.function) != kNames.end();
+}
+
+std::string_view name_of(const Frame& frame) noexcept {
+  return frame.file.substr(frame.file.rfind('/') + 1);
+}
+
+std::string place_of(const Frame& frame) {
+  std::string text = sanitize_beginning(name_of(frame), kMaxName) + ":" + std::string(frame.line);
+  if (frame.function != "<module>") text += " in " + sanitize_beginning(frame.function, kMaxName);
+  return text;
+}
+
+std::string call_of(const Frame& frame) {
+  std::string_view module = name_of(frame);
+  if (module.ends_with(".py")) module.remove_suffix(3);
+  return sanitize_beginning(module, kMaxName) + "." + sanitize_beginning(frame.function, kMaxName);
+}
+
+// The innermost one first.
+std::vector<Frame> frames_of_main_thread(std::string_view text) {
+  constexpr std::size_t kMaxLines = 20'000;
+  constexpr std::string_view kHead = " (most recent call first):";
+  std::vector<Frame> frames;
+  for (const auto line : split(text, '\n', kMaxLines)) {
+    // Python leaves out threads after the first 100, of which the main one is the last.
+    const bool is_cut_off = line == "...";
+    if (line.ends_with(kHead) || is_cut_off) frames.clear();
+    if (const auto frame = parse_frame(line)) frames.push_back(*frame);
+  }
+  return frames;
+}
+
+}  // namespace
+
+std::string place_in_stacks(std::string_view text) {
+  const auto frames = frames_of_main_thread(text);
+  if (frames.empty()) return "";
+  const auto own = std::ranges::find_if(frames, is_own);
+  if (own == frames.end()) return place_of(frames.front());
+  std::string place = place_of(*own);
+  auto call = own;
+  while (call != frames.begin() && is_wrapper(*std::prev(call))) --call;
+  if (call != frames.begin()) place += " (" + call_of(*std::prev(call)) + ")";
+  return place;
+}
+
+}  // namespace ddp::watch
