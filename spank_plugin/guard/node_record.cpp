@@ -1,39 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spank_plugin/guard/node_record.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstring>
-
 namespace ddp::guard {
 namespace {
 
-constexpr off_t kSize = 1 << 17;
+constexpr off_t kSize = 1 << 18;
 
 }  // namespace
 
 FileDescriptor make_node_record() noexcept {
-  FileDescriptor file(memfd_create("ddp-guard", MFD_CLOEXEC));
+  FileDescriptor file(memfd_create("ddp-guard", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file && ftruncate(file.get(), kSize) != 0) file.close();
+  // A process of the user that makes it shorter would end the guards, by SIGBUS.
+  if (file) fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   return file;
-}
-
-void RankSlot::set_wait(std::string_view channel) noexcept {
-  std::array<std::uint64_t, std::tuple_size_v<decltype(wait_)>> words{};
-  std::memcpy(words.data(), channel.data(), std::min(channel.size(), sizeof words));
-  for (std::size_t i = 0; i < words.size(); ++i) wait_[i] = words[i];
-}
-
-std::string RankSlot::wait() const {
-  std::string text;
-  for (const auto& part : wait_) {
-    const std::uint64_t word = part;
-    text.append(reinterpret_cast<const char*>(&word), sizeof word);
-  }
-  return text.substr(0, text.find('\0'));
 }
 
 NodeRecord::NodeRecord(int file) {

@@ -3,10 +3,12 @@
 // makes before it starts the tasks. Each guard writes what it sees of its rank, and reads the rest.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,6 +19,29 @@ namespace ddp::guard {
 
 // Makes the file; none if the kernel refuses, and then each guard knows only of itself.
 FileDescriptor make_node_record() noexcept;
+
+// A text of at most 8 * `Words` characters; what is longer is cut off. One that is read while it
+// changes may be a mixture of both.
+template <std::size_t Words>
+class SharedText {
+ public:
+  void set(std::string_view text) noexcept {
+    std::array<std::uint64_t, Words> words{};
+    std::memcpy(words.data(), text.data(), std::min(text.size(), sizeof words));
+    for (std::size_t i = 0; i < Words; ++i) words_[i] = words[i];
+  }
+  std::string get() const {
+    std::string text;
+    for (const auto& part : words_) {
+      const std::uint64_t word = part;
+      text.append(reinterpret_cast<const char*>(&word), sizeof word);
+    }
+    return text.substr(0, text.find('\0'));
+  }
+
+ private:
+  std::array<std::atomic<std::uint64_t>, Words> words_{};
+};
 
 // One rank. Written by its guard alone; each value can be read at any time. Times are milliseconds
 // of Clock, which is the same in all processes of a node; 0 for never.
@@ -31,14 +56,9 @@ struct RankSlot {
   std::atomic<std::int64_t> quiet_since{0};
   std::atomic<std::int64_t> stopped_since{0};
   std::atomic<std::int64_t> uninterruptible_since{0};
-
-  // The wait channel of a rank that makes no progress: its first 32 characters. A text that is read
-  // while it changes may be a mixture of both.
-  void set_wait(std::string_view channel) noexcept;
-  std::string wait() const;
-
- private:
-  std::array<std::atomic<std::uint64_t>, 4> wait_{};
+  // Of a rank that makes no progress: see watch::RankWait.
+  SharedText<4> channel;
+  SharedText<16> place;
 };
 
 class NodeRecord {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <csignal>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "spank_plugin/guard/stall_text.h"
@@ -27,6 +28,9 @@ constexpr int kTrafficShare = 12;
 constexpr auto kFirstLook = std::chrono::milliseconds(200);
 // Since a guard's last look. It then was stopped, or has ended without a word.
 constexpr auto kAsleep = std::chrono::seconds(5);
+// The question where a rank stands disturbs it, so it is asked only this long before a report.
+constexpr auto kTimeToAnswer = std::chrono::seconds(3);
+constexpr std::size_t kMaxWorkers = 64;  // of an agent
 
 std::int64_t milliseconds(const std::optional<Clock::time_point>& time) {
   if (!time) return 0;
@@ -106,20 +110,36 @@ std::string RankWatch::look() {
 }
 
 std::string RankWatch::take(const watch::Reading& reading) {
-  meter_.add(reading);
+  if (stacks_.is_waiting()) {
+    stacks_.read();
+    meter_.skip(reading);  // the answer is no progress
+  } else {
+    meter_.add(reading);
+  }
+  if (!meter_.quiet_since()) stacks_.forget();
   write_slot(reading);
   watch::Finding finding;
+  finding.kind = watch::FindingKind::unknown;
   if (read_slots(reading.time)) {
     finding = watch::find_stall(ranks_, options_.stall);
-  } else {
-    finding.kind = watch::FindingKind::unknown;
+    // Ranks that wait here may wait for one on another node that works.
+    const bool is_whole_step = options_.local_task_count == options_.task_count;
+    if (is_whole_step) {
+      ask_in_time(reading);
+    } else if (finding.kind == watch::FindingKind::stalled) {
+      finding.kind = watch::FindingKind::unknown;
+    }
   }
-  // Ranks that wait here may wait for one on another node that works.
-  const bool is_whole_step = options_.local_task_count == options_.task_count;
-  if (finding.kind == watch::FindingKind::stalled && !is_whole_step) {
-    finding.kind = watch::FindingKind::unknown;
-  }
-  return speech(finding, reports_.update(finding, reading.time));
+  return speech(finding, reports_.update(finding, reading.time), reading);
+}
+
+void RankWatch::ask_in_time(const watch::Reading& reading) {
+  const Clock::duration ahead = std::min<Clock::duration>(kTimeToAnswer, options_.stall / 2);
+  const watch::Finding soon = watch::find_stall(ranks_, options_.stall - ahead);
+  const bool is_time =
+      soon.kind == watch::FindingKind::stalled && soon.length + ahead >= reports_.next();
+  if (is_time && !has_asked_) stacks_.ask(reading.processes, options_.is_agent ? kMaxWorkers : 1);
+  has_asked_ = is_time;
 }
 
 void RankWatch::write_slot(const watch::Reading& reading) {
@@ -130,7 +150,9 @@ void RankWatch::write_slot(const watch::Reading& reading) {
   slot.uninterruptible_since = milliseconds(meter_.uninterruptible_since());
   // An agent of torchrun waits for its workers, which are the ranks.
   const bool is_asked = meter_.quiet_since() && !options_.is_agent;
-  slot.set_wait(is_asked ? watch::read_wait_channel("/proc", reading.processes) : "");
+  slot.channel.set(is_asked ? watch::read_wait_channel("/proc", reading.processes) : "");
+  const auto& answers = stacks_.answers();
+  slot.place.set(is_asked && !answers.empty() ? answers.front().place : "");
   slot.seen_at = milliseconds(reading.time);
 }
 
@@ -144,21 +166,41 @@ bool RankWatch::read_slots(Clock::time_point now) {
   return true;
 }
 
+std::vector<watch::RankWait> RankWatch::waits_of_workers(const watch::Reading& reading) const {
+  std::vector<watch::RankWait> waits;
+  for (const auto& answer : stacks_.answers()) {
+    const auto worker = std::ranges::find(reading.processes, answer.process, &watch::Process::pid);
+    const auto rank = watch::rank_of_worker("/proc", answer.process);
+    const bool is_new =
+        rank && std::ranges::find(waits, *rank, &watch::RankWait::rank) == waits.end();
+    // What a worker has started inherits its rank, and comes after it.
+    if (worker == reading.processes.end() || !is_new) continue;
+    const std::span<const watch::Process> own(worker, reading.processes.end());
+    waits.push_back({*rank, watch::read_wait_channel("/proc", own), answer.place});
+  }
+  return waits;
+}
+
 std::string RankWatch::speech(const watch::Finding& finding,
-                              const watch::StallReports::Decision& decision) const {
+                              const watch::StallReports::Decision& decision,
+                              const watch::Reading& reading) const {
   if (decision.speech == watch::StallReports::Speech::nothing) return "";
   // All guards come to the same decision; the first one speaks.
   const auto first =
       std::ranges::find(ranks_, watch::RankState::running, &watch::RankReport::state);
   if (first - ranks_.begin() != static_cast<std::ptrdiff_t>(options_.local_rank)) return "";
   std::vector<RankFacts> facts;
+  std::vector<watch::RankWait> waits;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     const RankSlot& slot = record_.slot(i);
-    const bool is_waiting = ranks_[i].state == watch::RankState::running;
-    facts.push_back({slot.rank, slot.task, slot.stopped, is_waiting ? slot.wait() : ""});
+    facts.push_back({slot.rank, slot.task, slot.stopped});
+    if (ranks_[i].state != watch::RankState::running) continue;
+    waits.push_back({slot.rank, slot.channel.get(), slot.place.get()});
   }
+  // Those of other agents on this node are not known.
+  if (options_.is_agent && ranks_.size() == 1) waits = waits_of_workers(reading);
   const std::string_view noun = options_.is_agent ? "torchrun's agent" : "rank";
-  return stall_text(finding, decision, {noun, options_.node, facts});
+  return stall_text(finding, decision, {noun, options_.node, facts, waits});
 }
 
 void RankWatch::end(int status) noexcept {

@@ -12,7 +12,9 @@
 #include "spank_plugin/guard/guard_options.h"
 #include "spank_plugin/guard/node_record.h"
 #include "spank_plugin/watch/progress.h"
+#include "spank_plugin/watch/python_stacks.h"
 #include "spank_plugin/watch/stall_rule.h"
+#include "spank_plugin/watch/wait_channel.h"
 
 namespace ddp::guard {
 
@@ -38,13 +40,19 @@ class RankWatch {
   // Returns whether all guards of the node are there and awake; only then it is known what their
   // ranks do.
   bool read_slots(Clock::time_point now);
-  std::string speech(const watch::Finding& finding,
-                     const watch::StallReports::Decision& decision) const;
+  // Asks where the rank stands if a stall is to be told soon.
+  void ask_in_time(const watch::Reading& reading);
+  // Of torchrun's workers that have told where they stand.
+  std::vector<watch::RankWait> waits_of_workers(const watch::Reading& reading) const;
+  std::string speech(const watch::Finding& finding, const watch::StallReports::Decision& decision,
+                     const watch::Reading& reading) const;
 
   pid_t task_;
   const GuardOptions& options_;
   NodeRecord& record_;
   watch::ProgressMeter meter_;
+  watch::PythonStacks stacks_;
+  bool has_asked_ = false;  // for the report that comes next
   bool has_slot_;
   Deadline next_look_ = Deadline::max();
   std::vector<watch::RankReport> ranks_;  // of this node

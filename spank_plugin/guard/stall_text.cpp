@@ -7,7 +7,6 @@
 
 #include "base/duration.h"
 #include "base/text.h"
-#include "spank_plugin/watch/wait_channel.h"
 
 namespace ddp::guard {
 namespace {
@@ -23,31 +22,47 @@ std::string in_words(Clock::duration length) {
 constexpr std::size_t kShown = 8;
 
 // Returns "rank 2" or "ranks 2, 5, 7, ...".
-std::string ranks_in_words(std::span<const std::size_t> some, const NamedRanks& ranks) {
+std::string ranks_in_words(std::string_view noun, std::span<const std::uint32_t> ranks) {
   std::vector<std::string> shown;
-  for (const auto i : some.first(std::min(some.size(), kShown))) {
-    shown.push_back(std::to_string(ranks.facts[i].rank));
+  for (const auto rank : ranks.first(std::min(ranks.size(), kShown))) {
+    shown.push_back(std::to_string(rank));
   }
-  if (some.size() > kShown) shown.emplace_back("...");
-  return std::string(ranks.noun) + (some.size() == 1 ? " " : "s ") + join(shown, ", ");
+  if (ranks.size() > kShown) shown.emplace_back("...");
+  return std::string(noun) + (ranks.size() == 1 ? " " : "s ") + join(shown, ", ");
+}
+
+std::string ranks_in_words(std::span<const std::size_t> some, const NamedRanks& ranks) {
+  std::vector<std::uint32_t> numbers;
+  for (const auto i : some) numbers.push_back(ranks.facts[i].rank);
+  return ranks_in_words(ranks.noun, numbers);
+}
+
+// Ranks in too many groups are grouped by the kernel's functions alone.
+std::vector<watch::Waiting> few_groups(std::span<const watch::RankWait> waits) {
+  constexpr std::size_t kMaxGroups = 4;
+  auto groups = watch::group_by_wait(waits);
+  if (groups.size() > kMaxGroups) {
+    std::vector<watch::RankWait> channels(waits.begin(), waits.end());
+    for (auto& wait : channels) wait.place.clear();
+    groups = watch::group_by_wait(channels);
+  }
+  if (groups.size() > kMaxGroups) groups.clear();
+  return groups;
 }
 
 // What the ranks wait for: the odd ones first.
-std::string waits(const NamedRanks& ranks) {
-  constexpr std::size_t kMaxGroups = 4;
-  std::vector<std::string> channels;
-  for (const auto& rank : ranks.facts) channels.push_back(rank.wait_channel);
-  const auto groups = watch::group_by_wait(channels);
-  if (groups.empty() || groups.size() > kMaxGroups) return "";
+std::string waits(std::span<const watch::RankWait> all) {
+  const auto groups = few_groups(all);
+  if (groups.empty()) return "";
   std::vector<std::string> texts;
   for (const auto& group : groups) {
     const std::size_t count = group.ranks.size();
     const bool are_others = &group == &groups.back() && groups.size() > 1 && count > 1;
-    const bool are_all = count == ranks.facts.size() && count > 1;
+    const bool are_all = count == all.size() && count > 1;
     const std::string subject = are_others ? "the others"
                                 : are_all  ? "all"
-                                           : ranks_in_words(group.ranks, ranks);
-    texts.push_back(subject + (count == 1 ? " waits for " : " wait for ") + group.what);
+                                           : ranks_in_words("rank", group.ranks);
+    texts.push_back(subject + (count == 1 ? " waits " : " wait ") + group.how);
   }
   return ": " + join(texts, ", ");
 }
@@ -92,7 +107,7 @@ std::string stall_text(const Finding& finding, const watch::StallReports::Decisi
     case Speech::finding:
       if (finding.kind == FindingKind::stopped) return stopped_text(finding, ranks);
       return std::string(kNoProgress) + in_words(finding.length) + " (processor, files, TCP)" +
-             waits(ranks) + notes(finding, ranks) + std::string(kStillRuns);
+             waits(ranks.waits) + notes(finding, ranks) + std::string(kStillRuns);
   }
   return "";
 }

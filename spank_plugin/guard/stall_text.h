@@ -10,14 +10,14 @@
 #include <string_view>
 
 #include "spank_plugin/watch/stall_rule.h"
+#include "spank_plugin/watch/wait_channel.h"
 
 namespace ddp::guard {
 
 struct RankFacts {
   std::uint32_t rank = 0;
-  pid_t task = 0;            // number of its process on this node
-  pid_t stopped = 0;         // and of the one that is stopped, if any
-  std::string wait_channel;  // see watch::read_wait_channel()
+  pid_t task = 0;     // number of its process on this node
+  pid_t stopped = 0;  // and of the one that is stopped, if any
 };
 
 // The sentences begin with these, contain them, or end with the last one.
@@ -31,6 +31,7 @@ struct NamedRanks {
   std::string_view noun;  // "rank"
   std::string_view node;  // may be empty
   std::span<const RankFacts> facts;
+  std::span<const watch::RankWait> waits;  // of those that run; of torchrun's workers, if it runs
 };
 
 // Returns the sentence, without a full stop; empty if there is nothing to say.

@@ -25,6 +25,7 @@ inline constexpr std::string_view kErrorMark = "error: ";
 struct GuardFacts {
   FileDescriptor program;               // ddp-guard, opened outside of any container
   FileDescriptor record;                // guard::NodeRecord; none if the kernel refused
+  std::string python;                   // see guard::kPythonDirectory; empty if there is none
   std::chrono::seconds stall{};         // see guard::GuardOptions
   bool slurmstepd_reaches_all = false;  // see guard::is_to_be_passed_on()
 };

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "spank_plugin/guard/python_path.h"
 #include "spank_plugin/launch/host/cpu_mask.h"
 #include "spank_plugin/launch/host/fabric_facts.h"
 #include "spank_plugin/launch/host/gpu_devices.h"
@@ -185,6 +186,14 @@ void set_variables(const launch::Plan& plan, const TaskEnvironment& environment)
   }
 }
 
+// So that Python programs tell the guard where they stand.
+void set_python_path(const std::string& directory, const TaskEnvironment& environment) {
+  constexpr const char* kName = "PYTHONPATH";
+  if (directory.empty()) return;
+  const std::string path = environment.get(kName).value_or("");
+  environment.set(kName, guard::with_python_directory(directory, path));
+}
+
 void start_planned(const PlannedStep& planned, const TaskEnvironment& environment) {
   const launch::EnvLookup lookup = lookup_for_task(planned, environment);
   const launch::Inherited inherited(lookup, planned.step.id);
@@ -200,6 +209,7 @@ void start_planned(const PlannedStep& planned, const TaskEnvironment& environmen
   announce(plan, planned.was_requested, planned.settings.verbose);
   if (planned.guard && put_guard_before_task(*planned.guard, plan)) {
     environment.set(variable::kGuarded, plan.step);
+    set_python_path(planned.guard->python, environment);
   }
 }
 

@@ -17,19 +17,20 @@
 #include "spank_plugin/guard/fork_task.h"
 #include "spank_plugin/guard/guard.h"
 #include "spank_plugin/guard/node_record.h"
+#include "spank_plugin/guard/python_path.h"
 #include "spank_plugin/guard/signal_rule.h"
 #include "spank_plugin/spank/log.h"
 
 namespace ddp::spank {
 namespace {
 
-// ddp-guard is installed beside the plugin.
-std::string path_of_guard() {
+// What is installed beside the plugin.
+std::string path_beside_plugin(std::string_view name) {
   static const char kOwn = 0;
   Dl_info library{};
-  if (dladdr(&kOwn, &library) == 0 || library.dli_fname == nullptr) return "ddp-guard";
+  if (dladdr(&kOwn, &library) == 0 || library.dli_fname == nullptr) return std::string(name);
   const std::string_view plugin = library.dli_fname;
-  return std::string(plugin.substr(0, plugin.rfind('/') + 1)) + "ddp-guard";
+  return std::string(plugin.substr(0, plugin.rfind('/') + 1)).append(name);
 }
 
 // The plugins by which slurmstepd tracks the processes of a step.
@@ -102,14 +103,17 @@ void execute_guard(const GuardFacts& facts, const guard::GuardOptions& options,
 }  // namespace
 
 std::optional<GuardFacts> prepare_guard(std::chrono::seconds stall) {
-  const std::string path = path_of_guard();
+  const std::string path = path_beside_plugin("ddp-guard");
   FileDescriptor program(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!program || access(path.c_str(), X_OK) != 0) {
     log_error("watch: the ranks of this node are not watched: cannot open " + path + ": " +
               std::strerror(errno));
     return std::nullopt;
   }
-  return GuardFacts{std::move(program), guard::make_node_record(), stall, slurmstepd_reaches_all()};
+  std::string python = path_beside_plugin(guard::kPythonDirectory);
+  if (access(python.c_str(), R_OK | X_OK) != 0) python.clear();
+  return GuardFacts{std::move(program), guard::make_node_record(), std::move(python), stall,
+                    slurmstepd_reaches_all()};
 }
 
 bool put_guard_before_task(const GuardFacts& facts, const launch::Plan& plan) {

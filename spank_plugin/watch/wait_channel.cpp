@@ -86,14 +86,17 @@ std::string wait_in_words(std::string_view channel) {
   return sanitize(channel);
 }
 
-std::vector<Waiting> group_by_wait(std::span<const std::string> channels) {
+std::vector<Waiting> group_by_wait(std::span<const RankWait> ranks) {
   std::vector<Waiting> groups;
-  for (std::size_t rank = 0; rank < channels.size(); ++rank) {
-    if (channels[rank].empty()) continue;
-    std::string what = wait_in_words(channels[rank]);
-    auto group = std::ranges::find(groups, what, &Waiting::what);
-    if (group == groups.end()) group = groups.insert(group, {std::move(what), {}});
-    group->ranks.push_back(rank);
+  for (const auto& rank : ranks) {
+    std::string how;
+    if (!rank.channel.empty()) how += " for " + wait_in_words(rank.channel);
+    if (!rank.place.empty()) how += " at " + sanitize(rank.place);
+    if (how.empty()) continue;
+    how.erase(0, 1);
+    auto group = std::ranges::find(groups, how, &Waiting::how);
+    if (group == groups.end()) group = groups.insert(group, {std::move(how), {}});
+    group->ranks.push_back(rank.rank);
   }
   std::ranges::stable_sort(groups, {}, [](const Waiting& group) { return group.ranks.size(); });
   return groups;

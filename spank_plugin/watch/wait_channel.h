@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank that makes no progress waits for, as far as the kernel tells: the function in which
-// its process sleeps. When the ranks of a step hang, most wait for each other in the same way, and
-// the one that waits in another way is most often the cause.
+// What a rank that makes no progress waits for: the function of the kernel in which its process
+// sleeps, and the line of a Python program that is there. When the ranks of a step hang, most wait
+// for each other in the same way, and the one that waits in another way is most often the cause.
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,13 +21,19 @@ std::string read_wait_channel(const std::string& proc, std::span<const Process> 
 // Returns "a file lock" for "locks_lock_inode_wait", and the name itself for an unknown function.
 std::string wait_in_words(std::string_view channel);
 
-// Ranks that wait in one way, by their places in a list of channels.
-struct Waiting {
-  std::string what;  // in words
-  std::vector<std::size_t> ranks;
+struct RankWait {
+  std::uint32_t rank = 0;
+  std::string channel;  // see read_wait_channel()
+  std::string place;    // see place_in_stacks()
 };
 
-// Groups the ranks whose channel is known, the smallest group first.
-std::vector<Waiting> group_by_wait(std::span<const std::string> channels);
+// Ranks that wait in one way.
+struct Waiting {
+  std::string how;  // "for a file lock at data.py:17 in load"
+  std::vector<std::uint32_t> ranks;
+};
+
+// Groups the ranks of which something is known, the smallest group first.
+std::vector<Waiting> group_by_wait(std::span<const RankWait> ranks);
 
 }  // namespace ddp::watch

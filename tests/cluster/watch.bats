@@ -189,8 +189,8 @@ said() {
   # A program that closes all descriptors continues.
   same_with_watch 3 "${one[@]}" "$python" -c 'import os; os.closerange(0, 1024); open("after", "w"); os._exit(3)'
   [ -e watched/after ]
-  # SLURM_DDP_SETTINGS and the step's key differ.
-  same_with_watch 0 "${two[@]}" bash -c '{ compgen -e | grep -v ^SLURM_DDP_; echo "$RANK $WORLD_SIZE $MASTER_ADDR $PATH"; } > to.$RANK'
+  # SLURM_DDP_SETTINGS and the step's key differ, and PYTHONPATH makes Python programs tell where they stand.
+  same_with_watch 0 "${two[@]}" bash -c '{ compgen -e | grep -vE "^(SLURM_DDP_|PYTHONPATH$)"; echo "$RANK $WORLD_SIZE $MASTER_ADDR $PATH"; } > to.$RANK'
   grep -q '^1 2 ' plain/to.1
 }
 
@@ -488,6 +488,65 @@ started() { [ "$(grep -c . started)" -eq "$1" ]; }
   let_go
   ended 0
   said
+}
+
+# Ranks of which one waits for a lock in its function `load`, and the others for it in `step`. The watch makes Python tell
+# these places, below a shell, in a process that has changed its directory, and with the site's own sitecustomize.
+standing='import fcntl, os, sys
+def load():
+    fcntl.flock(open("lock", "w"), fcntl.LOCK_SH)
+def step():
+    fcntl.flock(open("other", "w"), fcntl.LOCK_SH)
+open("site." + os.environ["RANK"], "w").write(str(getattr(sys, "site_was_here", "no")))
+load() if os.environ["RANK"] == "1" else step()'
+
+@test "Python programs that hang: the line says where each stands; of a program that is not Python nothing dies" {
+  mkdir site
+  echo 'import sys; sys.site_was_here = "yes"' > site/sitecustomize.py
+  echo "$standing" > train.py
+  exec 7> lock 8> other
+  flock 7
+  flock 8
+  local places='rank 1 waits for a file lock at train.py:3 in load, the others wait for a file lock at train.py:5 in step'
+  SLURM_DDP=watch_stall=6s PYTHONPATH=$work/site srun --ddp=watch -N1 -n3 -w node1 bash -c "$python train.py; exit" \
+    > out 2> err < /dev/null 3>&- 7>&- 8>&- &
+  background=$!
+  wait_until 90 grep -q 'no rank has made progress' err
+  exec 7>&- 8>&-
+  ended 0
+  grep -qE '^ddp: watch: no rank has made progress for [67](\.[0-9]+)? s \(processor, files, TCP\): '"$places"'; the step still runs$' err
+  [ "$(cat site.*)" = yesyesyes ]
+  # One rank without Python, and one whose Python ignores the variables.
+  hang_without_python='[ $RANK = 0 ] && exec flock lock true; exec '"$python"' -I -c "import fcntl; fcntl.flock(open(\"lock\", \"w\"), fcntl.LOCK_SH)"'
+  exec 7> lock
+  flock 7
+  SLURM_DDP=watch_stall=4s srun --ddp=watch -N1 -n2 -w node1 bash -c "$hang_without_python" > out 2> err < /dev/null 3>&- 7>&- &
+  background=$!
+  wait_until 90 grep -q 'no rank has made progress' err
+  exec 7>&-
+  ended 0
+  said 'no rank has made progress for [0-9.]+ s \(processor, files, TCP\): all wait for a file lock; the step still runs'
+}
+
+@test "workers that hang below an agent: the line says where each rank stands, and not those that a worker has started" {
+  # Each has a child of its own, which inherits its rank.
+  { echo 'import subprocess, sys
+helper = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)'; echo "$standing"; } > train.py
+  # As torchrun starts them.
+  cat > agent.py <<'PY'
+import os, subprocess, sys
+workers = [subprocess.Popen(["bash", "-c", sys.executable + " train.py; exit"], env={**os.environ, "RANK": str(rank)}) for rank in range(3)]
+sys.exit(max(worker.wait() for worker in workers))
+PY
+  exec 7> lock 8> other
+  flock 7
+  flock 8
+  SLURM_DDP=watch_stall=6s srun --ddp=torchrun,watch -N1 -n1 -w node1 "$python" agent.py > out 2> err < /dev/null 3>&- 7>&- 8>&- &
+  background=$!
+  wait_until 90 grep -q 'no rank has made progress' err
+  exec 7>&- 8>&-
+  ended 0
+  grep -E '^ddp: watch: no rank .*: rank 1 waits for a file lock at train.py:5 in load, the others wait for a file lock at train.py:7 in step; the' err
 }
 
 # A guard is between the task and slurmstepd. Its own name may be late, because it starts beside the program.

@@ -13,7 +13,7 @@ setup_file() {
 
 @test "the tree contains programs, plugin, headers, package, job scripts, data" {
   for file in bin/ddp-train bin/ddp-launch bin/ddp-check bin/ddp-report bin/ddp-ckpt bin/ddp-run \
-    lib/slurm/ddp.so include/slurm_ddp/ddp_runtime/ddp.h lib/cmake/slurm_ddp/slurm_ddpConfig.cmake \
+    lib/slurm/ddp.so lib/slurm/ddp-python/sitecustomize.py share/slurm-ddp/ddp-python/sitecustomize.py include/slurm_ddp/ddp_runtime/ddp.h lib/cmake/slurm_ddp/slurm_ddpConfig.cmake \
     share/slurm-ddp/jobscripts/train.sbatch share/slurm-ddp/datasets/digits/digits.csv.gz \
     share/slurm-ddp/configs/gpt.ini share/slurm-ddp/plugstack.conf.d/zz-ddp.conf; do
     [ -s "$prefix/$file" ] || { echo "missing: $file"; return 1; }

@@ -8,12 +8,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
+#include <system_error>
 
 #include "base/host.h"
 #include "base/text.h"
 #include "base/text_file.h"
 #include "ddp_runtime/tools/launch/command_line.h"
 #include "spank_plugin/guard/guard.h"
+#include "spank_plugin/guard/python_path.h"
 #include "spank_plugin/guard/signal_rule.h"
 #include "spank_plugin/launch/host/cpu_mask.h"
 #include "spank_plugin/launch/host/fabric_facts.h"
@@ -164,6 +167,18 @@ guard::GuardOptions guard_options(const Plan& plan, const Settings& settings) {
           .node_record = kNoRecord};
 }
 
+// So that Python programs tell the guard where they stand.
+void set_python_path() {
+  constexpr const char* kName = "PYTHONPATH";
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  const auto directory =
+      program.parent_path().parent_path() / SLURM_DDP_DATA_INSTALLED / guard::kPythonDirectory;
+  if (error || !std::filesystem::exists(directory, error)) return;
+  const std::string path = from_process(kName).value_or("");
+  setenv(kName, guard::with_python_directory(directory.native(), path).c_str(), 1);
+}
+
 // Returns in a child of this process, which then becomes the command; the process itself becomes
 // its guard.
 void put_guard_before_command(const Plan& plan, const Settings& settings) {
@@ -171,6 +186,7 @@ void put_guard_before_command(const Plan& plan, const Settings& settings) {
   std::fflush(nullptr);
   if (auto task = guard::fork_task()) guard::guard_task(std::move(*task), options);
   setenv(variable::kGuarded, plan.step.c_str(), 1);
+  set_python_path();
 }
 
 // Executes the command; if that fails, returns the exit status that shells use.

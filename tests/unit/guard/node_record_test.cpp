@@ -37,10 +37,16 @@ TEST(NodeRecord, SharesTheLastSlot) {
   one.slot(NodeRecord::kMaxRanks - 1).rank = 7;
   EXPECT_EQ(other.slot(NodeRecord::kMaxRanks - 1).rank, 7U);
   EXPECT_EQ(other.slot(0).state, RankSlot::absent);
-  one.slot(3).set_wait("poll_schedule_timeout.constprop.0");
-  EXPECT_EQ(other.slot(3).wait(), "poll_schedule_timeout.constprop.");
-  one.slot(3).set_wait("do_wait");
-  EXPECT_EQ(other.slot(3).wait(), "do_wait");
+  one.slot(3).channel.set("poll_schedule_timeout.constprop.0");
+  EXPECT_EQ(other.slot(3).channel.get(), "poll_schedule_timeout.constprop.");
+  one.slot(3).channel.set("do_wait");
+  EXPECT_EQ(other.slot(3).channel.get(), "do_wait");
+}
+
+TEST(NodeRecord, KeepsItsSizeWhateverAProcessTries) {
+  const FileDescriptor file = make_node_record();
+  EXPECT_NE(ftruncate(file.get(), 0), 0);
+  EXPECT_NE(ftruncate(file.get(), 1 << 20), 0);
 }
 
 }  // namespace

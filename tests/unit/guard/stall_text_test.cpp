@@ -14,9 +14,9 @@ std::string text_of(const Finding& finding, Speech speech = Speech::finding) {
   std::vector<RankFacts> facts;
   for (std::uint32_t i = 0; i < 10; ++i) {
     const auto process = static_cast<pid_t>(i + 100);
-    facts.push_back({i + 10, process, i == 9 ? 1000 : process, ""});
+    facts.push_back({i + 10, process, i == 9 ? 1000 : process});
   }
-  return stall_text(finding, {speech, finding.length}, {"rank", "node2", facts});
+  return stall_text(finding, {speech, finding.length}, {"rank", "node2", facts, {}});
 }
 
 Finding lasting(FindingKind kind, std::chrono::seconds length) {
@@ -45,13 +45,16 @@ TEST(StallText, SaysWhatIsMissingAndWhoDiffers) {
             std::string::npos);
 }
 
-std::string waits_of(const std::vector<std::string>& channels) {
-  std::vector<RankFacts> facts;
-  for (const auto& channel : channels) {
-    facts.push_back({static_cast<std::uint32_t>(facts.size()), 1, 0, channel});
+std::string waits_of(const std::vector<std::string>& channels,
+                     const std::vector<std::string>& places = {}) {
+  std::vector<watch::RankWait> waits;
+  for (std::size_t i = 0; i < channels.size(); ++i) {
+    const std::string place = i < places.size() ? places[i] : "";
+    waits.push_back({static_cast<std::uint32_t>(i), channels[i], place});
   }
   const Finding finding = lasting(FindingKind::stalled, std::chrono::seconds(60));
-  std::string text = stall_text(finding, {Speech::finding, finding.length}, {"rank", "", facts});
+  const NamedRanks ranks{"torchrun's agent", "", {}, waits};
+  std::string text = stall_text(finding, {Speech::finding, finding.length}, ranks);
   const auto start = text.find("TCP)") + 4;
   return text.substr(start, text.find(';') - start);
 }
@@ -66,6 +69,18 @@ TEST(StallText, SaysWhoWaitsInAnotherWay) {
   EXPECT_EQ(waits_of({"futex_wait"}), ": rank 0 waits for another thread (futex)");
   EXPECT_EQ(waits_of({"", ""}), "");
   EXPECT_EQ(waits_of({"a", "b", "c", "d", "e"}), "") << "as many ways as ranks say nothing";
+}
+
+TEST(StallText, SaysWhereARankStands) {
+  EXPECT_EQ(waits_of({"futex_wait", "futex_wait", "futex_wait"},
+                     {"train.py:88 in step", "train.py:88 in step", "data.py:17 in load"}),
+            ": rank 2 waits for another thread (futex) at data.py:17 in load, the others wait for "
+            "another thread (futex) at train.py:88 in step");
+  EXPECT_EQ(waits_of({"", ""}, {"train.py:1", "train.py:1"}), ": all wait at train.py:1");
+  EXPECT_EQ(waits_of({"do_wait", "do_wait", "do_wait", "do_wait", "futex_wait"},
+                     {"a.py:1", "a.py:2", "a.py:3", "a.py:4", "a.py:5"}),
+            ": rank 4 waits for another thread (futex), the others wait for a child process")
+      << "if all stand at different places, that tells nothing";
 }
 
 TEST(StallText, SaysHowToContinueAStoppedRank) {
@@ -96,9 +111,10 @@ TEST(StallText, SaysHowToContinueAStoppedRank) {
 TEST(StallText, CallsTheTasksByTheirName) {
   Finding finding = lasting(FindingKind::stopped, std::chrono::minutes(5));
   finding.stopped = {0};
-  const std::vector<RankFacts> facts{{1, 100, 100, ""}};
-  EXPECT_EQ(stall_text(finding, {Speech::finding, finding.length}, {"torchrun's agent", "", facts}),
-            "torchrun's agent 1 has been stopped for 5 min; to continue, run kill -CONT 100");
+  const std::vector<RankFacts> facts{{1, 100, 100}};
+  EXPECT_EQ(
+      stall_text(finding, {Speech::finding, finding.length}, {"torchrun's agent", "", facts, {}}),
+      "torchrun's agent 1 has been stopped for 5 min; to continue, run kill -CONT 100");
 }
 
 TEST(StallText, SaysThatThereIsProgressAgainOrNothing) {

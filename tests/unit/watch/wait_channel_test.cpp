@@ -84,12 +84,19 @@ TEST(WaitInWords, KeepsANameThatItDoesNotKnow) {
   EXPECT_EQ(wait_in_words("drm_syncobj_wait\n"), "drm_syncobj_wait?");
 }
 
+std::vector<RankWait> ranks_in(const std::vector<std::string>& channels) {
+  std::vector<RankWait> ranks;
+  for (const auto& channel : channels) {
+    ranks.push_back({static_cast<std::uint32_t>(ranks.size()), channel, ""});
+  }
+  return ranks;
+}
+
 TEST(GroupByWait, PutsTheOddRankFirst) {
-  const std::vector<std::string> channels{"futex_wait", "", "pipe_read", "futex_do_wait",
-                                          "futex_wait"};
-  const auto groups = group_by_wait(channels);
+  const auto groups =
+      group_by_wait(ranks_in({"futex_wait", "", "pipe_read", "futex_do_wait", "futex_wait"}));
   ASSERT_EQ(groups.size(), 2U);
-  EXPECT_EQ(groups[0].what, "data from a pipe");
+  EXPECT_EQ(groups[0].how, "for data from a pipe");
   EXPECT_THAT(groups[0].ranks, ElementsAre(2));
   EXPECT_THAT(groups[1].ranks, ElementsAre(0, 3, 4));
   EXPECT_THAT(group_by_wait({}), IsEmpty());
@@ -118,10 +125,10 @@ TEST(GroupByWait, NamesTheCauseOfRecordedHangs) {
            {"stdin", "anon_pipe_read", futex},
            {"worker_lock", poll, futex},
        }) {
-    const auto groups = group_by_wait(std::vector<std::string>{others, cause, others});
+    const auto groups = group_by_wait(ranks_in({others, cause, others}));
     ASSERT_EQ(groups.size(), 2U) << hang;
     EXPECT_THAT(groups[0].ranks, ElementsAre(1)) << hang;
-    EXPECT_NE(groups[0].what, cause) << "it has words";
+    EXPECT_NE(groups[0].how, std::string("for ") + cause) << "it has words";
   }
 }
 
