@@ -42,7 +42,7 @@ void close_from_to(int first, int last) noexcept {
 // The guard must not keep open what belongs to the task: a pipe's writer would not see that its
 // reader is gone, and a file system could not be unmounted. Keeps standard error and two files.
 void let_go_of_the_task(int one, int two) noexcept {
-  prctl(PR_SET_NAME, "ddp-guard");
+  prctl(PR_SET_NAME, kGuardName);
   close(STDIN_FILENO);
   close(STDOUT_FILENO);
   // Numbers 0 to 2 stay taken, so that no later file is mistaken for a standard stream.

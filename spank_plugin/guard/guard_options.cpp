@@ -53,9 +53,16 @@ std::optional<GuardArguments> parse_arguments(std::span<const std::string_view> 
   if (numbers[0] <= 1) return std::nullopt;
   const auto count = [&numbers](std::size_t i) { return static_cast<std::uint32_t>(numbers[i]); };
   return GuardArguments{static_cast<pid_t>(numbers[0]), static_cast<int>(numbers[1]),
-                        GuardOptions{count(3), count(4), count(5), count(6), numbers[7] != 0,
-                                     numbers[8] != 0, std::chrono::seconds(numbers[9]),
-                                     std::string(words.back()), static_cast<int>(numbers[2])}};
+                        GuardOptions{count(3),
+                                     count(4),
+                                     count(5),
+                                     count(6),
+                                     numbers[7] != 0,
+                                     numbers[8] != 0,
+                                     std::chrono::seconds(numbers[9]),
+                                     std::string(words.back()),
+                                     static_cast<int>(numbers[2]),
+                                     {}}};
 }
 
 }  // namespace ddp::guard

@@ -26,6 +26,7 @@ struct GuardOptions {
   std::chrono::seconds stall{60};      // after which ranks without progress are reported
   std::string node;                    // may be empty
   int node_record = -1;                // file of the NodeRecord; -1 for none
+  std::string record_name = {};        // to find it by; empty if there is nothing to find
 
   // Returns "rank 5", or "torchrun's agent 1".
   std::string who() const;

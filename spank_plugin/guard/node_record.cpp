@@ -6,6 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <system_error>
+
+#include "base/text.h"
+#include "base/text_file.h"
+
 namespace ddp::guard {
 namespace {
 
@@ -13,24 +19,46 @@ constexpr off_t kSize = 1 << 18;
 
 }  // namespace
 
-FileDescriptor make_node_record() noexcept {
-  FileDescriptor file(memfd_create("ddp-guard", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+FileDescriptor make_node_record(const std::string& name) noexcept {
+  FileDescriptor file(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file && ftruncate(file.get(), kSize) != 0) file.close();
   // A process of the user that makes it shorter would end the guards, by SIGBUS.
   if (file) fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   return file;
 }
 
+FileDescriptor find_node_record(const std::string& proc, std::string_view name) {
+  const std::string link = "/memfd:" + std::string(name) + " (deleted)";
+  std::error_code error;
+  std::filesystem::directory_iterator process(proc, error);
+  for (; process != end(process); process.increment(error)) {
+    if (trimmed(read_kernel_file(process->path() / "comm")) != kGuardName) continue;
+    std::error_code refused;  // of another user
+    std::filesystem::directory_iterator file(process->path() / "fd", refused);
+    for (; file != end(file); file.increment(refused)) {
+      std::error_code gone;
+      if (std::filesystem::read_symlink(file->path(), gone).native() != link) continue;
+      return FileDescriptor(open(file->path().c_str(), O_RDWR | O_CLOEXEC));
+    }
+  }
+  return {};
+}
+
 NodeRecord::NodeRecord(int file) {
   static_assert(sizeof(Page) <= kSize && std::atomic<std::int64_t>::is_always_lock_free);
-  struct stat status = {};
-  if (file >= 0 && fstat(file, &status) == 0 && status.st_size == kSize) {
-    void* memory = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (memory != MAP_FAILED) page_ = static_cast<Page*>(memory);
-  }
-  if (page_ != nullptr) return;
+  if (share(file)) return;
   own_ = std::make_unique<Page>();
   page_ = own_.get();
+}
+
+bool NodeRecord::share(int file) noexcept {
+  struct stat status = {};
+  if (file < 0 || fstat(file, &status) != 0 || status.st_size != kSize) return false;
+  void* memory = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (memory == MAP_FAILED) return false;
+  page_ = static_cast<Page*>(memory);
+  own_.reset();
+  return true;
 }
 
 NodeRecord::~NodeRecord() {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the guards of one step on one node share: memory in a file without a name, which slurmstepd
-// makes before it starts the tasks. Each guard writes what it sees of its rank, and reads the rest.
+// What the guards of one step on one node share: memory in a file that is in no directory. With the
+// plugin, slurmstepd makes it before it starts the tasks. Without, the guard of the node's first
+// rank does, and the others find it among the files that this one has open. Each guard writes what
+// it sees of its rank, and reads the rest.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +19,16 @@
 
 namespace ddp::guard {
 
-// Makes the file; none if the kernel refuses, and then each guard knows only of itself.
-FileDescriptor make_node_record() noexcept;
+// The name of a guard's process.
+inline constexpr const char* kGuardName = "ddp-guard";
+
+// Makes the file; none if the kernel refuses, and then each guard knows only of itself. `name` is
+// what find_node_record() looks for.
+FileDescriptor make_node_record(const std::string& name = {}) noexcept;
+
+// Returns the file of this name that a guard of the same user has open; none if there is none yet.
+// `proc` is "/proc".
+FileDescriptor find_node_record(const std::string& proc, std::string_view name);
 
 // A text of at most 8 * `Words` characters; what is longer is cut off. One that is read while it
 // changes may be a mixture of both.
@@ -70,6 +80,10 @@ class NodeRecord {
   NodeRecord(const NodeRecord&) = delete;
   NodeRecord& operator=(const NodeRecord&) = delete;
   ~NodeRecord();
+
+  // Goes on with the record in a file that was found later. Returns whether it could.
+  bool share(int file) noexcept;
+  bool is_shared() const noexcept { return !own_; }
 
   // Counts this rank among those that failed by themselves. True if it is the first of its node:
   // what the others say is most often an echo.

@@ -31,6 +31,7 @@ constexpr auto kAsleep = std::chrono::seconds(5);
 // The question where a rank stands disturbs it, so it is asked only this long before a report.
 constexpr auto kTimeToAnswer = std::chrono::seconds(3);
 constexpr std::size_t kMaxWorkers = 64;  // of an agent
+constexpr int kSearches = 60;
 
 std::int64_t milliseconds(const std::optional<Clock::time_point>& time) {
   if (!time) return 0;
@@ -85,17 +86,31 @@ RankWatch::RankWatch(pid_t task, const GuardOptions& options, NodeRecord& record
       has_slot_(options.local_rank < options.local_task_count &&
                 options.local_task_count <= NodeRecord::kMaxRanks) {
   if (!has_slot_) return;
+  if (!record_.is_shared() && !options_.record_name.empty()) searches_left_ = kSearches;
   next_look_ = Clock::now() + kFirstLook;
+  begin_slot();
+}
+
+void RankWatch::begin_slot() noexcept {
   RankSlot& slot = own_slot();
-  slot.rank = options.rank;
+  slot.rank = options_.rank;
   slot.guard = getpid();
-  slot.task = task;
+  slot.task = task_;
   slot.seen_at = milliseconds(Clock::now());
   slot.state = RankSlot::running;
 }
 
+void RankWatch::find_record() {
+  --searches_left_;
+  const FileDescriptor file = find_node_record("/proc", options_.record_name);
+  if (!record_.share(file.get())) return;
+  searches_left_ = 0;
+  begin_slot();
+}
+
 std::string RankWatch::look() {
   const auto start = Clock::now();
+  if (searches_left_ > 0) find_record();
   watch::Reading reading{start, watch::read_processes("/proc", getpid(), task_), {}};
   // Its agent is not a worker: it asks for their state, and sends heartbeats.
   if (options_.is_agent && !reading.processes.empty()) {

@@ -35,6 +35,9 @@ class RankWatch {
   void end(int status) noexcept;
 
  private:
+  void begin_slot() noexcept;
+  // Looks for the record of the node's first rank, which may not have made it yet.
+  void find_record();
   RankSlot& own_slot() noexcept { return record_.slot(options_.local_rank); }
   void write_slot(const watch::Reading& reading);
   // Returns whether all guards of the node are there and awake; only then it is known what their
@@ -54,6 +57,7 @@ class RankWatch {
   watch::PythonStacks stacks_;
   bool has_asked_ = false;  // for the report that comes next
   bool has_slot_;
+  int searches_left_ = 0;  // for a record
   Deadline next_look_ = Deadline::max();
   std::vector<watch::RankReport> ranks_;  // of this node
   watch::StallReports reports_;

@@ -625,6 +625,19 @@ none_left() {
   signaled_once
 }
 
+@test "ddp-launch --watch under srun: the guards of a node find each other, so a hang is seen" {
+  echo "$standing" > train.py
+  exec 7> lock 8> other
+  flock 7
+  flock 8
+  SLURM_DDP=watch_stall=6s srun -N1 -n3 -w node1 ddp-launch --watch -- "$python" train.py > out 2> err < /dev/null 3>&- 7>&- 8>&- &
+  background=$!
+  wait_until 90 grep -q 'no rank has made progress' err
+  exec 7>&- 8>&-
+  ended 0
+  said 'no rank has made progress for [0-9.]+ s .*: rank 1 waits for a file lock at train.py:3 in load, the others wait for a file lock at train.py:5 in step; the step still runs'
+}
+
 @test "ddp-launch --watch without SLURM: exit code, streams, signals, processes left behind" {
   run -42 --separate-stderr ddp-launch --watch -- bash -c 'cat; echo error >&2; exit 42' <<< "typed"
   [ "$output" = typed ]

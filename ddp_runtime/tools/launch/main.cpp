@@ -11,11 +11,13 @@
 #include <filesystem>
 #include <system_error>
 
+#include "base/file_descriptor.h"
 #include "base/host.h"
 #include "base/text.h"
 #include "base/text_file.h"
 #include "ddp_runtime/tools/launch/command_line.h"
 #include "spank_plugin/guard/guard.h"
+#include "spank_plugin/guard/node_record.h"
 #include "spank_plugin/guard/python_path.h"
 #include "spank_plugin/guard/signal_rule.h"
 #include "spank_plugin/launch/host/cpu_mask.h"
@@ -154,7 +156,6 @@ bool is_guarded(const Planned& planned) {
 
 guard::GuardOptions guard_options(const Plan& plan, const Settings& settings) {
   const std::string launcher = read_kernel_file("/proc/" + std::to_string(getppid()) + "/comm");
-  constexpr int kNoRecord = -1;  // so the stall of several ranks on a node is not seen
   return {.rank = plan.rank,
           .task_count = plan.task_count,
           .local_rank = plan.local_rank,
@@ -164,7 +165,7 @@ guard::GuardOptions guard_options(const Plan& plan, const Settings& settings) {
               guard::reaches_all(trimmed(launcher), read_kernel_file("/proc/self/cgroup")),
           .stall = std::chrono::seconds(settings.watch_stall.value),
           .node = plan.node,
-          .node_record = kNoRecord};
+          .record_name = "ddp-guard-" + plan.step + "@" + plan.node};
 }
 
 // So that Python programs tell the guard where they stand.
@@ -182,7 +183,10 @@ void set_python_path() {
 // Returns in a child of this process, which then becomes the command; the process itself becomes
 // its guard.
 void put_guard_before_command(const Plan& plan, const Settings& settings) {
-  const guard::GuardOptions options = guard_options(plan, settings);
+  guard::GuardOptions options = guard_options(plan, settings);
+  FileDescriptor record;
+  if (plan.local_rank == 0) record = guard::make_node_record(options.record_name);
+  options.node_record = record.get();
   std::fflush(nullptr);
   if (auto task = guard::fork_task()) guard::guard_task(std::move(*task), options);
   setenv(variable::kGuarded, plan.step.c_str(), 1);

@@ -2,6 +2,7 @@
 #include "spank_plugin/guard/node_record.h"
 
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -47,6 +48,20 @@ TEST(NodeRecord, KeepsItsSizeWhateverAProcessTries) {
   const FileDescriptor file = make_node_record();
   EXPECT_NE(ftruncate(file.get(), 0), 0);
   EXPECT_NE(ftruncate(file.get(), 1 << 20), 0);
+}
+
+TEST(NodeRecord, IsFoundByItsNameAmongTheFilesOfAGuard) {
+  const std::string name = "ddp-guard-1.0@node/1 " + std::to_string(getpid());
+  const FileDescriptor file = make_node_record(name);
+  const FileDescriptor other = make_node_record(name + "0");
+  NodeRecord record(-1);
+  EXPECT_FALSE(record.is_shared());
+  EXPECT_FALSE(record.share(find_node_record("/proc", name).get())) << "this process is no guard";
+  prctl(PR_SET_NAME, kGuardName);
+  EXPECT_TRUE(record.share(find_node_record("/proc", name).get()));
+  EXPECT_TRUE(record.is_shared());
+  NodeRecord(file.get()).slot(3).rank = 7;
+  EXPECT_EQ(record.slot(3).rank, 7U);
 }
 
 }  // namespace
