@@ -17,6 +17,12 @@ namespace {
 
 constexpr off_t kSize = 1 << 18;
 
+// A step of root could open the file of a user, who has given it this name.
+bool is_own(const FileDescriptor& file) noexcept {
+  struct stat status = {};
+  return fstat(file.get(), &status) == 0 && status.st_uid == geteuid();
+}
+
 }  // namespace
 
 FileDescriptor make_node_record(const std::string& name) noexcept {
@@ -38,7 +44,8 @@ FileDescriptor find_node_record(const std::string& proc, std::string_view name) 
     for (; file != end(file); file.increment(refused)) {
       std::error_code gone;
       if (std::filesystem::read_symlink(file->path(), gone).native() != link) continue;
-      return FileDescriptor(open(file->path().c_str(), O_RDWR | O_CLOEXEC));
+      FileDescriptor found(open(file->path().c_str(), O_RDWR | O_CLOEXEC));
+      if (is_own(found)) return found;
     }
   }
   return {};

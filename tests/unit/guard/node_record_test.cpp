@@ -6,6 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <csignal>
+
 namespace ddp::guard {
 namespace {
 
@@ -62,6 +65,27 @@ TEST(NodeRecord, IsFoundByItsNameAmongTheFilesOfAGuard) {
   EXPECT_TRUE(record.is_shared());
   NodeRecord(file.get()).slot(3).rank = 7;
   EXPECT_EQ(record.slot(3).rank, 7U);
+}
+
+TEST(NodeRecord, OfAnotherUserIsNotTaken) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can open it";
+  std::array<int, 2> ready{};
+  ASSERT_EQ(pipe(ready.data()), 0);
+  const pid_t stranger = fork();
+  if (stranger == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    constexpr uid_t kNobody = 65534;
+    if (setuid(kNobody) != 0) _exit(1);
+    prctl(PR_SET_NAME, kGuardName);
+    const FileDescriptor file = make_node_record("ddp-guard-stranger");
+    if (write(ready[1], "r", 1) != 1) _exit(1);
+    for (;;) pause();
+  }
+  char letter = 0;
+  ASSERT_EQ(read(ready[0], &letter, 1), 1);
+  EXPECT_FALSE(find_node_record("/proc", "ddp-guard-stranger"));
+  kill(stranger, SIGKILL);
+  waitpid(stranger, nullptr, 0);
 }
 
 }  // namespace

@@ -103,7 +103,10 @@ TEST(StallText, SaysHowToContinueAStoppedRank) {
             "node2");
   finding.stopped = {1, 9};
   EXPECT_EQ(text_of(finding).find("processes of ranks 11, 19 have been stopped for 5 min; "), 0);
-  finding.stopped = {0, 1, 2, 3, 4, 5, 6, 7, 8};
+  finding.stopped = {0, 1, 2, 3, 4, 5, 6, 7};
+  EXPECT_NE(text_of(finding).find("run kill -CONT 100 101 102 103 104 105 106 107 on node2"),
+            std::string::npos);
+  finding.stopped.push_back(8);
   EXPECT_EQ(text_of(finding),
             "ranks 10, 11, 12, 13, 14, 15, 16, 17, ... have been stopped for 5 min");
 }

@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdlib>
 
@@ -90,12 +92,19 @@ TEST(PythonStacks, TellWhereAProcessStandsEachTimeItIsAsked) {
   EXPECT_TRUE(stacks.answers().empty());
 }
 
-TEST(PythonStacks, AskNoMoreThanWanted) {
-  const Program program("slurm-ddp-stacks-37-a1", true);
+TEST(PythonStacks, AskSeveralProcessesButNoMoreThanWanted) {
+  const Program one("slurm-ddp-stacks-37-a1", true);
+  const Program other("slurm-ddp-stacks-37-a2", true);
+  auto processes = one.processes();
+  for (const auto& process : other.processes()) processes.push_back(process);
   PythonStacks stacks;
-  stacks.ask(program.processes(), 0);
-  EXPECT_TRUE(stacks.answers().empty());
-  EXPECT_FALSE(stacks.is_waiting());
+  for (const std::size_t most : {0U, 1U, 2U, 3U}) {
+    stacks.ask(processes, most);
+    wait_for_answers(stacks);
+    ASSERT_EQ(stacks.answers().size(), std::min<std::size_t>(most, 2));
+    for (const auto& answer : stacks.answers()) EXPECT_EQ(answer.place, "train.py:8 in step");
+  }
+  EXPECT_EQ(stacks.answers().back().process, other.pid());
 }
 
 TEST(PythonStacks, GiveUpOnAProcessThatIsStopped) {
