@@ -62,11 +62,44 @@ ends() {
   assert_nodes_in_service
 }
 
+# hurt SIGNAL RANK WHAT: sends the signal to a rank that is in the collectives WHAT of two groups, and waits for the end of
+# the step, whose output is in `out`.
+hurt() {
+  local rank
+  rm -f ./*
+  timeout -k 5 90 srun --ddp -N2 --ntasks-per-node=2 --mpi="$manager" --kill-on-bad-exit=0 \
+    "$build_dir/tests/comm_ranks" "$3" 60 "$work" > out 2>&1 < /dev/null 3>&- &
+  step_process=$!
+  for rank in 0 1 2 3; do wait_until 60 [ -s "pid.$rank" ]; done
+  kill "-$1" "$(cat "pid.$2")"
+  wait $step_process || true
+  cat out
+}
+
+# bats test_tags=full
+@test "a rank stopped in SyncBatchNorm, and one killed or stopped in a collective of some ranks" {
+  local manager rank='\(.*, process [0-9]+\)'
+  ends stop-in-norm 2
+  for manager in $managers; do
+    hurt KILL 3 parts
+    grep -qxE "comm_ranks: rank 3 $rank exited unexpectedly: it was killed or crashed; .*" out
+    hurt KILL 3 shards
+    grep -qxE "comm_ranks: rank 3 $rank exited unexpectedly: it was killed or crashed; .*" out
+    hurt STOP 2 parts
+    grep -qxE "comm_ranks: rank 2 $rank has been silent for 8 s, but the machine answers: it is stopped .* of group 'even' \(ranks 0 and 2\) for rank 2" out
+  done
+}
+
 # bats test_tags=full
 @test "a job suspended for longer than the timeout continues training when it is resumed" {
+  for manager in $managers; do suspended_job_continues "$manager"; done
+}
+
+suspended_job_continues() {
+  rm -rf ./*
   cat > job.sh <<EOF
 #!/bin/bash
-srun --ddp --mpi=pmix -N3 --ntasks-per-node=1 ddp-train --model mnist-cnn --data digits --epochs 12 --timeout 4 --checkpoint-dir $work/checkpoints --checkpoint-every 5
+srun --ddp --mpi=$1 -N3 --ntasks-per-node=1 ddp-train --model mnist-cnn --data digits --epochs 12 --timeout 4 --checkpoint-dir $work/checkpoints --checkpoint-every 5
 EOF
   job=$(sbatch --parsable -N3 --ntasks-per-node=1 -o log job.sh)
   wait_until 60 compgen -G "checkpoints/step-*"
