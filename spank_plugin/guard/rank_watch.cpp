@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <csignal>
 #include <optional>
-#include <span>
+#include <utility>
 #include <vector>
 
 #include "spank_plugin/guard/stall_text.h"
@@ -76,6 +76,26 @@ std::optional<watch::RankReport> report_in(const RankSlot& slot, std::int64_t no
   return report;
 }
 
+// The processes of one rank, the first one that has its number first.
+struct RankProcesses {
+  std::uint32_t rank = 0;
+  std::vector<watch::Process> processes;
+};
+
+// Those of the task's own rank; or, if it is torchrun's agent, of its workers, whose numbers are in
+// their environment and in that of what they have started.
+std::vector<RankProcesses> ranks_in(const watch::Reading& reading, const GuardOptions& options) {
+  if (!options.is_agent) return {{options.rank, reading.processes}};
+  std::vector<RankProcesses> ranks;
+  for (const auto& process : reading.processes) {
+    const auto rank = watch::rank_of_worker("/proc", process.pid);
+    if (!rank || ranks.size() >= kMaxWorkers) continue;
+    if (std::ranges::find(ranks, *rank, &RankProcesses::rank) != ranks.end()) continue;
+    ranks.push_back({*rank, watch::tree_of(reading.processes, process.pid)});
+  }
+  return ranks;
+}
+
 }  // namespace
 
 RankWatch::RankWatch(pid_t task, const GuardOptions& options, NodeRecord& record)
@@ -111,7 +131,9 @@ void RankWatch::find_record() {
 std::string RankWatch::look() {
   const auto start = Clock::now();
   if (searches_left_ > 0) find_record();
+  stacks_.read();
   watch::Reading reading{start, watch::read_processes("/proc", getpid(), task_), {}};
+  stacks_.subtract_answers(reading.processes);
   // Its agent is not a worker: it asks for their state, and sends heartbeats.
   if (options_.is_agent && !reading.processes.empty()) {
     reading.processes.erase(reading.processes.begin());
@@ -125,12 +147,7 @@ std::string RankWatch::look() {
 }
 
 std::string RankWatch::take(const watch::Reading& reading) {
-  if (stacks_.is_waiting()) {
-    stacks_.read();
-    meter_.skip(reading);  // the answer is no progress
-  } else {
-    meter_.add(reading);
-  }
+  meter_.add(reading);
   if (!meter_.quiet_since()) stacks_.forget();
   write_slot(reading);
   watch::Finding finding;
@@ -153,7 +170,13 @@ void RankWatch::ask_in_time(const watch::Reading& reading) {
   const watch::Finding soon = watch::find_stall(ranks_, options_.stall - ahead);
   const bool is_time =
       soon.kind == watch::FindingKind::stalled && soon.length + ahead >= reports_.next();
-  if (is_time && !has_asked_) stacks_.ask(reading.processes, options_.is_agent ? kMaxWorkers : 1);
+  if (is_time && !has_asked_) {
+    std::vector<pid_t> asked;
+    for (const auto& [rank, processes] : ranks_in(reading, options_)) {
+      asked.push_back(watch::find_waiting_process("/proc", processes).pid);
+    }
+    stacks_.ask(asked);
+  }
   has_asked_ = is_time;
 }
 
@@ -163,11 +186,10 @@ void RankWatch::write_slot(const watch::Reading& reading) {
   slot.stopped_since = milliseconds(meter_.stopped_since());
   slot.stopped = meter_.stopped_process();
   slot.uninterruptible_since = milliseconds(meter_.uninterruptible_since());
-  // An agent of torchrun waits for its workers, which are the ranks.
-  const bool is_asked = meter_.quiet_since() && !options_.is_agent;
-  slot.channel.set(is_asked ? watch::read_wait_channel("/proc", reading.processes) : "");
-  const auto& answers = stacks_.answers();
-  slot.place.set(is_asked && !answers.empty() ? answers.front().place : "");
+  const bool is_told = meter_.quiet_since() && !options_.is_agent;
+  const auto waits = is_told ? own_waits(reading) : std::vector<watch::RankWait>(1);
+  slot.channel.set(waits.front().channel);
+  slot.place.set(waits.front().place);
   slot.seen_at = milliseconds(reading.time);
 }
 
@@ -181,17 +203,11 @@ bool RankWatch::read_slots(Clock::time_point now) {
   return true;
 }
 
-std::vector<watch::RankWait> RankWatch::waits_of_workers(const watch::Reading& reading) const {
+std::vector<watch::RankWait> RankWatch::own_waits(const watch::Reading& reading) const {
   std::vector<watch::RankWait> waits;
-  for (const auto& answer : stacks_.answers()) {
-    const auto worker = std::ranges::find(reading.processes, answer.process, &watch::Process::pid);
-    const auto rank = watch::rank_of_worker("/proc", answer.process);
-    const bool is_new =
-        rank && std::ranges::find(waits, *rank, &watch::RankWait::rank) == waits.end();
-    // What a worker has started inherits its rank, and comes after it.
-    if (worker == reading.processes.end() || !is_new) continue;
-    const std::span<const watch::Process> own(worker, reading.processes.end());
-    waits.push_back({*rank, watch::read_wait_channel("/proc", own), answer.place});
+  for (const auto& [rank, processes] : ranks_in(reading, options_)) {
+    auto waiting = watch::find_waiting_process("/proc", processes);
+    waits.push_back({rank, std::move(waiting.channel), stacks_.place(waiting.pid)});
   }
   return waits;
 }
@@ -213,7 +229,7 @@ std::string RankWatch::speech(const watch::Finding& finding,
     waits.push_back({slot.rank, slot.channel.get(), slot.place.get()});
   }
   // Those of other agents on this node are not known.
-  if (options_.is_agent && ranks_.size() == 1) waits = waits_of_workers(reading);
+  if (options_.is_agent && ranks_.size() == 1) waits = own_waits(reading);
   const std::string_view noun = options_.is_agent ? "torchrun's agent" : "rank";
   return stall_text(finding, decision, {noun, options_.node, facts, waits});
 }

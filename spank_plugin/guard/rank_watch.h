@@ -43,10 +43,10 @@ class RankWatch {
   // Returns whether all guards of the node are there and awake; only then it is known what their
   // ranks do.
   bool read_slots(Clock::time_point now);
-  // Asks where the rank stands if a stall is to be told soon.
+  // Asks where the ranks of this task stand if a stall is to be told soon.
   void ask_in_time(const watch::Reading& reading);
-  // Of torchrun's workers that have told where they stand.
-  std::vector<watch::RankWait> waits_of_workers(const watch::Reading& reading) const;
+  // What the ranks of this task wait for: its own, or those of torchrun's workers.
+  std::vector<watch::RankWait> own_waits(const watch::Reading& reading) const;
   std::string speech(const watch::Finding& finding, const watch::StallReports::Decision& decision,
                      const watch::Reading& reading) const;
 

@@ -121,6 +121,17 @@ std::vector<Process> read_processes(const std::string& proc, pid_t parent, pid_t
   return processes;
 }
 
+std::vector<Process> tree_of(std::span<const Process> processes, pid_t root) {
+  std::vector<Process> tree;
+  std::set<pid_t> members{root};
+  for (const auto& process : processes) {  // parents come before their children
+    if (process.pid != root && !members.contains(process.parent)) continue;
+    members.insert(process.pid);
+    tree.push_back(process);
+  }
+  return tree;
+}
+
 std::optional<std::uint32_t> rank_of_worker(const std::string& proc, pid_t worker) {
   constexpr std::string_view kName = "RANK=";
   const std::string variables = read_kernel_file(proc + "/" + std::to_string(worker) + "/environ");

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,9 @@ std::vector<pid_t> read_children(const std::string& process, std::size_t& thread
 // processes whose own parent has ended. Returns nothing where the kernel does not list children.
 // `proc` is "/proc".
 std::vector<Process> read_processes(const std::string& proc, pid_t parent, pid_t task);
+
+// Those of the processes that are `root` or below it, in their order.
+std::vector<Process> tree_of(std::span<const Process> processes, pid_t root);
 
 // The variable RANK of a process that torchrun has started; nullopt if it has none.
 std::optional<std::uint32_t> rank_of_worker(const std::string& proc, pid_t worker);

@@ -89,10 +89,6 @@ void ProgressMeter::add(Reading reading) {
   last_ = std::move(reading);
 }
 
-void ProgressMeter::skip(Reading reading) {
-  last_ = std::move(reading);
-}
-
 void ProgressMeter::update_quiet(const Reading& reading) {
   const bool was_busy = is_busy(*last_, reading);
   const bool is_asked = needs_traffic(reading);

@@ -36,8 +36,6 @@ class ProgressMeter {
   // Ignores a reading that follows the last one within half a second: the ticks that count
   // processor time are too coarse for it.
   void add(Reading reading);
-  // Instead of add(), for a reading that shows what the reader itself has caused in the rank.
-  void skip(Reading reading);
 
   // Since when there is no progress.
   std::optional<Clock::time_point> quiet_since() const noexcept { return quiet_since_; }

@@ -3,9 +3,11 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <filesystem>
 #include <string_view>
@@ -19,35 +21,61 @@
 namespace ddp::watch {
 namespace {
 
-constexpr int kPatience = 3;
+// A file of the process: its number, and where it leads to.
+struct OpenFile {
+  std::string_view number;
+  std::string_view path;
+};
 
-// The signal in ".../slurm-ddp-stacks-37-f3b1 (deleted)"; 0 for the name of another file.
-int signal_in(std::string_view path) {
+// The signal in ".../slurm-ddp-stacks-f3b1-61-3 (deleted)", if the process has it open as file 3;
+// 0 for another file. A program may have given it another number, and a file of its own this one.
+int signal_in(const OpenFile& file) {
   constexpr std::string_view kStart = "slurm-ddp-stacks-";
-  path.remove_prefix(path.rfind('/') + 1);
-  if (!path.starts_with(kStart)) return 0;
-  const auto number = path.substr(kStart.size());
-  const auto signal = parse_decimal(number.substr(0, number.find('-')), NSIG - 1);
+  const auto name = file.path.substr(file.path.rfind('/') + 1);
+  const auto parts = split(name.substr(0, name.find(' ')), '-');
+  if (!name.starts_with(kStart) || parts.size() != 6 || parts[5] != file.number) return 0;
+  const auto signal = parse_decimal(parts[4], NSIG - 1);
   return signal ? static_cast<int>(*signal) : 0;
 }
 
-// A process that has executed another program, or has given the signal back, would be killed.
-bool handles(const std::string& process, int signal) {
-  constexpr std::string_view kCaught = "\nSigCgt:\t";
+// The value of a line such as "SigCgt:\t0000000180000000" in /proc/PID/status.
+std::string_view value_of(std::string_view status, std::string_view key) {
+  for (const auto line : split(status, '\n')) {
+    if (line.starts_with(key)) return trimmed(line.substr(key.size()));
+  }
+  return "";
+}
+
+bool has_signal(std::string_view mask, int signal) {
   constexpr std::size_t kDigits = 16;
-  const std::string status = read_kernel_file(process + "/status");
-  const auto start = status.find(kCaught);
-  if (start == status.npos || signal <= 0) return false;
   // Four bits to a digit, the last digit first.
   const auto bit = static_cast<std::size_t>(signal) - 1;
-  const auto mask = std::string_view(status).substr(start + kCaught.size(), kDigits);
   if (mask.size() != kDigits || bit / 4 >= kDigits) return false;
   const auto digit = parse_hexadecimal(mask.substr(kDigits - 1 - bit / 4, 1));
   return digit && ((*digit >> (bit % 4)) & 1U) != 0;
 }
 
-std::string directory_of(pid_t process) {
-  return "/proc/" + std::to_string(process);
+// Calls that return for any signal, as their caller wants, or with an error that few expect. Others
+// are continued by the kernel or, as poll(2), by Python.
+bool ends_by_signal(std::string_view system_call) {
+  constexpr auto kCalls = std::to_array<long>({
+#ifdef SYS_pause
+      SYS_pause,
+#endif
+      SYS_rt_sigsuspend, SYS_rt_sigtimedwait, SYS_semop, SYS_semtimedop, SYS_msgrcv, SYS_msgsnd,
+      SYS_io_getevents});
+  const auto number = parse_decimal(system_call.substr(0, system_call.find(' ')));
+  return !number || std::ranges::find(kCalls, static_cast<long>(*number)) != kCalls.end();
+}
+
+// `process` is the directory of the process, whose main thread is the one of its number.
+bool may_get(const std::string& process, int signal) {
+  const std::string thread = process + "/task" + process.substr(process.rfind('/'));
+  const std::string status = read_kernel_file(thread + "/status");
+  return value_of(status, "State:").starts_with('S') && value_of(status, "TracerPid:") == "0" &&
+         has_signal(value_of(status, "SigCgt:"), signal) &&
+         !has_signal(value_of(status, "SigBlk:"), signal) &&
+         !ends_by_signal(read_kernel_file(thread + "/syscall"));
 }
 
 off_t size_of(const StackFile& stacks) noexcept {
@@ -56,7 +84,7 @@ off_t size_of(const StackFile& stacks) noexcept {
 }
 
 std::string read_from(const StackFile& stacks, off_t start) {
-  constexpr off_t kMaxBytes = off_t{1} << 20;
+  constexpr off_t kMaxBytes = off_t{1} << 18;
   const auto size = std::clamp<off_t>(size_of(stacks) - start, 0, kMaxBytes);
   std::string text(static_cast<std::size_t>(size), '\0');
   const ssize_t count = pread(stacks.file.get(), text.data(), text.size(), start);
@@ -72,8 +100,9 @@ std::optional<StackFile> find_stack_file(const std::string& process) {
   std::filesystem::directory_iterator entry(process + "/fd", error);
   for (int i = 0; i < kMaxFiles && entry != end(entry); ++i, entry.increment(error)) {
     std::error_code gone;
-    const int signal = signal_in(std::filesystem::read_symlink(entry->path(), gone).native());
-    if (signal == 0 || !handles(process, signal)) continue;
+    const auto path = std::filesystem::read_symlink(entry->path(), gone);
+    const int signal = signal_in({entry->path().filename().native(), path.native()});
+    if (signal == 0 || !may_get(process, signal)) continue;
     // Without waiting, should it be a pipe of that name.
     FileDescriptor file(open(entry->path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat status = {};
@@ -83,41 +112,54 @@ std::optional<StackFile> find_stack_file(const std::string& process) {
   return std::nullopt;
 }
 
-void PythonStacks::ask(std::span<const Process> processes, std::size_t most) {
+void PythonStacks::ask(std::span<const pid_t> processes) {
   forget();
-  for (const auto& process : processes) {
-    if (answers_.size() >= most) return;
-    auto stacks = find_stack_file(directory_of(process.pid));
-    if (!stacks || std::ranges::any_of(questions_, [&stacks](const Question& earlier) {
-          return earlier.stacks.inode == stacks->inode;
-        })) {
-      continue;
-    }
-    const off_t start = size_of(*stacks);
-    if (kill(process.pid, stacks->signal) != 0) continue;
-    questions_.push_back({std::move(*stacks), start});
-    answers_.push_back({process.pid, ""});
-    patience_ = kPatience;
+  std::erase_if(asked_, [processes](const Asked& asked) {
+    return std::ranges::find(processes, asked.process) == processes.end();
+  });
+  for (const pid_t process : processes) ask(process);
+}
+
+void PythonStacks::ask(pid_t process) {
+  auto stacks = find_stack_file("/proc/" + std::to_string(process));
+  if (!stacks) return;
+  auto asked = std::ranges::find(asked_, stacks->inode,
+                                 [](const Asked& earlier) { return earlier.stacks.inode; });
+  if (asked != asked_.end() && asked->process != process) return;
+  const off_t size = size_of(*stacks);
+  if (syscall(SYS_tgkill, process, process, stacks->signal) != 0) return;
+  if (asked == asked_.end()) {
+    asked_.push_back({process, std::move(*stacks), size, size});
+  } else {
+    asked->start = size;
   }
 }
 
 void PythonStacks::read() {
-  if (patience_ == 0) return;
-  bool is_complete = true;
-  for (std::size_t i = 0; i < questions_.size(); ++i) {
-    auto& place = answers_[i].place;
-    place = place_in_stacks(read_from(questions_[i].stacks, questions_[i].start));
-    is_complete = is_complete && !place.empty();
+  for (auto& asked : asked_) {
+    if (asked.place.empty()) asked.place = place_in_stacks(read_from(asked.stacks, asked.start));
   }
-  --patience_;
-  if (is_complete) patience_ = 0;
-  if (patience_ == 0) questions_.clear();
 }
 
 void PythonStacks::forget() {
-  questions_.clear();
-  answers_.clear();
-  patience_ = 0;
+  for (auto& asked : asked_) {
+    asked.start = size_of(asked.stacks);
+    asked.place.clear();
+  }
+}
+
+std::string PythonStacks::place(pid_t process) const {
+  const auto asked = std::ranges::find(asked_, process, &Asked::process);
+  return asked == asked_.end() ? "" : asked->place;
+}
+
+void PythonStacks::subtract_answers(std::vector<Process>& processes) const {
+  for (const auto& asked : asked_) {
+    const auto process = std::ranges::find(processes, asked.process, &Process::pid);
+    if (process == processes.end() || !process->io) continue;
+    const auto bytes = static_cast<std::uint64_t>(size_of(asked.stacks) - asked.first);
+    *process->io -= std::min(bytes, *process->io);
+  }
 }
 
 }  // namespace ddp::watch

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asks Python processes where they stand. Those that ran python/sitecustomize.py at their start
-// write their stacks on a signal. Any other process would be killed by it, so it is sent only to
-// one that has the file for the stacks open and a handler for the signal.
+// write the stack of their main thread on a signal.
+//
+// A signal can do harm. It ends a process that does not handle it, now or after it has executed
+// another program; it wakes one that waits for a signal; and a stack that changes cannot be read.
+// So it is sent only to a main thread that sleeps, handles the signal, does not block it, and waits
+// in a call that continues afterwards.
 #pragma once
 
 #include <sys/types.h>
@@ -17,43 +21,40 @@
 
 namespace ddp::watch {
 
-// The file into which a process writes its stacks, and the signal on which it does.
+// The file into which a process writes its stack, and the signal on which it does.
 struct StackFile {
   FileDescriptor file;
   std::uint64_t inode = 0;  // shared by the children that it has forked
   int signal = 0;
 };
 
-// Returns nullopt for a process that would not write. `process` is its directory in /proc.
+// Returns nullopt for a process that must not be asked. `process` is its directory in /proc.
 std::optional<StackFile> find_stack_file(const std::string& process);
 
-// Questions that are under way, and their answers.
 class PythonStacks {
  public:
-  struct Answer {
-    pid_t process = 0;
-    std::string place;  // see place_in_stacks(); empty before it is known
-  };
-
-  // Asks the first `most` of the processes that have a file of their own. Forgets all answers.
-  void ask(std::span<const Process> processes, std::size_t most);
-  // Reads what has been answered. A process that is stopped does not answer, so it is waited for in
-  // three calls only.
+  // Forgets earlier answers. Of processes that share a file it asks only the first.
+  void ask(std::span<const pid_t> processes);
+  // Reads what has been answered since.
   void read();
-  bool is_waiting() const noexcept { return patience_ > 0; }
   void forget();
+  // See place_in_stacks(); empty as long as it is not known.
+  std::string place(pid_t process) const;
 
-  const std::vector<Answer>& answers() const noexcept { return answers_; }
+  // An answer is no progress: subtracts what the processes have written for it.
+  void subtract_answers(std::vector<Process>& processes) const;
 
  private:
-  struct Question {
+  struct Asked {
+    pid_t process = 0;
     StackFile stacks;
-    off_t start = 0;  // size of the file before
+    off_t first = 0;  // size of the file before the first question
+    off_t start = 0;  // and before the last one
+    std::string place = {};
   };
+  void ask(pid_t process);
 
-  std::vector<Question> questions_;  // one for each answer
-  std::vector<Answer> answers_;
-  int patience_ = 0;
+  std::vector<Asked> asked_;
 };
 
 }  // namespace ddp::watch

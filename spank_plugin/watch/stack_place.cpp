@@ -11,7 +11,7 @@
 namespace ddp::watch {
 namespace {
 
-constexpr std::size_t kMaxName = 24;  // of a file or a function
+constexpr std::size_t kMaxName = 27;  // of a file or a function
 
 // A line of a stack: `  File "/home/user/train.py", line 88 in step`.
 struct Frame {
@@ -48,31 +48,36 @@ bool is_wrapper(const Frame& frame) noexcept {
   return std::ranges::find(kNames, frame.function) != kNames.end();
 }
 
+// Printable, and without its middle if it is long: names often differ at their ends.
+std::string shortened(std::string_view name) {
+  constexpr std::size_t kHalf = (kMaxName - 3) / 2;
+  if (name.size() <= kMaxName) return sanitize(name);
+  return sanitize(name.substr(0, kHalf)) + "..." + sanitize(name.substr(name.size() - kHalf));
+}
+
 std::string_view name_of(const Frame& frame) noexcept {
   return frame.file.substr(frame.file.rfind('/') + 1);
 }
 
 std::string place_of(const Frame& frame) {
-  std::string text = sanitize_beginning(name_of(frame), kMaxName) + ":" + std::string(frame.line);
-  if (frame.function != "<module>") text += " in " + sanitize_beginning(frame.function, kMaxName);
+  std::string text = shortened(name_of(frame)) + ":" + std::string(frame.line);
+  if (frame.function != "<module>") text += " in " + shortened(frame.function);
   return text;
 }
 
 std::string call_of(const Frame& frame) {
   std::string_view module = name_of(frame);
   if (module.ends_with(".py")) module.remove_suffix(3);
-  return sanitize_beginning(module, kMaxName) + "." + sanitize_beginning(frame.function, kMaxName);
+  return shortened(module) + "." + shortened(frame.function);
 }
 
 // The innermost one first.
-std::vector<Frame> frames_of_main_thread(std::string_view text) {
+std::vector<Frame> frames_of_stack(std::string_view text) {
   constexpr std::size_t kMaxLines = 20'000;
   constexpr std::string_view kHead = " (most recent call first):";
   std::vector<Frame> frames;
   for (const auto line : split(text, '\n', kMaxLines)) {
-    // Python leaves out threads after the first 100, of which the main one is the last.
-    const bool is_cut_off = line == "...";
-    if (line.ends_with(kHead) || is_cut_off) frames.clear();
+    if (line.ends_with(kHead)) frames.clear();
     if (const auto frame = parse_frame(line)) frames.push_back(*frame);
   }
   return frames;
@@ -81,7 +86,7 @@ std::vector<Frame> frames_of_main_thread(std::string_view text) {
 }  // namespace
 
 std::string place_in_stacks(std::string_view text) {
-  const auto frames = frames_of_main_thread(text);
+  const auto frames = frames_of_stack(text);
   if (frames.empty()) return "";
   const auto own = std::ranges::find_if(frames, is_own);
   if (own == frames.end()) return place_of(frames.front());

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 
 #include "base/text.h"
 #include "base/text_file.h"
@@ -16,6 +17,7 @@ struct Wait {
 };
 
 constexpr std::string_view kChild = "a child process";
+constexpr std::string_view kSignal = "a signal";
 
 constexpr auto kWaits = std::to_array<Wait>({
     {"futex", "another thread (futex)"},
@@ -47,9 +49,9 @@ constexpr auto kWaits = std::to_array<Wait>({
     {"kernel_wait", kChild},
     {"kernel_clone", "a child of vfork"},
     {"n_tty_read", "a terminal"},
-    {"__do_sys_pause", "a signal"},
-    {"do_sigtimedwait", "a signal"},
-    {"sigsuspend", "a signal"},
+    {"__do_sys_pause", kSignal},
+    {"do_sigtimedwait", kSignal},
+    {"sigsuspend", kSignal},
     {"do_signal_stop", "SIGCONT"},
     {"nfs", "NFS"},
     {"rpc_", "NFS"},
@@ -64,19 +66,39 @@ constexpr auto kWaits = std::to_array<Wait>({
     {"bit_wait_io", "a disk"},
 });
 
+// timeout(1) waits for a signal of its child.
+bool waits_for_child(std::string_view channel) {
+  const std::string words = wait_in_words(channel);
+  return words == kChild || words == kSignal;
+}
+
+// 0 if there is none.
+pid_t busiest_child(std::span<const Process> processes, pid_t parent) {
+  pid_t busiest = 0;
+  std::chrono::milliseconds most{-1};
+  for (const auto& process : processes) {
+    if (process.parent != parent) continue;
+    std::chrono::milliseconds used{};
+    for (const auto& member : tree_of(processes, process.pid)) used += member.cpu;
+    if (used > most) busiest = process.pid;
+    most = std::max(most, used);
+  }
+  return busiest;
+}
+
 }  // namespace
 
-std::string read_wait_channel(const std::string& proc, std::span<const Process> processes) {
-  if (processes.empty()) return "";
-  const Process* process = &processes.front();
+WaitingProcess find_waiting_process(const std::string& proc, std::span<const Process> processes) {
+  if (processes.empty()) return {};
+  WaitingProcess found{processes.front().pid, {}};
   for (std::size_t i = 0; i < processes.size(); ++i) {  // more steps would be a circle
-    std::string channel = read_kernel_file(proc + "/" + std::to_string(process->pid) + "/wchan");
-    if (channel == "0") return "";  // it runs, or the kernel keeps it secret
-    const auto child = std::ranges::find(processes, process->pid, &Process::parent);
-    if (wait_in_words(channel) != kChild || child == processes.end()) return channel;
-    process = &*child;
+    found.channel = read_kernel_file(proc + "/" + std::to_string(found.pid) + "/wchan");
+    if (found.channel == "0") found.channel.clear();  // it runs, or the kernel keeps it secret
+    const pid_t child = waits_for_child(found.channel) ? busiest_child(processes, found.pid) : 0;
+    if (child == 0) return found;
+    found.pid = child;
   }
-  return "";
+  return {};
 }
 
 std::string wait_in_words(std::string_view channel) {
@@ -88,10 +110,14 @@ std::string wait_in_words(std::string_view channel) {
 
 std::vector<Waiting> group_by_wait(std::span<const RankWait> ranks) {
   std::vector<Waiting> groups;
+  const bool has_places =
+      std::ranges::any_of(ranks, [](auto& rank) { return !rank.place.empty(); });
   for (const auto& rank : ranks) {
     std::string how;
     if (!rank.channel.empty()) how += " for " + wait_in_words(rank.channel);
     if (!rank.place.empty()) how += " at " + sanitize(rank.place);
+    // It may be where others are.
+    if (rank.place.empty() && has_places) how += " at an unknown place";
     if (how.empty()) continue;
     how.erase(0, 1);
     auto group = std::ranges::find(groups, how, &Waiting::how);

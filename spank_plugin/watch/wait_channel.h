@@ -14,16 +14,22 @@
 
 namespace ddp::watch {
 
-// Returns the function for the process that does the rank's work: the task, or the child for which
-// it waits, as a shell does. Empty if it is not known. `processes` as from read_processes().
-std::string read_wait_channel(const std::string& proc, std::span<const Process> processes);
+struct WaitingProcess {
+  pid_t pid = 0;        // 0 if there is none
+  std::string channel;  // the function; empty if it is not known
+};
+
+// Returns the process that does the rank's work: the task, or the child for which it waits, as a
+// shell does; of several children the one whose tree has used the most processor time. `processes`
+// as from read_processes().
+WaitingProcess find_waiting_process(const std::string& proc, std::span<const Process> processes);
 
 // Returns "a file lock" for "locks_lock_inode_wait", and the name itself for an unknown function.
 std::string wait_in_words(std::string_view channel);
 
 struct RankWait {
   std::uint32_t rank = 0;
-  std::string channel;  // see read_wait_channel()
+  std::string channel;  // see find_waiting_process()
   std::string place;    // see place_in_stacks()
 };
 

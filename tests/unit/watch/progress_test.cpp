@@ -186,19 +186,6 @@ TEST_F(Progress, IgnoresReadingsInQuickSuccession) {
   EXPECT_EQ(meter_.quiet_since(), at(2));
 }
 
-TEST_F(Progress, SkipsWhatTheReaderHasCaused) {
-  add(2);
-  add(3);
-  task().cpu += milliseconds(900);
-  now_.time = at(4);
-  meter_.skip(now_);
-  add(5);
-  EXPECT_EQ(meter_.quiet_since(), at(2));
-  task().cpu += milliseconds(900);
-  add(6);
-  EXPECT_EQ(meter_.quiet_since(), std::nullopt);
-}
-
 TEST_F(Progress, KnowsSinceWhenAProcessIsStopped) {
   now_.processes[1].state = 'T';
   add(2);

@@ -8,127 +8,170 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdlib>
+#include <string_view>
 
+#include "base/text_file.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace ddp::watch {
 namespace {
 
-constexpr int kSignal = 37;
+constexpr int kSignal = 61;
 constexpr int kStacks = 50;  // number of the file
+constexpr std::string_view kText =
+    "Stack (most recent call first):\n  File \"train.py\", line 8 in step\n";
 
-void write_stacks(int /*signal*/) {
-  constexpr std::string_view kText =
-      "Current thread 0x1 (most recent call first):\n  File \"train.py\", line 8 in step\n";
+void write_stack(int /*signal*/) {
   if (write(kStacks, kText.data(), kText.size()) < 0) _exit(1);
 }
 
-// A child with a file for stacks of this name, and with a handler for the signal if wanted; it has
-// a forked child in turn, which shares both.
+// What differs from a Python process that can be asked.
+struct Traits {
+  std::string name = "slurm-ddp-stacks-a1-61-50";  // of the file
+  bool has_handler = true;
+  bool blocks = false;
+  bool waits_for_a_signal = false;
+};
+
+// A child with such a file, which has a forked child in turn that shares it. Both sleep.
 class Program {
  public:
-  Program(const std::string& name, bool has_handler) {
+  explicit Program(const Traits& traits = {}) {
     std::array<int, 2> ready{};
-    if (pipe(ready.data()) != 0) std::abort();
+    std::array<int, 2> never{};
+    if (pipe(ready.data()) != 0 || pipe(never.data()) != 0) std::abort();
     pid_ = fork();
     if (pid_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      const std::string path = directory_.path() / name;
+      const std::string path = directory_.path() / traits.name;
       const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
       if (dup2(file, kStacks) < 0 || unlink(path.c_str()) != 0) _exit(1);
       close(file);
-      if (has_handler) signal(kSignal, write_stacks);
+      if (traits.has_handler) signal(kSignal, write_stack);
+      sigset_t one;
+      sigemptyset(&one);
+      sigaddset(&one, kSignal);
+      if (traits.blocks) sigprocmask(SIG_BLOCK, &one, nullptr);
       if (fork() == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (write(ready[1], "r", 1) != 1) _exit(1);
-      for (;;) pause();
+      char letter = 0;
+      if (traits.waits_for_a_signal) pause();
+      _exit(read(never[0], &letter, 1) == 1 ? 0 : 1);
     }
     char letter = 0;
     if (read(ready[0], &letter, 1) != 1 || read(ready[0], &letter, 1) != 1) std::abort();
-    close(ready[0]);
-    close(ready[1]);
+    for (const int end : {ready[0], ready[1], never[0]}) close(end);
+    never_ = never[1];
+    // It sleeps once it has said so.
+    const std::string process = "/proc/" + std::to_string(pid_);
+    while (read_kernel_file(process + "/syscall").starts_with("running") ||
+           read_kernel_file(process + "/wchan") == "0") {
+      usleep(1000);
+    }
   }
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
   ~Program() {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
+    close(never_);
   }
-  std::vector<Process> processes() const { return read_processes("/proc", getpid(), pid_); }
+  std::vector<pid_t> processes() const {
+    std::vector<pid_t> numbers;
+    for (const auto& process : read_processes("/proc", getpid(), pid_)) {
+      numbers.push_back(process.pid);
+    }
+    return numbers;
+  }
   bool is_alive() const { return waitpid(pid_, nullptr, WNOHANG) == 0; }
   pid_t pid() const noexcept { return pid_; }
 
  private:
   test::TemporaryDirectory directory_;
   pid_t pid_ = 0;
+  int never_ = -1;
 };
 
-// Reads until there is an answer, or as often as the class allows.
-void wait_for_answers(PythonStacks& stacks) {
-  while (stacks.is_waiting()) {
-    usleep(100'000);
+// The test's time limit ends it otherwise.
+void wait_for_place(PythonStacks& stacks, pid_t process) {
+  while (stacks.place(process).empty()) {
+    usleep(1000);
     stacks.read();
   }
 }
 
-TEST(PythonStacks, TellWhereAProcessStandsEachTimeItIsAsked) {
-  const Program program("slurm-ddp-stacks-37-a1", true);
+TEST(PythonStacks, TellWhereProcessesStandEachTimeTheyAreAsked) {
+  const Program one;
+  const Program other;
+  const std::vector<pid_t> both{one.pid(), other.pid()};
+  PythonStacks stacks;
+  for (int i = 0; i < 2; ++i) {
+    stacks.ask(both);
+    for (const pid_t process : both) {
+      wait_for_place(stacks, process);
+      EXPECT_EQ(stacks.place(process), "train.py:8 in step");
+    }
+  }
+  stacks.forget();
+  stacks.read();
+  EXPECT_EQ(stacks.place(one.pid()), "") << "an answer is forgotten";
+  stacks.ask(std::vector{other.pid()});
+  wait_for_place(stacks, other.pid());
+  EXPECT_EQ(stacks.place(one.pid()), "") << "it was not asked again";
+}
+
+TEST(PythonStacks, SubtractTheirAnswersFromWhatAProcessWrites) {
+  const Program program;
+  PythonStacks stacks;
+  std::vector<Process> processes(1);
+  processes[0].pid = program.pid();
+  for (std::size_t i = 1; i < 3; ++i) {
+    stacks.ask(program.processes());
+    wait_for_place(stacks, program.pid());
+    processes[0].io = 1000;
+    stacks.subtract_answers(processes);
+    EXPECT_EQ(processes[0].io, 1000 - i * kText.size()) << "of all questions";
+  }
+  processes[0].io = 1;
+  stacks.subtract_answers(processes);
+  EXPECT_EQ(processes[0].io, 0U);
+}
+
+TEST(PythonStacks, AskOneOfTheProcessesThatShareAFile) {
+  const Program program;
   const auto processes = program.processes();
   ASSERT_EQ(processes.size(), 2U);
   PythonStacks stacks;
-  EXPECT_FALSE(stacks.is_waiting());
-  for (int i = 0; i < 2; ++i) {
-    stacks.ask(processes, 9);
-    EXPECT_TRUE(stacks.is_waiting());
-    ASSERT_EQ(stacks.answers().size(), 1U) << "its child has the same file";
-    EXPECT_EQ(stacks.answers().front().process, program.pid());
-    wait_for_answers(stacks);
-    EXPECT_EQ(stacks.answers().front().place, "train.py:8 in step");
-  }
-  stacks.forget();
-  EXPECT_TRUE(stacks.answers().empty());
+  stacks.ask(processes);
+  wait_for_place(stacks, program.pid());
+  EXPECT_EQ(stacks.place(processes[1]), "");
 }
 
-TEST(PythonStacks, AskSeveralProcessesButNoMoreThanWanted) {
-  const Program one("slurm-ddp-stacks-37-a1", true);
-  const Program other("slurm-ddp-stacks-37-a2", true);
-  auto processes = one.processes();
-  for (const auto& process : other.processes()) processes.push_back(process);
-  PythonStacks stacks;
-  for (const std::size_t most : {0U, 1U, 2U, 3U}) {
-    stacks.ask(processes, most);
-    wait_for_answers(stacks);
-    ASSERT_EQ(stacks.answers().size(), std::min<std::size_t>(most, 2));
-    for (const auto& answer : stacks.answers()) EXPECT_EQ(answer.place, "train.py:8 in step");
-  }
-  EXPECT_EQ(stacks.answers().back().process, other.pid());
-}
-
-TEST(PythonStacks, GiveUpOnAProcessThatIsStopped) {
-  const Program program("slurm-ddp-stacks-37-a1", true);
+TEST(PythonStacks, DoNotAskAProcessThatIsStopped) {
+  const Program program;
   kill(program.pid(), SIGSTOP);
-  PythonStacks stacks;
-  stacks.ask(program.processes(), 1);
-  wait_for_answers(stacks);
-  ASSERT_EQ(stacks.answers().size(), 1U);
-  EXPECT_EQ(stacks.answers().front().place, "");
+  waitpid(program.pid(), nullptr, WUNTRACED);
+  EXPECT_FALSE(find_stack_file("/proc/" + std::to_string(program.pid())));
 }
 
-TEST(PythonStacks, SendNothingToAProcessThatWouldDieOfIt) {
-  const Program without_handler("slurm-ddp-stacks-37-a1", false);
-  const Program other_file("stacks-37-a1", true);
-  const Program no_signal("slurm-ddp-stacks-x-a1", true);
-  const Program other_signal("slurm-ddp-stacks-38-a1", true);
-  const Program too_large("slurm-ddp-stacks-64-a1", true);
-  for (const Program* program :
-       {&without_handler, &other_file, &no_signal, &other_signal, &too_large}) {
+TEST(PythonStacks, SendNothingToAProcessToWhichItDoesHarm) {
+  for (const Traits& traits :
+       {Traits{.has_handler = false}, Traits{.blocks = true}, Traits{.waits_for_a_signal = true},
+        Traits{.name = "stacks-a1-61-50"}, Traits{.name = "slurm-ddp-stacks-a1-61-49"},
+        Traits{.name = "slurm-ddp-stacks-a1-60-50"}, Traits{.name = "slurm-ddp-stacks-a1-64-50"},
+        Traits{.name = "slurm-ddp-stacks-a1-x-50"}, Traits{.name = "slurm-ddp-stacks-61-50"}}) {
+    const Program program(traits);
     PythonStacks stacks;
-    for (int i = 0; i < 100; ++i) stacks.ask(program->processes(), 9);
-    EXPECT_TRUE(stacks.answers().empty());
-    EXPECT_TRUE(program->is_alive());
+    for (int i = 0; i < 112; ++i) stacks.ask(program.processes());
+    const std::string status =
+        read_kernel_file("/proc/" + std::to_string(program.pid()) + "/status");
+    EXPECT_NE(status.find("\nShdPnd:\t0000000000000000\n"), status.npos) << traits.name;
+    EXPECT_NE(status.find("\nSigPnd:\t0000000000000000\n"), status.npos) << traits.name;
+    EXPECT_TRUE(program.is_alive()) << traits.name;
+    EXPECT_FALSE(find_stack_file("/proc/" + std::to_string(program.pid()))) << traits.name;
   }
 }
 

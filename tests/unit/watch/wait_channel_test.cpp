@@ -33,7 +33,7 @@ class WaitChannel : public testing::Test {
     test::write(root_.path() / std::to_string(pid) / "wchan", channel);
   }
   std::string read(const std::vector<Process>& processes) {
-    return read_wait_channel(root_.path().string(), processes);
+    return find_waiting_process(root_.path().string(), processes).channel;
   }
   test::TemporaryDirectory root_;
 };
@@ -45,6 +45,21 @@ TEST_F(WaitChannel, IsThatOfTheProcessForWhichAShellWaits) {
   EXPECT_EQ(read({process(10, 5), process(11, 10), process(12, 11)}), "locks_lock_inode_wait");
   EXPECT_EQ(read({process(10, 5), process(12, 5)}), "do_wait") << "not its child";
   EXPECT_EQ(read({process(12, 5), process(11, 12)}), "pipe_read");
+}
+
+TEST_F(WaitChannel, IsThatOfTheChildThatHasWorkedMost) {
+  add(10, "sigsuspend");  // timeout(1)
+  add(11, "do_wait");
+  add(12, "hrtimer_nanosleep");
+  add(13, "do_epoll_wait");
+  add(14, "futex_wait");
+  std::vector<Process> processes{process(10, 5), process(11, 10), process(12, 11), process(13, 11),
+                                 process(14, 13)};
+  processes[2].cpu = std::chrono::seconds(2);
+  processes[4].cpu = std::chrono::seconds(3);
+  const auto found = find_waiting_process(root_.path().string(), processes);
+  EXPECT_EQ(found.pid, 13);
+  EXPECT_EQ(found.channel, "do_epoll_wait");
 }
 
 TEST_F(WaitChannel, IsUnknownForOneThatRunsOrIsGone) {
@@ -70,7 +85,7 @@ TEST_F(WaitChannel, IsTheKernelsForARealProcess) {
   const std::vector<Process> processes{process(child, getpid())};
   std::string words;
   while (words != "a file lock") {  // the test's time limit ends it otherwise
-    words = wait_in_words(read_wait_channel("/proc", processes));
+    words = wait_in_words(find_waiting_process("/proc", processes).channel);
     usleep(1000);
   }
   kill(child, SIGKILL);
@@ -100,6 +115,16 @@ TEST(GroupByWait, PutsTheOddRankFirst) {
   EXPECT_THAT(groups[0].ranks, ElementsAre(2));
   EXPECT_THAT(groups[1].ranks, ElementsAre(0, 3, 4));
   EXPECT_THAT(group_by_wait({}), IsEmpty());
+}
+
+TEST(GroupByWait, SaysThatAPlaceIsUnknownIfAnotherIsKnown) {
+  const std::vector<RankWait> ranks{
+      {0, "futex_wait", "a.py:1"}, {1, "futex_wait", ""}, {2, "", ""}};
+  const auto groups = group_by_wait(ranks);
+  ASSERT_EQ(groups.size(), 3U);
+  EXPECT_EQ(groups[0].how, "for another thread (futex) at a.py:1");
+  EXPECT_EQ(groups[1].how, "for another thread (futex) at an unknown place");
+  EXPECT_EQ(groups[2].how, "at an unknown place");
 }
 
 // Of the recorded hangs of recorded_runs_test.cpp in which all three ranks live on; the cause is
