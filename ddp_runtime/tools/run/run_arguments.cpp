@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -123,7 +125,12 @@ void refuse_several() {
         std::array{"mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}}) {
     const auto tasks = parse_decimal(variable_or(count, "1"), kMost).value_or(1);
     if (tasks < 2) continue;
-    if (variable_or(number, "0") != "0") throw UsageError("");
+    if (variable_or(number, "0") != "0") {
+      // mpirun ends all of them as soon as one has failed.
+      constexpr auto kTimeToSpeak = std::chrono::seconds(2);
+      std::this_thread::sleep_for(kTimeToSpeak);
+      throw UsageError("");
+    }
     throw UsageError(fmt::format(
         "{} has started it {} times ({}); start it once, in the batch script itself: it starts the "
         "ranks",
