@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/errors.h"
+#include "spank_plugin/guard/above_standard.h"
 
 namespace ddp::guard {
 namespace {
@@ -33,12 +34,6 @@ bool is_one_stream(int first, int second) noexcept {
   struct stat two = {};
   if (fstat(first, &one) != 0 || fstat(second, &two) != 0) return false;
   return one.st_dev == two.st_dev && one.st_ino == two.st_ino && !S_ISCHR(one.st_mode);
-}
-
-// A number that is no standard stream's, although one of these is closed.
-FileDescriptor above_standard(FileDescriptor file) noexcept {
-  if (file.get() > STDERR_FILENO) return file;
-  return FileDescriptor(fcntl(file.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
 }
 
 // A terminal stays the program's own: a program asks whether its standard error is one. So does a

@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "base/text_file.h"
+#include "spank_plugin/guard/above_standard.h"
 
 namespace ddp::guard {
 namespace {
@@ -26,46 +27,61 @@ bool is_own(const FileDescriptor& file) noexcept {
 }  // namespace
 
 FileDescriptor make_node_record(const std::string& name) noexcept {
-  FileDescriptor file(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  FileDescriptor file =
+      above_standard(FileDescriptor(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING)));
   if (file && ftruncate(file.get(), kSize) != 0) file.close();
   // A process of the user that makes it shorter would end the guards, by SIGBUS.
   if (file) fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   return file;
 }
 
-FileDescriptor find_node_record(const std::string& proc, std::string_view name) {
+std::vector<FileDescriptor> find_node_records(const std::string& proc, std::string_view name) {
+  constexpr std::size_t kMost = 8;
   const std::string link = "/memfd:" + std::string(name) + " (deleted)";
+  std::vector<FileDescriptor> found;
   std::error_code error;
   std::filesystem::directory_iterator process(proc, error);
   for (; process != end(process); process.increment(error)) {
-    if (trimmed(read_kernel_file(process->path() / "comm")) != kGuardName) continue;
+    const bool is_process = parse_decimal(process->path().filename().native()).has_value();
+    if (!is_process || trimmed(read_kernel_file(process->path() / "comm")) != kGuardName) continue;
     std::error_code refused;  // of another user
     std::filesystem::directory_iterator file(process->path() / "fd", refused);
-    for (; file != end(file); file.increment(refused)) {
+    for (; file != end(file) && found.size() < kMost; file.increment(refused)) {
       std::error_code gone;
       if (std::filesystem::read_symlink(file->path(), gone).native() != link) continue;
-      FileDescriptor found(open(file->path().c_str(), O_RDWR | O_CLOEXEC));
-      if (is_own(found)) return found;
+      FileDescriptor record(open(file->path().c_str(), O_RDWR | O_CLOEXEC));
+      if (is_own(record)) found.push_back(std::move(record));
+      break;  // a guard has one
     }
   }
-  return {};
+  return found;
 }
 
 NodeRecord::NodeRecord(int file) {
   static_assert(sizeof(Page) <= kSize && std::atomic<std::int64_t>::is_always_lock_free);
-  if (share(file)) return;
+  if (map(file)) return;
   own_ = std::make_unique<Page>();
   page_ = own_.get();
 }
 
-bool NodeRecord::share(int file) noexcept {
+bool NodeRecord::map(int file) noexcept {
   struct stat status = {};
   if (file < 0 || fstat(file, &status) != 0 || status.st_size != kSize) return false;
   void* memory = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (memory == MAP_FAILED) return false;
   page_ = static_cast<Page*>(memory);
-  own_.reset();
   return true;
+}
+
+bool NodeRecord::join(int file, std::size_t local_rank) noexcept {
+  if (!own_ || !map(file)) return false;
+  if (slot(0).state == RankSlot::running && slot(local_rank).state == RankSlot::absent) {
+    own_.reset();
+    return true;
+  }
+  munmap(page_, sizeof(Page));
+  page_ = own_.get();
+  return false;
 }
 
 NodeRecord::~NodeRecord() {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/file_descriptor.h"
 
@@ -26,9 +27,9 @@ inline constexpr const char* kGuardName = "ddp-guard";
 // what find_node_record() looks for.
 FileDescriptor make_node_record(const std::string& name = {}) noexcept;
 
-// Returns the file of this name that a guard of the same user has open; none if there is none yet.
-// `proc` is "/proc".
-FileDescriptor find_node_record(const std::string& proc, std::string_view name);
+// Returns the files of this name that guards of the same user have open, at most 8. `proc` is
+// "/proc".
+std::vector<FileDescriptor> find_node_records(const std::string& proc, std::string_view name);
 
 // A text of at most 8 * `Words` characters; what is longer is cut off. One that is read while it
 // changes may be a mixture of both.
@@ -81,8 +82,9 @@ class NodeRecord {
   NodeRecord& operator=(const NodeRecord&) = delete;
   ~NodeRecord();
 
-  // Goes on with the record in a file that was found later. Returns whether it could.
-  bool share(int file) noexcept;
+  // Goes on with the record in a file that was found later. Returns whether it could: in one of an
+  // earlier program of the same step, the first rank is over, or this one is known already.
+  bool join(int file, std::size_t local_rank) noexcept;
   bool is_shared() const noexcept { return !own_; }
 
   // Counts this rank among those that failed by themselves. True if it is the first of its node:
@@ -93,6 +95,8 @@ class NodeRecord {
   RankSlot& slot(std::size_t local_rank) noexcept { return page_->slots[local_rank]; }
 
  private:
+  bool map(int file) noexcept;
+
   struct Page {
     std::atomic<std::uint32_t> failures{0};
     RankSlot slots[kMaxRanks];  // NOLINT(*-avoid-c-arrays): the layout is shared by processes

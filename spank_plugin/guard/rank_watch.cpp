@@ -28,9 +28,9 @@ constexpr int kTrafficShare = 12;
 constexpr auto kFirstLook = std::chrono::milliseconds(200);
 // Since a guard's last look. It then was stopped, or has ended without a word.
 constexpr auto kAsleep = std::chrono::seconds(5);
-// The question where a rank stands disturbs it, so it is asked only this long before a report.
-constexpr auto kTimeToAnswer = std::chrono::seconds(3);
-constexpr std::size_t kMaxWorkers = 64;  // of an agent
+// The question where a rank stands disturbs it, so it is asked only this long before a report: two
+// looks of each guard, and a moment.
+constexpr auto kTimeToAnswer = 2 * kLongestInterval + std::chrono::seconds(1);
 constexpr int kSearches = 60;
 
 std::int64_t milliseconds(const std::optional<Clock::time_point>& time) {
@@ -76,26 +76,6 @@ std::optional<watch::RankReport> report_in(const RankSlot& slot, std::int64_t no
   return report;
 }
 
-// The processes of one rank, the first one that has its number first.
-struct RankProcesses {
-  std::uint32_t rank = 0;
-  std::vector<watch::Process> processes;
-};
-
-// Those of the task's own rank; or, if it is torchrun's agent, of its workers, whose numbers are in
-// their environment and in that of what they have started.
-std::vector<RankProcesses> ranks_in(const watch::Reading& reading, const GuardOptions& options) {
-  if (!options.is_agent) return {{options.rank, reading.processes}};
-  std::vector<RankProcesses> ranks;
-  for (const auto& process : reading.processes) {
-    const auto rank = watch::rank_of_worker("/proc", process.pid);
-    if (!rank || ranks.size() >= kMaxWorkers) continue;
-    if (std::ranges::find(ranks, *rank, &RankProcesses::rank) != ranks.end()) continue;
-    ranks.push_back({*rank, watch::tree_of(reading.processes, process.pid)});
-  }
-  return ranks;
-}
-
 }  // namespace
 
 RankWatch::RankWatch(pid_t task, const GuardOptions& options, NodeRecord& record)
@@ -122,8 +102,11 @@ void RankWatch::begin_slot() noexcept {
 
 void RankWatch::find_record() {
   --searches_left_;
-  const FileDescriptor file = find_node_record("/proc", options_.record_name);
-  if (!record_.share(file.get())) return;
+  const auto files = find_node_records("/proc", options_.record_name);
+  const bool has_joined = std::ranges::any_of(files, [this](const FileDescriptor& file) {
+    return record_.join(file.get(), options_.local_rank);
+  });
+  if (!has_joined) return;
   searches_left_ = 0;
   begin_slot();
 }
@@ -149,6 +132,7 @@ std::string RankWatch::look() {
 std::string RankWatch::take(const watch::Reading& reading) {
   meter_.add(reading);
   if (!meter_.quiet_since()) stacks_.forget();
+  if (!meter_.quiet_since() && options_.is_agent) workers_.update("/proc", reading.processes);
   write_slot(reading);
   watch::Finding finding;
   finding.kind = watch::FindingKind::unknown;
@@ -172,9 +156,7 @@ void RankWatch::ask_in_time(const watch::Reading& reading) {
       soon.kind == watch::FindingKind::stalled && soon.length + ahead >= reports_.next();
   if (is_time && !has_asked_) {
     std::vector<pid_t> asked;
-    for (const auto& [rank, processes] : ranks_in(reading, options_)) {
-      asked.push_back(watch::find_waiting_process("/proc", processes).pid);
-    }
+    for (const auto& waiting : waiting_processes(reading)) asked.push_back(waiting.process.pid);
     stacks_.ask(asked);
   }
   has_asked_ = is_time;
@@ -203,11 +185,22 @@ bool RankWatch::read_slots(Clock::time_point now) {
   return true;
 }
 
+std::vector<RankWatch::WaitingRank> RankWatch::waiting_processes(
+    const watch::Reading& reading) const {
+  if (!options_.is_agent) {
+    return {{options_.rank, watch::find_waiting_process("/proc", reading.processes)}};
+  }
+  std::vector<WaitingRank> waiting;
+  for (const auto& [rank, processes] : workers_.workers_in(reading.processes)) {
+    waiting.push_back({rank, watch::find_waiting_process("/proc", processes)});
+  }
+  return waiting;
+}
+
 std::vector<watch::RankWait> RankWatch::own_waits(const watch::Reading& reading) const {
   std::vector<watch::RankWait> waits;
-  for (const auto& [rank, processes] : ranks_in(reading, options_)) {
-    auto waiting = watch::find_waiting_process("/proc", processes);
-    waits.push_back({rank, std::move(waiting.channel), stacks_.place(waiting.pid)});
+  for (const auto& [rank, process] : waiting_processes(reading)) {
+    waits.push_back({rank, process.channel, stacks_.place(process.pid)});
   }
   return waits;
 }

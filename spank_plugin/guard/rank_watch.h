@@ -15,6 +15,7 @@
 #include "spank_plugin/watch/python_stacks.h"
 #include "spank_plugin/watch/stall_rule.h"
 #include "spank_plugin/watch/wait_channel.h"
+#include "spank_plugin/watch/worker_ranks.h"
 
 namespace ddp::guard {
 
@@ -45,7 +46,13 @@ class RankWatch {
   bool read_slots(Clock::time_point now);
   // Asks where the ranks of this task stand if a stall is to be told soon.
   void ask_in_time(const watch::Reading& reading);
-  // What the ranks of this task wait for: its own, or those of torchrun's workers.
+  // The ranks of this task: its own, or torchrun's workers.
+  struct WaitingRank {
+    std::uint32_t rank = 0;
+    watch::WaitingProcess process;
+  };
+  std::vector<WaitingRank> waiting_processes(const watch::Reading& reading) const;
+  // And what they wait for.
   std::vector<watch::RankWait> own_waits(const watch::Reading& reading) const;
   std::string speech(const watch::Finding& finding, const watch::StallReports::Decision& decision,
                      const watch::Reading& reading) const;
@@ -54,6 +61,7 @@ class RankWatch {
   const GuardOptions& options_;
   NodeRecord& record_;
   watch::ProgressMeter meter_;
+  watch::WorkerRanks workers_;  // of an agent
   watch::PythonStacks stacks_;
   bool has_asked_ = false;  // for the report that comes next
   bool has_slot_;

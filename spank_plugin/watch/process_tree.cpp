@@ -132,13 +132,4 @@ std::vector<Process> tree_of(std::span<const Process> processes, pid_t root) {
   return tree;
 }
 
-std::optional<std::uint32_t> rank_of_worker(const std::string& proc, pid_t worker) {
-  constexpr std::string_view kName = "RANK=";
-  const std::string variables = read_kernel_file(proc + "/" + std::to_string(worker) + "/environ");
-  for (const auto variable : split(variables, '\0')) {
-    if (variable.starts_with(kName)) return parse_decimal(variable.substr(kName.size()));
-  }
-  return std::nullopt;
-}
-
 }  // namespace ddp::watch

@@ -43,7 +43,4 @@ std::vector<Process> read_processes(const std::string& proc, pid_t parent, pid_t
 // Those of the processes that are `root` or below it, in their order.
 std::vector<Process> tree_of(std::span<const Process> processes, pid_t root);
 
-// The variable RANK of a process that torchrun has started; nullopt if it has none.
-std::optional<std::uint32_t> rank_of_worker(const std::string& proc, pid_t worker);
-
 }  // namespace ddp::watch

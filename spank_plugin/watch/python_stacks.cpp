@@ -107,43 +107,50 @@ std::optional<StackFile> find_stack_file(const std::string& process) {
     FileDescriptor file(open(entry->path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat status = {};
     if (!file || fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
-    return StackFile{std::move(file), status.st_ino, signal};
+    return StackFile{std::move(file), status.st_dev, status.st_ino, signal};
   }
   return std::nullopt;
 }
 
 void PythonStacks::ask(std::span<const pid_t> processes) {
   forget();
-  std::erase_if(asked_, [processes](const Asked& asked) {
-    return std::ranges::find(processes, asked.process) == processes.end();
-  });
   for (const pid_t process : processes) ask(process);
 }
 
 void PythonStacks::ask(pid_t process) {
   auto stacks = find_stack_file("/proc/" + std::to_string(process));
   if (!stacks) return;
-  auto asked = std::ranges::find(asked_, stacks->inode,
-                                 [](const Asked& earlier) { return earlier.stacks.inode; });
+  const auto has_file = [&stacks](const Asked& asked) {
+    return asked.stacks.device == stacks->device && asked.stacks.inode == stacks->inode;
+  };
+  std::erase_if(asked_, [&](const Asked& asked) {  // of a program that it executed before
+    return asked.process == process && !has_file(asked);
+  });
+  auto asked = std::ranges::find_if(asked_, has_file);
   if (asked != asked_.end() && asked->process != process) return;
   const off_t size = size_of(*stacks);
   if (syscall(SYS_tgkill, process, process, stacks->signal) != 0) return;
   if (asked == asked_.end()) {
-    asked_.push_back({process, std::move(*stacks), size, size});
+    asked_.push_back({process, std::move(*stacks), size, size, size});
   } else {
-    asked->start = size;
+    asked->start = asked->seen = size;
   }
 }
 
+// Python writes a stack in many pieces.
 void PythonStacks::read() {
   for (auto& asked : asked_) {
-    if (asked.place.empty()) asked.place = place_in_stacks(read_from(asked.stacks, asked.start));
+    if (asked.start < 0 || !asked.place.empty()) continue;
+    const std::string text = read_from(asked.stacks, asked.start);
+    const off_t seen = std::exchange(asked.seen, asked.start + static_cast<off_t>(text.size()));
+    const bool is_whole = text.ends_with(" in <module>\n") || seen == asked.seen;
+    if (is_whole) asked.place = place_in_stacks(text);
   }
 }
 
 void PythonStacks::forget() {
   for (auto& asked : asked_) {
-    asked.start = size_of(asked.stacks);
+    asked.start = -1;
     asked.place.clear();
   }
 }
@@ -153,10 +160,13 @@ std::string PythonStacks::place(pid_t process) const {
   return asked == asked_.end() ? "" : asked->place;
 }
 
-void PythonStacks::subtract_answers(std::vector<Process>& processes) const {
+void PythonStacks::subtract_answers(std::vector<Process>& processes) {
+  std::erase_if(asked_, [&processes](const Asked& asked) {
+    return std::ranges::find(processes, asked.process, &Process::pid) == processes.end();
+  });
   for (const auto& asked : asked_) {
     const auto process = std::ranges::find(processes, asked.process, &Process::pid);
-    if (process == processes.end() || !process->io) continue;
+    if (!process->io) continue;
     const auto bytes = static_cast<std::uint64_t>(size_of(asked.stacks) - asked.first);
     *process->io -= std::min(bytes, *process->io);
   }

@@ -24,7 +24,8 @@ namespace ddp::watch {
 // The file into which a process writes its stack, and the signal on which it does.
 struct StackFile {
   FileDescriptor file;
-  std::uint64_t inode = 0;  // shared by the children that it has forked
+  std::uint64_t device = 0;  // and inode: shared by the children that it has forked
+  std::uint64_t inode = 0;
   int signal = 0;
 };
 
@@ -41,15 +42,17 @@ class PythonStacks {
   // See place_in_stacks(); empty as long as it is not known.
   std::string place(pid_t process) const;
 
-  // An answer is no progress: subtracts what the processes have written for it.
-  void subtract_answers(std::vector<Process>& processes) const;
+  // An answer is no progress: subtracts what the processes have written for it. Forgets those that
+  // are not among the processes any more.
+  void subtract_answers(std::vector<Process>& processes);
 
  private:
   struct Asked {
     pid_t process = 0;
     StackFile stacks;
     off_t first = 0;  // size of the file before the first question
-    off_t start = 0;  // and before the last one
+    off_t start = 0;  // and before the last one; -1 if its answer is forgotten
+    off_t seen = 0;   // when it was read last
     std::string place = {};
   };
   void ask(pid_t process);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -16,7 +17,7 @@ constexpr std::size_t kMaxName = 27;  // of a file or a function
 // A line of a stack: `  File "/home/user/train.py", line 88 in step`.
 struct Frame {
   std::string_view file;
-  std::string_view line;
+  std::uint32_t line = 0;
   std::string_view function;
 };
 
@@ -28,8 +29,9 @@ std::optional<Frame> parse_frame(std::string_view text) {
   if (!text.starts_with(kFile) || middle == text.npos || middle < kFile.size()) return {};
   const auto rest = text.substr(middle + kLine.size());
   const auto in = rest.find(kIn);
-  if (in == rest.npos || !parse_decimal(rest.substr(0, in))) return {};
-  return Frame{text.substr(kFile.size(), middle - kFile.size()), rest.substr(0, in),
+  const auto line = parse_decimal(rest.substr(0, in));
+  if (in == rest.npos || !line) return {};
+  return Frame{text.substr(kFile.size(), middle - kFile.size()), *line,
                rest.substr(in + kIn.size())};
 }
 
@@ -60,7 +62,7 @@ std::string_view name_of(const Frame& frame) noexcept {
 }
 
 std::string place_of(const Frame& frame) {
-  std::string text = shortened(name_of(frame)) + ":" + std::string(frame.line);
+  std::string text = shortened(name_of(frame)) + ":" + std::to_string(frame.line);
   if (frame.function != "<module>") text += " in " + shortened(frame.function);
   return text;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <map>
 
 #include "base/text.h"
 #include "base/text_file.h"
@@ -72,16 +73,23 @@ bool waits_for_child(std::string_view channel) {
   return words == kChild || words == kSignal;
 }
 
+// The processor time of each process with all below it.
+std::map<pid_t, std::chrono::milliseconds> times_of_trees(std::span<const Process> processes) {
+  std::map<pid_t, std::chrono::milliseconds> times;
+  // Parents come before their children.
+  for (auto process = processes.rbegin(); process != processes.rend(); ++process) {
+    times[process->parent] += times[process->pid] += process->cpu;
+  }
+  return times;
+}
+
 // 0 if there is none.
 pid_t busiest_child(std::span<const Process> processes, pid_t parent) {
+  const auto times = times_of_trees(processes);
   pid_t busiest = 0;
-  std::chrono::milliseconds most{-1};
   for (const auto& process : processes) {
-    if (process.parent != parent) continue;
-    std::chrono::milliseconds used{};
-    for (const auto& member : tree_of(processes, process.pid)) used += member.cpu;
-    if (used > most) busiest = process.pid;
-    most = std::max(most, used);
+    if (process.parent != parent || process.pid == parent) continue;
+    if (busiest == 0 || times.at(process.pid) > times.at(busiest)) busiest = process.pid;
   }
   return busiest;
 }

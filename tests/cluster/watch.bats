@@ -514,7 +514,7 @@ load() if os.environ["RANK"] == "1" else step()'
   wait_until 90 grep -q 'no rank has made progress' err
   exec 7>&- 8>&-
   ended 0
-  grep -qE '^ddp: watch: no rank has made progress for [67](\.[0-9]+)? s \(processor, files, TCP\): '"$places"'; the step still runs$' err
+  grep -qE '^ddp: watch: no rank has made progress for [0-9.]+ s \(processor, files, TCP\): '"$places"'; the step still runs$' err
   [ "$(cat site.*)" = yesyesyes ]
   # One rank without Python, and one whose Python ignores the variables.
   hang_without_python='[ $RANK = 0 ] && exec flock lock true; exec '"$python"' -I -c "import fcntl; fcntl.flock(open(\"lock\", \"w\"), fcntl.LOCK_SH)"'

@@ -53,18 +53,53 @@ TEST(NodeRecord, KeepsItsSizeWhateverAProcessTries) {
   EXPECT_NE(ftruncate(file.get(), 1 << 20), 0);
 }
 
+// The name of this process, by which guards are found.
+class GuardName {
+ public:
+  GuardName() {
+    prctl(PR_GET_NAME, own_.data());
+    prctl(PR_SET_NAME, kGuardName);
+  }
+  GuardName(const GuardName&) = delete;
+  GuardName& operator=(const GuardName&) = delete;
+  ~GuardName() { prctl(PR_SET_NAME, own_.data()); }
+
+ private:
+  std::array<char, 17> own_{};
+};
+
 TEST(NodeRecord, IsFoundByItsNameAmongTheFilesOfAGuard) {
   const std::string name = "ddp-guard-1.0@node/1 " + std::to_string(getpid());
   const FileDescriptor file = make_node_record(name);
   const FileDescriptor other = make_node_record(name + "0");
-  NodeRecord record(-1);
-  EXPECT_FALSE(record.is_shared());
-  EXPECT_FALSE(record.share(find_node_record("/proc", name).get())) << "this process is no guard";
-  prctl(PR_SET_NAME, kGuardName);
-  EXPECT_TRUE(record.share(find_node_record("/proc", name).get()));
-  EXPECT_TRUE(record.is_shared());
+  EXPECT_TRUE(find_node_records("/proc", name).empty()) << "this process is no guard";
+  const GuardName as_a_guard;
+  const auto found = find_node_records("/proc", name);
+  ASSERT_EQ(found.size(), 1U);
   NodeRecord(file.get()).slot(3).rank = 7;
+  NodeRecord record(found.front().get());
   EXPECT_EQ(record.slot(3).rank, 7U);
+}
+
+TEST(NodeRecord, IsJoinedOnceAndOnlyInTheSameProgram) {
+  const FileDescriptor file = make_node_record();
+  NodeRecord first(file.get());
+  NodeRecord second(-1);
+  EXPECT_FALSE(second.join(-1, 1));
+  EXPECT_FALSE(second.join(file.get(), 1)) << "the first rank has not begun";
+  first.slot(0).state = RankSlot::running;
+  first.slot(1).state = RankSlot::finished;
+  EXPECT_FALSE(second.join(file.get(), 1)) << "an earlier program of the step";
+  first.slot(1).state = RankSlot::absent;
+  first.slot(0).state = RankSlot::failed;
+  EXPECT_FALSE(second.join(file.get(), 1)) << "an earlier program of the step";
+  EXPECT_FALSE(second.is_shared());
+  second.slot(1).rank = 5;
+  first.slot(0).state = RankSlot::running;
+  EXPECT_TRUE(second.join(file.get(), 1));
+  EXPECT_TRUE(second.is_shared());
+  EXPECT_EQ(second.slot(1).rank, 0U) << "nothing is taken along";
+  EXPECT_FALSE(second.join(file.get(), 1)) << "it is shared already";
 }
 
 TEST(NodeRecord, OfAnotherUserIsNotTaken) {
@@ -73,19 +108,25 @@ TEST(NodeRecord, OfAnotherUserIsNotTaken) {
   ASSERT_EQ(pipe(ready.data()), 0);
   const pid_t stranger = fork();
   if (stranger == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     constexpr uid_t kNobody = 65534;
     if (setuid(kNobody) != 0) _exit(1);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // setuid(2) clears it
     prctl(PR_SET_NAME, kGuardName);
     const FileDescriptor file = make_node_record("ddp-guard-stranger");
     if (write(ready[1], "r", 1) != 1) _exit(1);
     for (;;) pause();
   }
+  close(ready[1]);
   char letter = 0;
-  ASSERT_EQ(read(ready[0], &letter, 1), 1);
-  EXPECT_FALSE(find_node_record("/proc", "ddp-guard-stranger"));
+  const bool is_ready = read(ready[0], &letter, 1) == 1;
+  close(ready[0]);
+  const bool can_look = access(("/proc/" + std::to_string(stranger) + "/fd/0").c_str(), F_OK) == 0;
+  const auto found = find_node_records("/proc", "ddp-guard-stranger");
   kill(stranger, SIGKILL);
   waitpid(stranger, nullptr, 0);
+  EXPECT_TRUE(is_ready);
+  EXPECT_TRUE(found.empty());
+  if (!can_look) GTEST_SKIP() << "this root may not look at the files of others";
 }
 
 }  // namespace

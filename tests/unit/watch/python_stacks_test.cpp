@@ -5,12 +5,14 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
 
 #include "base/text_file.h"
@@ -39,7 +41,7 @@ struct Traits {
 // A child with such a file, which has a forked child in turn that shares it. Both sleep.
 class Program {
  public:
-  explicit Program(const Traits& traits = {}) {
+  explicit Program(const Traits& traits = {}) : traits_(traits) {
     std::array<int, 2> ready{};
     std::array<int, 2> never{};
     if (pipe(ready.data()) != 0 || pipe(never.data()) != 0) std::abort();
@@ -65,12 +67,6 @@ class Program {
     if (read(ready[0], &letter, 1) != 1 || read(ready[0], &letter, 1) != 1) std::abort();
     for (const int end : {ready[0], ready[1], never[0]}) close(end);
     never_ = never[1];
-    // It sleeps once it has said so.
-    const std::string process = "/proc/" + std::to_string(pid_);
-    while (read_kernel_file(process + "/syscall").starts_with("running") ||
-           read_kernel_file(process + "/wchan") == "0") {
-      usleep(1000);
-    }
   }
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
@@ -86,14 +82,28 @@ class Program {
     }
     return numbers;
   }
+  // Waits until its main thread sleeps in the call in which it waits.
+  void settle() const { settle(pid_, traits_.waits_for_a_signal ? SYS_pause : SYS_read); }
+  static void settle(pid_t process, long call) {
+    const std::string directory = "/proc/" + std::to_string(process);
+    while (!read_kernel_file(directory + "/syscall").starts_with(std::to_string(call) + " ") ||
+           read_kernel_file(directory + "/status").find("\nState:\tS") == std::string::npos) {
+      usleep(1000);
+    }
+  }
   bool is_alive() const { return waitpid(pid_, nullptr, WNOHANG) == 0; }
   pid_t pid() const noexcept { return pid_; }
 
  private:
+  Traits traits_;
   test::TemporaryDirectory directory_;
   pid_t pid_ = 0;
   int never_ = -1;
 };
+
+std::uintmax_t find_size(const std::string& process) {
+  return std::filesystem::file_size(process + "/fd/" + std::to_string(kStacks));
+}
 
 // The test's time limit ends it otherwise.
 void wait_for_place(PythonStacks& stacks, pid_t process) {
@@ -109,6 +119,8 @@ TEST(PythonStacks, TellWhereProcessesStandEachTimeTheyAreAsked) {
   const std::vector<pid_t> both{one.pid(), other.pid()};
   PythonStacks stacks;
   for (int i = 0; i < 2; ++i) {
+    one.settle();
+    other.settle();
     stacks.ask(both);
     for (const pid_t process : both) {
       wait_for_place(stacks, process);
@@ -118,6 +130,7 @@ TEST(PythonStacks, TellWhereProcessesStandEachTimeTheyAreAsked) {
   stacks.forget();
   stacks.read();
   EXPECT_EQ(stacks.place(one.pid()), "") << "an answer is forgotten";
+  other.settle();
   stacks.ask(std::vector{other.pid()});
   wait_for_place(stacks, other.pid());
   EXPECT_EQ(stacks.place(one.pid()), "") << "it was not asked again";
@@ -129,7 +142,8 @@ TEST(PythonStacks, SubtractTheirAnswersFromWhatAProcessWrites) {
   std::vector<Process> processes(1);
   processes[0].pid = program.pid();
   for (std::size_t i = 1; i < 3; ++i) {
-    stacks.ask(program.processes());
+    program.settle();
+    stacks.ask(std::vector{program.pid()});
     wait_for_place(stacks, program.pid());
     processes[0].io = 1000;
     stacks.subtract_answers(processes);
@@ -138,20 +152,47 @@ TEST(PythonStacks, SubtractTheirAnswersFromWhatAProcessWrites) {
   processes[0].io = 1;
   stacks.subtract_answers(processes);
   EXPECT_EQ(processes[0].io, 0U);
+  processes[0].pid = getpid();
+  stacks.subtract_answers(processes);
+  EXPECT_EQ(stacks.place(program.pid()), "") << "it has ended";
 }
 
 TEST(PythonStacks, AskOneOfTheProcessesThatShareAFile) {
   const Program program;
   const auto processes = program.processes();
   ASSERT_EQ(processes.size(), 2U);
+  for (const pid_t process : processes) Program::settle(process, SYS_read);
   PythonStacks stacks;
   stacks.ask(processes);
   wait_for_place(stacks, program.pid());
+  for (const pid_t process : processes) Program::settle(process, SYS_read);
+  stacks.read();
   EXPECT_EQ(stacks.place(processes[1]), "");
+  std::vector<Process> written(1);
+  written[0].pid = program.pid();
+  written[0].io = 1000;
+  stacks.subtract_answers(written);
+  EXPECT_EQ(written[0].io, 1000 - kText.size()) << "one answer";
+}
+
+TEST(PythonStacks, AreWholeOnceTheyDoNotGrow) {
+  const Program program;
+  program.settle();
+  PythonStacks stacks;
+  stacks.ask(std::vector{program.pid()});
+  program.settle();
+  const std::string directory = "/proc/" + std::to_string(program.pid());
+  while (find_size(directory) < kText.size()) usleep(1000);
+  stacks.read();
+  EXPECT_EQ(stacks.place(program.pid()), "") << "it may be a part";
+  stacks.read();
+  EXPECT_EQ(stacks.place(program.pid()), "train.py:8 in step");
 }
 
 TEST(PythonStacks, DoNotAskAProcessThatIsStopped) {
   const Program program;
+  program.settle();
+  EXPECT_TRUE(find_stack_file("/proc/" + std::to_string(program.pid())));
   kill(program.pid(), SIGSTOP);
   waitpid(program.pid(), nullptr, WUNTRACED);
   EXPECT_FALSE(find_stack_file("/proc/" + std::to_string(program.pid())));
@@ -164,8 +205,9 @@ TEST(PythonStacks, SendNothingToAProcessToWhichItDoesHarm) {
         Traits{.name = "slurm-ddp-stacks-a1-60-50"}, Traits{.name = "slurm-ddp-stacks-a1-64-50"},
         Traits{.name = "slurm-ddp-stacks-a1-x-50"}, Traits{.name = "slurm-ddp-stacks-61-50"}}) {
     const Program program(traits);
+    program.settle();
     PythonStacks stacks;
-    for (int i = 0; i < 112; ++i) stacks.ask(program.processes());
+    stacks.ask(program.processes());
     const std::string status =
         read_kernel_file("/proc/" + std::to_string(program.pid()) + "/status");
     EXPECT_NE(status.find("\nShdPnd:\t0000000000000000\n"), status.npos) << traits.name;

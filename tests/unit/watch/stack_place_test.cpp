@@ -61,7 +61,13 @@ TEST(PlaceInStacks, IsUnknownWithoutAStack) {
   EXPECT_EQ(place_of_stack("  File ???, line ??? in ???\n"), "");
   EXPECT_EQ(place_of_stack("  File \"train.py\", line x in step\n"), "");
   EXPECT_EQ(place_of_stack("  File \"train.py\", line 8\n"), "");
+  EXPECT_EQ(place_of_stack("- File \"train.py\", line 8 in step\n"), "");
   EXPECT_EQ(place_of_stack("  File \", line 8 in f\n"), "");
+}
+
+TEST(PlaceInStacks, ShowsNumbersWithoutLeadingZeros) {
+  EXPECT_EQ(place_of_stack("  File \"a.py\", line " + std::string(500, '0') + "8 in f\n"),
+            "a.py:8 in f");
 }
 
 TEST(PlaceInStacks, KeepsBothEndsOfLongNames) {
