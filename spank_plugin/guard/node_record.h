@@ -82,8 +82,9 @@ class NodeRecord {
   NodeRecord& operator=(const NodeRecord&) = delete;
   ~NodeRecord();
 
-  // Goes on with the record in a file that was found later. Returns whether it could: in one of an
-  // earlier program of the same step, the first rank is over, or this one is known already.
+  // Switches to the record in a file that was found later, and returns whether it could. Refuses
+  // that of an earlier program of the same step, in which the first rank has ended or this rank is
+  // known already.
   bool join(int file, std::size_t local_rank) noexcept;
   bool is_shared() const noexcept { return !own_; }
 
