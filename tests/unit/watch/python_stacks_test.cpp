@@ -147,7 +147,7 @@ TEST(PythonStacks, SubtractTheirAnswersFromWhatAProcessWrites) {
     wait_for_place(stacks, program.pid());
     processes[0].io = 1000;
     stacks.subtract_answers(processes);
-    EXPECT_EQ(processes[0].io, 1000 - i * kText.size()) << "of all questions";
+    EXPECT_EQ(processes[0].io, 1000 - i * kText.size()) << "the answers to both questions";
   }
   processes[0].io = 1;
   stacks.subtract_answers(processes);
