@@ -27,6 +27,7 @@
 #include "ddp_runtime/comm/failure/state/failure_state.h"
 #include "ddp_runtime/comm/group/launcher_rank.h"
 #include "ddp_runtime/comm/group/peer_failure.h"
+#include "ddp_runtime/comm/loss_line.h"
 #include "ddp_runtime/comm/p2p/p2p_group.h"
 #include "ddp_runtime/comm/secret/step_secret.h"
 #include "ddp_runtime/comm/start_check.h"
@@ -142,7 +143,7 @@ Backend parse_backend(const std::string& name) {
   throw UsageError(fmt::format("unknown backend '{}'; use auto, mpi, tcp or nccl", name));
 }
 
-World::World(const WorldOptions& options, const OnFailure& on_failure)
+World::World(const WorldOptions& options, const OnFailure& on_failure, ReportLoss report_loss)
     : silence_(options.liveness.silence), failures_(std::make_unique<FailureState>()) {
   make_start_checks();
   raise_descriptor_limit();
@@ -157,7 +158,8 @@ World::World(const WorldOptions& options, const OnFailure& on_failure)
     errors_ = std::make_unique<ErrorChannel>(
         *group_, *failures_,
         ChannelOptions{options.failure_dump, options.liveness, key_of_step(),
-                       [way, limit = options.liveness.exit] { end_stuck_process(limit, way); }});
+                       [way, limit = options.liveness.exit] { end_stuck_process(limit, way); },
+                       std::move(report_loss)});
     if (options.gpus || options.backend == Backend::nccl) open_gpus(options);
   } catch (...) {
     if (errors_ && failures_->failed() && on_failure) {
@@ -305,15 +307,16 @@ namespace {
 
 // Prints each failure once, on the rank that failed. If that rank cannot or does not report it,
 // another rank prints it.
-void print_once(const std::string& program, World& world, const Failure& failure) {
+void print_once(LossLine& line, World& world, const Failure& failure, std::string_view addition) {
   const int speaker = world.speaker_for(failure.rank);
   if (!failure.lost && world.rank() == failure.rank) {
-    print_failure(program, world.rank(), world.size(), failure.text.c_str());
-    tell_failure(failure.rank, failure.text, failure.is_usage_error);
+    print_failure(line.program(), world.rank(), world.size(), failure.text.c_str());
   } else if (failure.lost && world.rank() == speaker) {
-    fmt::print(stderr, "{}: {}\n", program, failure.text);
-    tell_failure(failure.rank, failure.text, failure.is_usage_error);
+    line.print(failure, addition);
+  } else {
+    return;
   }
+  tell_failure(failure.rank, failure.text + std::string(addition), failure.is_usage_error);
 }
 
 // PyTorch's errors end in about twenty lines of stack frames, which do not help a user who made a
@@ -325,24 +328,26 @@ std::string without_stack_frames(std::string text) {
   return frames == std::string::npos ? text : text.substr(0, frames);
 }
 
-int end_after(const std::string& program, World& world, const Failure& observed) {
-  Failure cause = world.fail(observed);
+int end_after(LossLine& line, World& world, const Failure& observed) {
+  const Failure cause = world.fail(observed);
   // What the lost rank did, as far as the program has added it.
+  std::string_view addition;
   const bool is_same = cause.lost && observed.lost && cause.rank == observed.rank;
-  if (is_same && observed.text.starts_with(cause.text)) cause.text = observed.text;
-  print_once(program, world, cause);
+  if (is_same && observed.text.starts_with(cause.text)) {
+    addition = std::string_view(observed.text).substr(cause.text.size());
+  }
+  print_once(line, world, cause, addition);
   const int exit_code = cause.is_usage_error ? 2 : 1;
   world.kill_remaining(exit_code);
   return exit_code;
 }
 
-int end_after_error(const std::string& program, World& world, const std::string& text,
-                    bool is_usage_error) {
-  return end_after(program, world,
+int end_after_error(LossLine& line, World& world, const std::string& text, bool is_usage_error) {
+  return end_after(line, world,
                    {.rank = world.rank(), .text = text, .is_usage_error = is_usage_error});
 }
 
-int run_in(World& world, const std::string& program, const std::function<void(World&)>& body) {
+int run_in(World& world, LossLine& line, const std::function<void(World&)>& body) {
   try {
     body(world);
     world.finish();
@@ -350,28 +355,30 @@ int run_in(World& world, const std::string& program, const std::function<void(Wo
   } catch (const PeerFailure& e) {
     // This may be a failure of this rank: a later collective fails after an earlier one has timed
     // out.
-    return end_after(program, world,
+    return end_after(line, world,
                      {.rank = e.rank(),
                       .text = e.what(),
                       .lost = e.lost(),
                       .is_usage_error = e.is_usage_error()});
   } catch (const UsageError& error) {
-    return end_after_error(program, world, error.what(), true);
+    return end_after_error(line, world, error.what(), true);
   } catch (const std::exception& error) {
-    return end_after_error(program, world, without_stack_frames(error.what()), false);
+    return end_after_error(line, world, without_stack_frames(error.what()), false);
   } catch (...) {
-    return end_after_error(program, world, text_of_current_exception(), false);
+    return end_after_error(line, world, text_of_current_exception(), false);
   }
 }
 
 int run_body(const std::string& program, const WorldOptions& options,
              const std::function<void(World&)>& body) {
+  LossLine line(program);
   std::optional<int> ended;
   try {
-    World world(options, [&](World& opening, const Failure& failure) {
-      ended = end_after(program, opening, failure);
-    });
-    return run_in(world, program, body);
+    World world(
+        options,
+        [&](World& opening, const Failure& failure) { ended = end_after(line, opening, failure); },
+        [&](const Failure& failure) { line.print_without_waiting(failure); });
+    return run_in(world, line, body);
   } catch (const std::exception&) {
     if (ended) return *ended;
     throw;

@@ -66,7 +66,11 @@ class World {
   // `on_failure` is called before the constructor throws, if the ranks can already tell each other
   // of failures, with the failure that all ranks report.
   using OnFailure = std::function<void(World& world, const Failure& failure)>;
-  explicit World(const WorldOptions& options = {}, const OnFailure& on_failure = {});
+  //
+  // `report_loss`: see ChannelOptions.
+  using ReportLoss = std::function<void(const Failure& failure)>;
+  explicit World(const WorldOptions& options = {}, const OnFailure& on_failure = {},
+                 ReportLoss report_loss = {});
   World(const World&) = delete;
   World& operator=(const World&) = delete;
   ~World();

@@ -188,6 +188,23 @@ ends_if_killed() {
 @test "a rank killed in a collective of some ranks ends all ranks, and is named" { ends_if_killed parts; }
 @test "a rank killed in a reduce-scatter or all-gather of some ranks, too" { ends_if_killed shards; }
 
+# A launcher may end the job before the other ranks have finished what they compute.
+@test "a killed rank, or rank 0, is named once while the others compute" {
+  local killed
+  for killed in 1 0; do
+    rm -f "$work"/pid.* "$work/computed"
+    comm_ranks 3 computes 0 --enable-recovery
+    kill -KILL "$(cat "$work/pid.$killed")"
+    until grep -qE "^comm_ranks: rank $killed \(.*\) exited unexpectedly" "$work/out"; do
+      kill -0 "$job" || { cat "$work/out"; return 1; }
+      sleep 0.1
+    done
+    touch "$work/computed"
+    wait "$job" || true
+    [ "$(grep -c '^comm_ranks: ' "$work/out")" -eq 1 ] || { cat "$work/out"; return 1; }
+  done
+}
+
 # bats test_tags=full
 @test "a rank stopped in a collective of some ranks is named with the group" {
   comm_ranks 4 parts 60 --enable-recovery

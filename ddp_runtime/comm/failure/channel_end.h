@@ -3,6 +3,7 @@
 // failure, and terminates a process that does not exit on its own.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -29,6 +30,11 @@ struct ChannelOptions {
   // Terminates this process. The channel's thread calls it if the process is still running
   // `liveness.exit` after a failure. May be empty.
   std::function<void()> end_process = {};
+  // Reports a lost rank, on the rank that speaks for it (see ErrorChannel::deputy()). The channel's
+  // thread calls it as soon as the loss is known, because the launcher may end the job before the
+  // main thread has come out of its computation (srun with PMIx does). Must not block or throw. May
+  // be empty.
+  std::function<void(const Failure&)> report_loss = {};
 };
 
 class ChannelEnd {
@@ -45,8 +51,14 @@ class ChannelEnd {
     return verdict_;
   }
   virtual bool wait_for_peer_exit(std::chrono::milliseconds) { return true; }
+  // From now on, this end reports lost ranks. See ChannelOptions::report_loss.
+  void speak() noexcept { speaks_ = true; }
 
  protected:
+  void report_if_lost(const Failure& failure) const {
+    if (speaks_ && failure.lost && options_.report_loss) options_.report_loss(failure);
+  }
+
   void set_verdict(Failure failure) {
     {
       const std::lock_guard lock(mutex_);
@@ -94,6 +106,7 @@ class ChannelEnd {
   bool leaving_ = false;
 
  private:
+  std::atomic<bool> speaks_{false};
   RunningClock::TimePoint next_tick_;
   std::chrono::steady_clock::time_point next_heartbeat_;
   std::optional<RunningClock::TimePoint> failed_at_;

@@ -108,6 +108,7 @@ ErrorChannel::ErrorChannel(Group& group, FailureState& failures, ChannelOptions 
   }
   const auto all = agree(group, end_ != nullptr, node_of(process_name()) != node_of(hub.who));
   if (all.elsewhere < group.size()) deputy_ = all.elsewhere;
+  if (end_ && (is_hub || group.rank() == deputy_)) end_->speak();
   if (all.unreachable == group.size()) return;
   // Thrown on all ranks. The unreachable rank prints it, because its own message has the most
   // details.

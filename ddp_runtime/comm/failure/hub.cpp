@@ -442,6 +442,7 @@ void Hub::announce(const Failure& failure) {
   }
   reception_.tell_the_welcomed(verdict_message());
   failures_.fail(failure);
+  if (failure.rank != 0) report_if_lost(failure);
 }
 
 Message Hub::verdict_message() const {

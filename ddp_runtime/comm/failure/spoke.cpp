@@ -201,13 +201,15 @@ void Spoke::lose_hub(const Failure& failure) {
   over_ = true;
   // A symptom on this rank does not hide the cause.
   const auto own = failures_.failure();
-  if (own && own->symptom != Symptom::none) set_verdict(failure);
+  const bool is_cause = !own || own->symptom != Symptom::none;
+  if (own && is_cause) set_verdict(failure);
   {
     const std::lock_guard lock(mutex_);
     hub_gone_ = true;
   }
   changed_.notify_all();
-  failures_.fail(failure);
+  const bool is_first = failures_.fail(failure);
+  if (is_first || (own && is_cause)) report_if_lost(failure);
 }
 
 }  // namespace ddp::comm

@@ -10,6 +10,7 @@
 //                                                  and of the odd ranks, in memory from allocate()
 //        comm_ranks shards SECONDS DIRECTORY       the same with reduce-scatters and all-gathers
 //        comm_ranks circle 0 DIRECTORY             each rank waits in a group with the next one
+//        comm_ranks computes 0 DIRECTORY           no collective until DIRECTORY/computed exists
 // COMM_RANKS_TIMEOUT=SECONDS: the timeout for each wait.
 #include <fmt/format.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <span>
 #include <stdexcept>
@@ -131,6 +133,9 @@ int main(int argc, char** argv) {
     if (what == "all-to-all") return all_to_all(world, static_cast<std::size_t>(number));
     if (what == "throw-42" && world.rank() == 1) throw 42;
     if (what == "circle") return in_a_circle(world);
+    while (what == "computes" && !std::filesystem::exists(directory + "/computed")) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
     if (what == "parts" || what == "shards") {
       in_parts(world, number, what == "shards");
     } else {
