@@ -5,11 +5,11 @@
 
 #include <algorithm>
 
+#include "base/secret/random_token.h"
 #include "base/socket.h"
 #include "base/text.h"
 #include "ddp_runtime/check/findings/resolve.h"
 #include "ddp_runtime/check/net/locate/pair_session.h"
-#include "ddp_runtime/comm/secret/random_token.h"
 
 namespace ddp::check {
 namespace {
@@ -119,7 +119,7 @@ std::vector<PairResult> PairStage::run_once(const Round& round, const std::strin
   for (const Pair& pair : round) {
     if (!leader_.reachable(rank_of(pair.a)) || !leader_.reachable(rank_of(pair.b))) continue;
     const std::uint64_t exchange = next_exchange_++;
-    const std::string token = comm::random_token();
+    const std::string token = random_token();
     commands[rank_of(pair.a)] = to_message(order_for(pair.a, pair.b, true, exchange, token));
     commands[rank_of(pair.b)] = to_message(order_for(pair.b, pair.a, false, exchange, token));
     playing.push_back(pair);

@@ -5,9 +5,9 @@
 #include <chrono>
 #include <map>
 
+#include "base/secret/key.h"
 #include "ddp_runtime/check/net/locate/pair_schedule.h"
 #include "ddp_runtime/check/net/pair_stage.h"
-#include "ddp_runtime/comm/secret/key.h"
 
 namespace ddp::check {
 namespace {
@@ -25,8 +25,7 @@ class PathStage {
     for (const Pair& pair : round) {
       const Hello& a = speaker(pair.a);
       const Hello& b = speaker(pair.b);
-      const std::uint64_t token =
-          comm::random_number();  // marks this probe's datagrams; unguessable
+      const std::uint64_t token = random_number();  // marks this probe's datagrams; unguessable
       commands[node(pair.a).ranks.front()] = order_for(a, b, token);
       commands[node(pair.b).ranks.front()] = order_for(b, a, token);
       asked.push_back(pair);

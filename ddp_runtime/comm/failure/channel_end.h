@@ -12,11 +12,11 @@
 #include <string>
 #include <utility>
 
+#include "base/channel/running_clock.h"
+#include "base/secret/key.h"
 #include "base/wake_event.h"
 #include "ddp_runtime/comm/failure/liveness.h"
 #include "ddp_runtime/comm/failure/state/failure_state.h"
-#include "ddp_runtime/comm/failure/state/running_clock.h"
-#include "ddp_runtime/comm/secret/key.h"
 
 namespace ddp::comm {
 

@@ -8,13 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/channel/connection.h"
 #include "base/errors.h"
-#include "ddp_runtime/comm/failure/connection.h"
+#include "base/secret/random_token.h"
 #include "ddp_runtime/comm/failure/hub.h"
 #include "ddp_runtime/comm/failure/hub_search.h"
 #include "ddp_runtime/comm/failure/spoke.h"
 #include "ddp_runtime/comm/group/peer_failure.h"
-#include "ddp_runtime/comm/secret/random_token.h"
 #include "ddp_runtime/comm/secret/text.h"
 
 namespace ddp::comm {

@@ -14,11 +14,11 @@
 #include <thread>
 #include <vector>
 
+#include "base/channel/connection.h"
+#include "base/channel/event_queue.h"
+#include "base/channel/reception.h"
 #include "ddp_runtime/comm/failure/channel_end.h"
-#include "ddp_runtime/comm/failure/connection.h"
-#include "ddp_runtime/comm/failure/event_queue.h"
 #include "ddp_runtime/comm/failure/hang_analysis.h"
-#include "ddp_runtime/comm/failure/reception.h"
 #include "ddp_runtime/comm/group/flight_recorder.h"
 
 namespace ddp::comm {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "ddp_runtime/comm/failure/state/running_clock.h"
+#include "base/channel/running_clock.h"
 
 namespace ddp::comm {
 namespace {

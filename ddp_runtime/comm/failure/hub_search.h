@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/failure/connection.h"
-#include "ddp_runtime/comm/failure/greeting.h"
+#include "base/channel/connection.h"
+#include "base/channel/greeting.h"
+#include "base/secret/key.h"
 #include "ddp_runtime/comm/failure/state/failure_state.h"
-#include "ddp_runtime/comm/secret/key.h"
 
 namespace ddp::comm {
 

@@ -11,9 +11,9 @@
 #include <optional>
 #include <vector>
 
-#include "ddp_runtime/comm/failure/connection.h"
-#include "ddp_runtime/comm/failure/greeting.h"
-#include "ddp_runtime/comm/secret/key.h"
+#include "base/channel/connection.h"
+#include "base/channel/greeting.h"
+#include "base/secret/key.h"
 
 namespace ddp::comm {
 

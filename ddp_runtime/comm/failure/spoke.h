@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/channel/connection.h"
 #include "ddp_runtime/comm/failure/channel_end.h"
-#include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/failure/reconnector.h"
 #include "ddp_runtime/comm/group/flight_recorder.h"
 

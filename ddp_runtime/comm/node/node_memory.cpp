@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
+#include "base/secret/random_token.h"
 #include "ddp_runtime/comm/group/group.h"
 #include "ddp_runtime/comm/group/zeroed_bytes.h"
-#include "ddp_runtime/comm/secret/random_token.h"
 #include "ddp_runtime/comm/transport/link.h"
 
 namespace ddp::comm {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "ddp_runtime/comm/secret/key.h"
+#include "base/secret/key.h"
 #include "ddp_runtime/comm/secret/munge.h"
 
 namespace ddp::comm {

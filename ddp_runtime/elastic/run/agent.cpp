@@ -20,6 +20,9 @@
 #include <thread>
 #include <utility>
 
+#include "base/channel/connection.h"
+#include "base/channel/greeting.h"
+#include "base/channel/running_clock.h"
 #include "base/errors.h"
 #include "base/file_descriptor.h"
 #include "base/host.h"
@@ -27,9 +30,6 @@
 #include "base/text.h"
 #include "ddp_runtime/comm/ddp_run/run_events.h"
 #include "ddp_runtime/comm/ddp_run/run_memory.h"
-#include "ddp_runtime/comm/failure/connection.h"
-#include "ddp_runtime/comm/failure/greeting.h"
-#include "ddp_runtime/comm/failure/state/running_clock.h"
 #include "ddp_runtime/elastic/event_json.h"
 #include "ddp_runtime/elastic/run/messages.h"
 #include "ddp_runtime/elastic/run/run_environment.h"
@@ -37,9 +37,6 @@
 namespace ddp::elastic {
 namespace {
 
-using comm::Connection;
-using comm::Message;
-using comm::MessageKind;
 using nlohmann::json;
 
 constexpr std::chrono::seconds kConnectTime{5};
@@ -85,8 +82,8 @@ Connection connect(const AgentSettings& settings) {
   }
   const json who{
       {"generation", settings.generation}, {"node", settings.node}, {"step", settings.step}};
-  if (comm::greet(*connection, comm::RankGreeting(settings.key, settings.rank, who.dump()),
-                  kConnectTime) != comm::Greeted::welcome) {
+  if (greet(*connection, RankGreeting(settings.key, settings.rank, who.dump()), kConnectTime) !=
+      Greeted::welcome) {
     throw RuntimeError(fmt::format("what listens at {} port {} is not ddp-run",
                                    join(settings.hosts, ", "), settings.port));
   }
@@ -386,7 +383,7 @@ class Agent {
   bool told_training_ = false;
   std::optional<Clock::time_point> stopped_since_;  // the program
   bool told_stopped_ = false;
-  comm::RunningClock clock_;
+  RunningClock clock_;
   Clock::time_point heard_ = Clock::now();
   Clock::time_point heard_running_ = clock_.now();
   Clock::time_point listened_ = Clock::now();
@@ -404,7 +401,7 @@ AgentSettings agent_settings_from_environment(int rank) {
   const auto port = colon == std::string::npos
                         ? std::nullopt
                         : parse_decimal(std::string_view(head).substr(colon + 1), 65535);
-  const auto key = comm::key_from_hex(variable(kKeyVariable));
+  const auto key = key_from_hex(variable(kKeyVariable));
   const auto generation = parse_decimal(variable(kGenerationVariable), 1'000'000'000);
   if (!port || !key || !generation) {
     throw UsageError(fmt::format("{}, {} or {} is not what ddp-run has set", kHeadVariable,

@@ -28,14 +28,14 @@
 #include <string>
 #include <vector>
 
-#include "ddp_runtime/comm/secret/key.h"
+#include "base/secret/key.h"
 
 namespace ddp::elastic {
 
 struct AgentSettings {
   std::vector<std::string> hosts;  // of ddp-run
   std::uint16_t port = 0;
-  comm::Key key{};
+  Key key{};
   int generation = 0;
   int rank = 0;
   std::string node;

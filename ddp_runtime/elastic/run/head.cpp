@@ -19,9 +19,6 @@
 namespace ddp::elastic {
 namespace {
 
-using comm::Message;
-using comm::MessageKind;
-
 // Three heartbeats may be late.
 constexpr std::chrono::seconds kSuspectAfter{4};
 // An agent says who it is at once; others are not kept.
@@ -39,12 +36,12 @@ bool is_for_agents(const Event& event) {
 
 }  // namespace
 
-Head::Head(const comm::Key& key) : key_(key), listener_(comm::listen_anywhere()) {
+Head::Head(const Key& key) : key_(key), listener_(listen_anywhere()) {
   comm::raise_descriptor_limit();
 }
 
 std::string Head::address() const {
-  return fmt::format("{}:{}", join(comm::own_addresses(), ","), listener_.port);
+  return fmt::format("{}:{}", join(own_addresses(), ","), listener_.port);
 }
 
 std::vector<Event> Head::wait(Deadline deadline, std::span<const int> wakes) {
@@ -78,8 +75,8 @@ void Head::accept_all() {
     if (!socket) return;
     Agent agent;
     agent.heard = clock_.now();
-    agent.connection = comm::Connection(std::move(socket));
-    agent.connection.accept_at_most(comm::kMaxGreeting);
+    agent.connection = Connection(std::move(socket));
+    agent.connection.accept_at_most(kMaxGreeting);
     agents_.push_back(std::move(agent));
     limit_strangers();
   }
@@ -129,7 +126,7 @@ void Head::greet(Agent& agent, const Message& message) {
   agent.greeted = true;
   const auto keys = agent.greeting.session(key_);
   agent.connection.seal(keys.of_hub, keys.of_rank);
-  agent.connection.accept_at_most(comm::kMaxText);
+  agent.connection.accept_at_most(kMaxText);
   agent.connection.send({MessageKind::welcome, agent.rank, ""});
   heard_[agent.node] = agent.heard;
   if (agent.generation == signaled_generation_) send_signal(agent, signal_);

@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "base/channel/connection.h"
+#include "base/channel/greeting.h"
+#include "base/channel/running_clock.h"
 #include "base/deadline.h"
+#include "base/secret/key.h"
 #include "base/socket.h"
-#include "ddp_runtime/comm/failure/connection.h"
-#include "ddp_runtime/comm/failure/greeting.h"
-#include "ddp_runtime/comm/failure/state/running_clock.h"
-#include "ddp_runtime/comm/secret/key.h"
 #include "ddp_runtime/elastic/events.h"
 
 namespace ddp::elastic {
@@ -26,7 +26,7 @@ namespace ddp::elastic {
 class Head {
  public:
   // Throws RuntimeError if it cannot listen.
-  explicit Head(const comm::Key& key);
+  explicit Head(const Key& key);
 
   // "HOST[,HOST...]:PORT", for DDP_RUN_HEAD.
   std::string address() const;
@@ -45,8 +45,8 @@ class Head {
 
  private:
   struct Agent {
-    comm::Connection connection;
-    comm::HubGreeting greeting;
+    Connection connection;
+    HubGreeting greeting;
     bool greeted = false;
     int generation = 0;
     int rank = 0;
@@ -63,18 +63,18 @@ class Head {
   void accept_all();
   void limit_strangers();
   void read(Agent& agent);
-  void greet(Agent& agent, const comm::Message& message);
-  void take(Agent& agent, const comm::Message& message);
+  void greet(Agent& agent, const Message& message);
+  void take(Agent& agent, const Message& message);
   void close(Agent& agent);
   void beat();
   void watch();
   bool is_silent(const std::string& node) const;
 
-  comm::Key key_;
+  Key key_;
   Listener listener_;
   std::list<Agent> agents_;
   std::vector<Event> events_;
-  comm::RunningClock clock_;
+  RunningClock clock_;
   std::map<std::string, Clock::time_point> heard_;  // by node
   int signaled_generation_ = 0;
   int signal_ = 0;  // that its programs were sent last

@@ -10,8 +10,8 @@
 
 #include "base/errors.h"
 #include "base/host.h"
+#include "base/secret/random_token.h"
 #include "base/text.h"
-#include "ddp_runtime/comm/secret/random_token.h"
 #include "ddp_runtime/elastic/accounting/resilience.h"
 #include "ddp_runtime/elastic/run/report_files.h"
 
@@ -39,7 +39,7 @@ Journal::Journal(JournalPlan plan, Messages& messages)
       messages_(messages),
       fields_{{"schema", kEventsSchema},
               {"restart", plan_.restart},
-              {"run", comm::random_token().substr(0, kRunName)}} {
+              {"run", random_token().substr(0, kRunName)}} {
   if (!plan_.job.empty()) fields_["job"] = plan_.job;
   open_log();
 }

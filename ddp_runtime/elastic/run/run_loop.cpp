@@ -15,15 +15,15 @@
 #include <thread>
 #include <utility>
 
+#include "base/channel/running_clock.h"
 #include "base/deadline.h"
 #include "base/errors.h"
 #include "base/file_descriptor.h"
+#include "base/secret/random_token.h"
 #include "base/subprocess.h"
 #include "base/text.h"
 #include "base/wake_event.h"
 #include "ddp_runtime/comm/ddp_run/run_memory.h"
-#include "ddp_runtime/comm/failure/state/running_clock.h"
-#include "ddp_runtime/comm/secret/random_token.h"
 #include "ddp_runtime/elastic/event_json.h"
 #include "ddp_runtime/elastic/run/head.h"
 #include "ddp_runtime/elastic/run/host_watch.h"
@@ -79,7 +79,7 @@ class RunLoop {
   explicit RunLoop(const RunPlan& plan)
       : plan_(plan),
         signals_(open_run_signals()),
-        key_(comm::random_key()),
+        key_(random_key()),
         head_(key_),
         supervisor_(plan.settings, plan.launch.allocation, plan.switches),
         journal_(plan.journal, messages_),
@@ -88,7 +88,7 @@ class RunLoop {
         watch_(plan.launch.allocation, plan.journal.job, kWatchInterval),
         host_watch_(plan.launch, plan.own_node) {
     setenv(kHeadVariable, head_.address().c_str(), 1);
-    setenv(kKeyVariable, comm::hex_of(key_).c_str(), 1);
+    setenv(kKeyVariable, hex_of(key_).c_str(), 1);
     setenv(comm::kRunIdVariable, run_id_.c_str(), 1);
     unsetenv(comm::kRunSaveVariable);
   }
@@ -314,10 +314,10 @@ class RunLoop {
 
   RunPlan plan_;
   FileDescriptor signals_;
-  comm::Key key_;
-  const std::string run_id_ = comm::random_token();
+  Key key_;
+  const std::string run_id_ = random_token();
   const Clock::time_point begun_ = Clock::now();
-  comm::RunningClock clock_{std::chrono::seconds(1), begun_};
+  RunningClock clock_{std::chrono::seconds(1), begun_};
   WakeEvent wake_;
   const std::array<int, 2> wakes_{wake_.fd(), signals_.get()};
   Head head_;

@@ -14,12 +14,12 @@
 #include <variant>
 #include <vector>
 
+#include "base/channel/connection.h"
+#include "base/channel/greeting.h"
 #include "base/deadline.h"
 #include "base/errors.h"
+#include "base/secret/key.h"
 #include "base/text.h"
-#include "ddp_runtime/comm/failure/connection.h"
-#include "ddp_runtime/comm/failure/greeting.h"
-#include "ddp_runtime/comm/secret/key.h"
 #include "ddp_runtime/elastic/event_json.h"
 #include "ddp_runtime/elastic/run/head.h"
 
@@ -37,14 +37,13 @@ class HeadAndAgent : public testing::Test {
   HeadAndAgent() {
     const auto address = head_.address();
     const auto colon = address.rfind(':');
-    connection_ = comm::Connection::open(
-        {"127.0.0.1"}, *parse_decimal(address.substr(colon + 1), 65535), seconds(60));
+    connection_ = Connection::open({"127.0.0.1"}, *parse_decimal(address.substr(colon + 1), 65535),
+                                   seconds(60));
     const nlohmann::json who = {
         {"generation", kGenerationOfAgent}, {"node", "n1"}, {"step", "7.0"}};
     if (!connection_) throw RuntimeError("cannot connect to " + address);
     std::thread agent([&] {
-      greeted_ = comm::greet(*connection_, comm::RankGreeting(key_, kRankOfAgent, who.dump()),
-                             seconds(60));
+      greeted_ = greet(*connection_, RankGreeting(key_, kRankOfAgent, who.dump()), seconds(60));
     });
     const auto end = Clock::now() + seconds(120);
     while (!head_.has_agents(kGenerationOfAgent) && Clock::now() < end) {
@@ -54,9 +53,9 @@ class HeadAndAgent : public testing::Test {
   }
 
   void say(const Event& event) {
-    connection_->send({comm::MessageKind::status, kRankOfAgent, json_of(event).dump()});
+    connection_->send({MessageKind::status, kRankOfAgent, json_of(event).dump()});
   }
-  void beat() { connection_->send({comm::MessageKind::alive, kRankOfAgent, ""}); }
+  void beat() { connection_->send({MessageKind::alive, kRankOfAgent, ""}); }
 
   // All events of this time.
   std::vector<Event> events_of(milliseconds time) {
@@ -80,10 +79,10 @@ class HeadAndAgent : public testing::Test {
     return false;
   }
 
-  comm::Key key_ = comm::random_key();
+  Key key_ = random_key();
   Head head_{key_};
-  std::optional<comm::Connection> connection_;
-  comm::Greeted greeted_ = comm::Greeted::silent;
+  std::optional<Connection> connection_;
+  Greeted greeted_ = Greeted::silent;
 };
 
 // Longer than an agent may be quiet without suspicion, and shorter than what loses its node.
@@ -96,7 +95,7 @@ std::size_t count_of(const std::vector<Event>& events) {
 }
 
 TEST_F(HeadAndAgent, AnAgentThatIsHeardAgainTakesBackItsSilence) {
-  ASSERT_EQ(greeted_, comm::Greeted::welcome);
+  ASSERT_EQ(greeted_, Greeted::welcome);
   EXPECT_EQ(count_of<RankSilent>(events_of(kQuiet)), 1U);
   beat();
   EXPECT_TRUE(hears<RankAnswered>());
@@ -104,7 +103,7 @@ TEST_F(HeadAndAgent, AnAgentThatIsHeardAgainTakesBackItsSilence) {
 
 // The agent can be late without any help of its program, which is still stopped.
 TEST_F(HeadAndAgent, ALateHeartbeatDoesNotTakeBackThatItsProgramIsStopped) {
-  ASSERT_EQ(greeted_, comm::Greeted::welcome);
+  ASSERT_EQ(greeted_, Greeted::welcome);
   say(RankSilent{kGenerationOfAgent, kRankOfAgent});
   events_of(kQuiet);
   beat();

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/secret/key.h"
 #include "ddp_runtime/check/net/measure/own_link.h"
-#include "ddp_runtime/comm/secret/key.h"
 
 namespace ddp::check {
 namespace {
@@ -44,7 +44,7 @@ bool hear(PairCaller& caller, const std::string& preamble, FileDescriptor& peer)
   if (n == 0) return true;
   caller.said.append(chunk.data(), static_cast<std::size_t>(n));
   if (caller.said.size() < preamble.size()) return false;
-  if (!peer && comm::equal_in_constant_time(caller.said, preamble)) {
+  if (!peer && equal_in_constant_time(caller.said, preamble)) {
     peer = std::move(caller.socket);
   }
   return true;

@@ -33,7 +33,7 @@ using nlohmann::json;
 struct Reported {
   std::shared_ptr<ControlChannel> channel;
   std::string leader;  // its address
-  comm::Key key{};     // the step's
+  Key key{};           // the step's
 };
 
 // Connects to the leader and reports, in one attempt. Throws NetError with the reason from the
@@ -45,7 +45,7 @@ Reported report_to(const std::string& host, const AgentOptions& options, Hello h
   hello.leader_address = remote_address(socket.get());
   describe_link(hello);
   auto channel = std::make_shared<ControlChannel>(std::move(socket));
-  const comm::Key key = introduce(*channel, hello, options.secret, deadline);
+  const Key key = introduce(*channel, hello, options.secret, deadline);
   hello.unix_time = unix_time(faults_of(options.step.node, options.injections));
   channel->send(to_message(hello), deadline);
   const auto answer = channel->receive(deadline);

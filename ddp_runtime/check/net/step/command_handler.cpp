@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/channel/connection.h"
 #include "base/errors.h"
 #include "base/host.h"
 #include "ddp_runtime/check/findings/resolve.h"
@@ -15,7 +16,6 @@
 #include "ddp_runtime/check/net/measure/run_collective.h"
 #include "ddp_runtime/check/net/measure/traffic.h"
 #include "ddp_runtime/check/net/measure/way_out.h"
-#include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/node/machine_key.h"
 #include "ddp_runtime/comm/p2p/p2p_group.h"
 #include "ddp_runtime/comm/transport/mpi/process_manager.h"
@@ -130,7 +130,7 @@ json CommandHandler::join_world(const json& command) {
 
 // The plan's port is that of the leader, so rank 0 takes another one.
 json CommandHandler::listen_for_ranks() {
-  ranks_port_ = comm::listen_anywhere();
+  ranks_port_ = listen_anywhere();
   return {{"port", ranks_port_.port}};
 }
 
@@ -140,10 +140,10 @@ json CommandHandler::connect_ranks(const json& command) {
       command.at("port"),
       options_.rank,
       options_.ranks,
-      comm::hmac_sha256(options_.key, "ranks of ddp-check"),
+      hmac_sha256(options_.key, "ranks of ddp-check"),
       comm::machine_key() + options_.node,  // tasks may pretend to be on several
   };
-  if (options_.rank != 0) ranks_port_ = comm::listen_anywhere();
+  if (options_.rank != 0) ranks_port_ = listen_anywhere();
   comm::GroupOptions options;
   options.limits.timeout = limit_of(command);
   over_tcp_ = std::make_unique<comm::P2pGroup>(

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/secret/key.h"
 #include "base/socket.h"
 #include "ddp_runtime/check/net/measure/inject.h"
 #include "ddp_runtime/check/net/measure/nccl/nccl_pair.h"
@@ -17,7 +18,6 @@
 #include "ddp_runtime/check/net/measure/tcp.h"
 #include "ddp_runtime/check/net/measure/write_bandwidth.h"
 #include "ddp_runtime/comm/failure/state/failure_state.h"
-#include "ddp_runtime/comm/secret/key.h"
 #include "ddp_runtime/comm/transport/mpi/mpi_environment.h"
 #include "ddp_runtime/comm/world.h"
 
@@ -31,7 +31,7 @@ struct TaskOptions {
   int ranks = 1;
   std::string node;
   std::string leader;  // its address
-  comm::Key key{};     // the step's
+  Key key{};           // the step's
   std::vector<Injection> injections;
   RdmaTool rdma;
   NcclTool nccl;

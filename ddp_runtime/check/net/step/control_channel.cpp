@@ -17,16 +17,16 @@ namespace {
 
 constexpr std::size_t kHeader = sizeof(std::uint32_t);
 constexpr const char* kNotOurs = "the other end uses another protocol";
-constexpr std::size_t kTag = comm::kKeyBytes;
+constexpr std::size_t kTag = kKeyBytes;
 
-std::string tag_of(const comm::Key& key, std::uint64_t number, std::string_view text) {
-  const comm::Key tag = comm::hmac_sha256(key, fmt::format("{} {}", number, text));
+std::string tag_of(const Key& key, std::uint64_t number, std::string_view text) {
+  const Key tag = hmac_sha256(key, fmt::format("{} {}", number, text));
   return {reinterpret_cast<const char*>(tag.data()), tag.size()};
 }
 
 }  // namespace
 
-void ControlChannel::seal(const comm::Key& sending, const comm::Key& receiving) {
+void ControlChannel::seal(const Key& sending, const Key& receiving) {
   const std::lock_guard lock(sending_);
   sent_ = Seal{sending};
   received_ = Seal{receiving};
@@ -69,7 +69,7 @@ std::optional<nlohmann::json> ControlChannel::next() {
     if (length < kTag) throw NetError(kNotOurs);
     const std::string_view tag = text.substr(length - kTag);
     text.remove_suffix(kTag);
-    if (!comm::equal_in_constant_time(tag, tag_of(received_->key, received_->messages++, text))) {
+    if (!equal_in_constant_time(tag, tag_of(received_->key, received_->messages++, text))) {
       throw NetError("received a message with a wrong proof");
     }
   }

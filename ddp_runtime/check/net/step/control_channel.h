@@ -10,8 +10,8 @@
 #include <optional>
 #include <string>
 
+#include "base/secret/key.h"
 #include "ddp_runtime/check/net/measure/tcp.h"
-#include "ddp_runtime/comm/secret/key.h"
 
 namespace ddp::check {
 
@@ -33,7 +33,7 @@ class ControlChannel {
 
   // Adds proofs from the next message on. Each direction has its own key. Each proof covers the
   // number of the message, so that omitted, repeated and reordered messages are detected.
-  void seal(const comm::Key& sending, const comm::Key& receiving);
+  void seal(const Key& sending, const Key& receiving);
 
   // Sends one message. Thread-safe. Throws NetError.
   void send(const nlohmann::json& message, Deadline deadline);
@@ -54,7 +54,7 @@ class ControlChannel {
   std::string buffer_;
   std::size_t most_bytes_ = kMaxBytes;
   struct Seal {
-    comm::Key key{};
+    Key key{};
     std::uint64_t messages = 0;
   };
   std::optional<Seal> sent_;

@@ -8,16 +8,15 @@ constexpr const char* kPurpose = "check";
 
 // Verifies the leader's proof. Returns the meeting from which the proof and the session keys are
 // derived.
-comm::Meeting meet(const Presentation& presentation, const nlohmann::json& challenge,
-                   const comm::Key& key) {
-  comm::Meeting meeting = meeting_of(presentation, challenge.value("nonce", ""));
-  if (!comm::is_proof(challenge.value("proof", ""), key, meeting, comm::Side::listener)) {
+Meeting meet(const Presentation& presentation, const nlohmann::json& challenge, const Key& key) {
+  Meeting meeting = meeting_of(presentation, challenge.value("nonce", ""));
+  if (!is_proof(challenge.value("proof", ""), key, meeting, Side::listener)) {
     throw NetError("the answering process does not have the key of this step");
   }
   return meeting;
 }
 
-comm::Key key_told_by(const nlohmann::json& challenge, const comm::StepSecret& secret) {
+Key key_told_by(const nlohmann::json& challenge, const comm::StepSecret& secret) {
   try {
     return secret.key_from(challenge.value("credential", ""));
   } catch (const RuntimeError& error) {
@@ -38,13 +37,13 @@ Presentation presentation_from(const nlohmann::json& message) {
           message.at("node"),    message.at("key"),      message.at("nonce")};
 }
 
-comm::Meeting meeting_of(const Presentation& presentation, const std::string& leaders_nonce) {
+Meeting meeting_of(const Presentation& presentation, const std::string& leaders_nonce) {
   return {kPurpose, presentation.identity, presentation.rank, presentation.nonce, leaders_nonce};
 }
 
-nlohmann::json challenge_of(const comm::StepSecret& secret, const comm::Meeting& meeting) {
+nlohmann::json challenge_of(const comm::StepSecret& secret, const Meeting& meeting) {
   nlohmann::json challenge{{"nonce", meeting.listeners_nonce},
-                           {"proof", comm::proof_of(secret.key(), meeting, comm::Side::listener)}};
+                           {"proof", proof_of(secret.key(), meeting, Side::listener)}};
   if (!secret.credential().empty()) challenge["credential"] = secret.credential();
   return challenge;
 }
@@ -55,21 +54,20 @@ void require_no_refusal(const nlohmann::json& message) {
   }
 }
 
-comm::Key introduce(ControlChannel& channel, const Hello& hello, const comm::StepSecret& secret,
-                    Deadline deadline) {
+Key introduce(ControlChannel& channel, const Hello& hello, const comm::StepSecret& secret,
+              Deadline deadline) {
   const Presentation presentation{
-      hello.program,       hello.identity, hello.rank, hello.node, comm::name_of(secret.source()),
-      comm::random_nonce()};
+      hello.program, hello.identity, hello.rank, hello.node, comm::name_of(secret.source()),
+      random_nonce()};
   channel.send(to_message(presentation), deadline);
   if (!secret) return {};
   const auto challenge = channel.receive(deadline);
   if (!challenge) throw NetError("the process listening there is not ddp-check");
   require_no_refusal(*challenge);
-  const comm::Key key = key_told_by(*challenge, secret);
-  const comm::Meeting meeting = meet(presentation, *challenge, key);
-  channel.send({{"proof", comm::proof_of(key, meeting, comm::Side::caller)}}, deadline);
-  channel.seal(comm::session_key(key, meeting, comm::Side::caller),
-               comm::session_key(key, meeting, comm::Side::listener));
+  const Key key = key_told_by(*challenge, secret);
+  const Meeting meeting = meet(presentation, *challenge, key);
+  channel.send({{"proof", proof_of(key, meeting, Side::caller)}}, deadline);
+  channel.seal(session_key(key, meeting, Side::caller), session_key(key, meeting, Side::listener));
   return key;
 }
 

@@ -137,7 +137,7 @@ bool Leader::take_presentation(Caller& caller, const nlohmann::json& message) {
     caller.channel->accept_at_most(kMaxUnprovenBytes);
     refusal = refusal_of(task);
   } else {
-    caller.meeting = meeting_of(task, comm::random_nonce());
+    caller.meeting = meeting_of(task, random_nonce());
     caller.channel->send(challenge_of(secret_, caller.meeting), in(kSendTimeout));
   }
   if (refusal.empty()) return false;
@@ -148,11 +148,11 @@ bool Leader::take_presentation(Caller& caller, const nlohmann::json& message) {
 bool Leader::take_proof(Caller& caller, const nlohmann::json& message) {
   const auto& meeting = caller.meeting;
   const std::string proof = message.at("proof");
-  if (!comm::is_proof(proof, secret_.key(), meeting, comm::Side::caller)) return true;
+  if (!is_proof(proof, secret_.key(), meeting, Side::caller)) return true;
   caller.believed = true;
   caller.channel->accept_at_most(ControlChannel::kMaxBytes);
-  caller.channel->seal(comm::session_key(secret_.key(), meeting, comm::Side::listener),
-                       comm::session_key(secret_.key(), meeting, comm::Side::caller));
+  caller.channel->seal(session_key(secret_.key(), meeting, Side::listener),
+                       session_key(secret_.key(), meeting, Side::caller));
   const std::string refusal = refusal_of(*caller.presentation);
   if (refusal.empty()) return false;
   refuse(caller, refusal);

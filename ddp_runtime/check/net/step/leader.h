@@ -84,7 +84,7 @@ class Leader {
     Channel channel;
     Deadline until;  // deadline of its next message
     std::optional<Presentation> presentation;
-    comm::Meeting meeting;
+    Meeting meeting;
     bool believed = false;  // authenticated, or no secret is required
   };
   using Callers = std::vector<Caller>;

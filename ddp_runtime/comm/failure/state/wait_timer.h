@@ -8,8 +8,8 @@
 #include <functional>
 #include <string>
 
+#include "base/channel/running_clock.h"
 #include "ddp_runtime/comm/failure/state/failure_state.h"
-#include "ddp_runtime/comm/failure/state/running_clock.h"
 
 namespace ddp::comm {
 

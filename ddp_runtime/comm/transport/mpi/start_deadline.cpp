@@ -11,8 +11,8 @@
 #include <mutex>
 #include <stop_token>
 
+#include "base/channel/running_clock.h"
 #include "base/host.h"
-#include "ddp_runtime/comm/failure/state/running_clock.h"
 
 namespace ddp::comm {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/secret/key.h"
 #include "ddp_runtime/comm/failure/state/failure_state.h"
-#include "ddp_runtime/comm/secret/key.h"
 #include "ddp_runtime/comm/transport/tcp/switchboard.h"
 
 namespace ddp::comm {

@@ -17,13 +17,13 @@
 #include <thread>
 #include <vector>
 
+#include "base/channel/connection.h"
+#include "base/channel/event_queue.h"
+#include "base/channel/reception.h"
+#include "base/channel/running_clock.h"
 #include "base/deadline.h"
+#include "base/secret/key.h"
 #include "base/wake_event.h"
-#include "ddp_runtime/comm/failure/connection.h"
-#include "ddp_runtime/comm/failure/event_queue.h"
-#include "ddp_runtime/comm/failure/reception.h"
-#include "ddp_runtime/comm/failure/state/running_clock.h"
-#include "ddp_runtime/comm/secret/key.h"
 
 namespace ddp::comm {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "ddp_runtime/comm/secret/key.h"
+#include "base/secret/key.h"
 #include "ddp_runtime/comm/transport/tcp/rendezvous.h"
 
 namespace ddp::comm {

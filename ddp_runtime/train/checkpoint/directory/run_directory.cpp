@@ -13,7 +13,7 @@
 #include <system_error>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/secret/random_token.h"
+#include "base/secret/random_token.h"
 #include "hdf5_ckpt/core/error.h"
 #include "hdf5_ckpt/directory/checkpoint_directory.h"
 #include "hdf5_ckpt/directory/enclosure.h"
@@ -109,7 +109,7 @@ void require_seen_by_all(comm::Group& group, const fs::path& directory, const Ra
   std::error_code ignored;
   std::string name;
   if (group.rank() == 0) {
-    name = fmt::format(".seen-by-all-ranks-{}", comm::random_token());
+    name = fmt::format(".seen-by-all-ranks-{}", random_token());
     std::ofstream(directory / name).put('\n');
   }
   name = group.broadcast_text(name, 0);

@@ -401,7 +401,7 @@ void pretend_to_lead(const Listener& listener) {
     ControlChannel channel(std::move(*socket));
     try {
       channel.receive(end);
-      channel.send({{"nonce", comm::random_nonce()}, {"proof", std::string(64, '0')}}, end);
+      channel.send({{"nonce", random_nonce()}, {"proof", std::string(64, '0')}}, end);
       channel.send({{"welcome", 1}}, end);
       channel.send({{"do", "verdict"}, {"exit_code", 0}}, end);
     } catch (const NetError&) {
@@ -413,7 +413,7 @@ void pretend_to_lead(const Listener& listener) {
 TEST(NetRun, FalseLeaderGivesNoVerdict) {
   const Listener listener = listen_on(0);
   std::thread liar([&listener] { pretend_to_lead(listener); });
-  const comm::StepSecret secret(comm::KeySource::file, comm::random_key());
+  const comm::StepSecret secret(comm::KeySource::file, random_key());
   EXPECT_EQ(error_of([&] { Puppet(listener.port, 1, "test", "ddp-check test", "", secret); }),
             "the answering process does not have the key of this step");
   NetOptions options = options_for(1, 2);
@@ -425,7 +425,7 @@ TEST(NetRun, FalseLeaderGivesNoVerdict) {
 }
 
 TEST(NetRun, TasksThatShareASecretAllExitWithOk) {
-  const comm::StepSecret secret(comm::KeySource::file, comm::random_key());
+  const comm::StepSecret secret(comm::KeySource::file, random_key());
   const NetResult run = run_all(2, [&secret](NetOptions& options) { options.secret = secret; });
   EXPECT_EQ(run.exit_codes, (std::vector<int>{0, 0})) << text_of(run.verdict);
 }

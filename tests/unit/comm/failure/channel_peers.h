@@ -21,9 +21,9 @@
 #include <utility>
 #include <vector>
 
-#include "ddp_runtime/comm/failure/connection.h"
+#include "base/channel/connection.h"
+#include "base/channel/greeting.h"
 #include "ddp_runtime/comm/failure/error_channel.h"
-#include "ddp_runtime/comm/failure/greeting.h"
 #include "ddp_runtime/comm/failure/hub.h"
 #include "ddp_runtime/comm/failure/spoke.h"
 #include "ddp_runtime/comm/p2p/p2p_group.h"

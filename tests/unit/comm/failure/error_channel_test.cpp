@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "ddp_runtime/comm/failure/connection.h"
+#include "base/channel/connection.h"
 #include "ddp_runtime/comm/failure/hub.h"
 #include "ddp_runtime/comm/group/peer_failure.h"
 #include "ddp_runtime/comm/p2p/p2p_group.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the handshake of the error channel: which programs are accepted as a rank and as rank 0,
 // with impostors at either end and between the ends.
-#include "ddp_runtime/comm/failure/greeting.h"
+#include "base/channel/greeting.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

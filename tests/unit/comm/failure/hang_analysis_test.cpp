@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/channel/connection.h"
 #include "base/errors.h"
-#include "ddp_runtime/comm/failure/connection.h"
 #include "ddp_runtime/comm/failure/error_channel.h"
 #include "ddp_runtime/comm/failure/hub.h"
 #include "ddp_runtime/comm/group/peer_failure.h"

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "base/errors.h"
-#include "ddp_runtime/comm/secret/key.h"
-#include "ddp_runtime/comm/secret/proof.h"
+#include "base/secret/key.h"
+#include "base/secret/proof.h"
 #include "ddp_runtime/comm/secret/step_secret.h"
 #include "tests/unit/temporary_directory.h"
 

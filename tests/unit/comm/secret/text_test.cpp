@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "ddp_runtime/comm/secret/random_token.h"
+#include "base/secret/random_token.h"
 
 namespace ddp::comm {
 namespace {

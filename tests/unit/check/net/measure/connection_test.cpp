@@ -213,8 +213,8 @@ TEST(ControlChannel, DeepMessagesAreRejectedBeforeParsing) {
 
 TEST(ControlChannel, SealedMessagesComeFromTheOtherEndInOrder) {
   Ends ends = connected();
-  const comm::Key one = comm::random_key();
-  const comm::Key two = comm::random_key();
+  const Key one = random_key();
+  const Key two = random_key();
   ControlChannel near(std::move(ends.near));
   ControlChannel far(std::move(ends.far));
   near.seal(one, two);
@@ -228,7 +228,7 @@ TEST(ControlChannel, SealedMessagesComeFromTheOtherEndInOrder) {
 }
 
 TEST(ControlChannel, ForgedMessagesBreakASealedChannel) {
-  const comm::Key key = comm::random_key();
+  const Key key = random_key();
   const auto receive = [&key](const std::string& bytes) {
     auto [near, far] = channels();
     near.seal(key, key);
@@ -236,7 +236,7 @@ TEST(ControlChannel, ForgedMessagesBreakASealedChannel) {
     near.receive(in(kLong));
   };
   const auto sealed = [&key](std::uint64_t number, const std::string& text) {
-    const comm::Key tag = comm::hmac_sha256(key, fmt::format("{} {}", number, text));
+    const Key tag = hmac_sha256(key, fmt::format("{} {}", number, text));
     return frame(text + std::string(reinterpret_cast<const char*>(tag.data()), tag.size()));
   };
   const std::string good = R"({"a":1})";

@@ -234,7 +234,7 @@ TEST_F(LeaderOnTheWire, InvalidAnswersLoseTheTaskButNotTheCheck) {
 
 class LeaderWithASecret : public LeaderOnTheWire {
  protected:
-  LeaderWithASecret() { secret_ = comm::StepSecret(comm::KeySource::file, comm::random_key()); }
+  LeaderWithASecret() { secret_ = comm::StepSecret(comm::KeySource::file, random_key()); }
 };
 
 TEST_F(LeaderWithASecret, AcceptsTasksWithTheSecret) {
@@ -253,7 +253,7 @@ TEST_F(LeaderWithASecret, AcceptsTasksWithTheSecret) {
 TEST_F(LeaderWithASecret, SilentStrangersAreDroppedBeforeATaskThatPresentedItself) {
   const Deadline end = Clock::now() + std::chrono::seconds(120);
   ControlChannel task(connect_to("127.0.0.1", port_, end));
-  const Presentation claim{"ddp-check test", "test", 0, "n0", "file", comm::random_nonce()};
+  const Presentation claim{"ddp-check test", "test", 0, "n0", "file", random_nonce()};
   task.send(to_message(claim), end);
   std::vector<FileDescriptor> strangers;
   for (int i = 0; i < 200; ++i) strangers.push_back(stranger_at(port_));
@@ -261,9 +261,9 @@ TEST_F(LeaderWithASecret, SilentStrangersAreDroppedBeforeATaskThatPresentedItsel
     EXPECT_TRUE(wait_for(strangers[0].get(), POLLIN, end));
     try {
       const auto meeting = meeting_of(claim, task.receive(end).value().at("nonce"));
-      task.send({{"proof", comm::proof_of(secret_.key(), meeting, comm::Side::caller)}}, end);
-      task.seal(comm::session_key(secret_.key(), meeting, comm::Side::caller),
-                comm::session_key(secret_.key(), meeting, comm::Side::listener));
+      task.send({{"proof", proof_of(secret_.key(), meeting, Side::caller)}}, end);
+      task.seal(session_key(secret_.key(), meeting, Side::caller),
+                session_key(secret_.key(), meeting, Side::listener));
       Hello hello;
       hello.program = claim.program;
       hello.identity = claim.identity;
@@ -287,11 +287,11 @@ TEST_F(LeaderWithASecret, RejectsStrangersWithoutAFinding) {
     without.send(to_message(Presentation{"ddp-check test", "test", 0, "n0", "none", ""}), end);
     EXPECT_THAT(without.receive(end)->value("refused", ""), HasSubstr("has a key from: none"));
     EXPECT_THROW(Puppet(port_, 0, "test", "ddp-check test", "",
-                        comm::StepSecret(comm::KeySource::file, comm::random_key())),
+                        comm::StepSecret(comm::KeySource::file, random_key())),
                  NetError);  // the leader's proof does not match this key
     for (const bool reflects : {true, false}) {
       ControlChannel liar(connect_to("127.0.0.1", port_, end));
-      Presentation claim{"ddp-check test", "test", 0, "n0", "file", comm::random_nonce()};
+      Presentation claim{"ddp-check test", "test", 0, "n0", "file", random_nonce()};
       liar.send(to_message(claim), end);
       const auto challenge = liar.receive(end).value();
       liar.send({{"proof", reflects ? challenge.at("proof").get<std::string>() : ""}}, end);

@@ -13,12 +13,12 @@
 #include <map>
 #include <string>
 
-#include "ddp_runtime/comm/failure/connection.h"
-#include "ddp_runtime/comm/failure/event_queue.h"
-#include "ddp_runtime/comm/failure/greeting.h"
-#include "ddp_runtime/comm/failure/state/running_clock.h"
+#include "base/channel/connection.h"
+#include "base/channel/event_queue.h"
+#include "base/channel/greeting.h"
+#include "base/channel/running_clock.h"
 
-namespace ddp::comm {
+namespace ddp {
 
 class Reception {
  public:
@@ -78,4 +78,4 @@ class Reception {
   std::uint64_t next_ = kFirstKey + 1;
 };
 
-}  // namespace ddp::comm
+}  // namespace ddp

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ddp_runtime/comm/failure/reception.h"
+#include "base/channel/reception.h"
 
 #include <sys/socket.h>
 
@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-namespace ddp::comm {
+namespace ddp {
 namespace {
 
 // Limit on pending connections beyond the number of missing ranks.
@@ -134,4 +134,4 @@ bool Reception::drop_one() {
   return true;
 }
 
-}  // namespace ddp::comm
+}  // namespace ddp

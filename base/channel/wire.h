@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of the error channel: one byte of kind, four of rank, four of length, then text.
+// The messages of a channel: one byte of kind, four of rank, four of length, then text.
 // After both ends have authenticated (greeting.h), a seal follows each message: an HMAC over the
 // message and its number, with a separate key for each connection and direction. So no host between
 // the two ends can insert, change, repeat or remove a message.
@@ -13,9 +13,9 @@
 #include <string_view>
 #include <utility>
 
-#include "ddp_runtime/comm/secret/key.h"
+#include "base/secret/key.h"
 
-namespace ddp::comm {
+namespace ddp {
 
 enum class MessageKind : std::uint8_t {
   hello = 1,      // from a rank that connects; see greeting.h
@@ -82,4 +82,4 @@ class Decoder {
   std::optional<Seal> seal_;
 };
 
-}  // namespace ddp::comm
+}  // namespace ddp

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ddp_runtime/comm/failure/wire.h"
+#include "base/channel/wire.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/errors.h"
 
-namespace ddp::comm {
+namespace ddp {
 namespace {
 
 TEST(Wire, MessagesArriveWholeForAnySplit) {
@@ -60,4 +60,4 @@ TEST(Wire, RandomBytesNeverCrashOrAccumulate) {
 }
 
 }  // namespace
-}  // namespace ddp::comm
+}  // namespace ddp

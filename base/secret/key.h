@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace ddp::comm {
+namespace ddp {
 
 inline constexpr std::size_t kKeyBytes = 32;
 using Key = std::array<std::byte, kKeyBytes>;
@@ -29,4 +29,4 @@ bool equal_in_constant_time(std::string_view one, std::string_view other) noexce
 std::string hex_of(const Key& key);
 std::optional<Key> key_from_hex(std::string_view text) noexcept;
 
-}  // namespace ddp::comm
+}  // namespace ddp

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handshake on a connection of the error channel. Both ends prove that they know the channel's
+// The handshake on a connection of a channel. Both ends prove that they know the channel's
 // key (secret/proof.h), which is never sent over the connection. So a rank that connects to another
 // program's port reveals no secret, and rank 0 does not accept another program as a rank.
 //
@@ -17,12 +17,12 @@
 #include <optional>
 #include <string>
 
-#include "ddp_runtime/comm/failure/connection.h"
-#include "ddp_runtime/comm/failure/wire.h"
-#include "ddp_runtime/comm/secret/key.h"
-#include "ddp_runtime/comm/secret/proof.h"
+#include "base/channel/connection.h"
+#include "base/channel/wire.h"
+#include "base/secret/key.h"
+#include "base/secret/proof.h"
 
-namespace ddp::comm {
+namespace ddp {
 
 // Upper limit on the length of every message before the proofs.
 inline constexpr std::size_t kMaxGreeting = 512;
@@ -88,4 +88,4 @@ enum class Greeted : std::uint8_t {
 // The rank's side for a thread that may block. Takes at most `timeout` in total.
 Greeted greet(Connection& connection, RankGreeting greeting, std::chrono::milliseconds timeout);
 
-}  // namespace ddp::comm
+}  // namespace ddp

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ddp_runtime/comm/failure/wire.h"
+#include "base/channel/wire.h"
 
 #include <arpa/inet.h>
 
@@ -9,7 +9,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 
-namespace ddp::comm {
+namespace ddp {
 namespace {
 
 constexpr std::size_t kHeader = 9;
@@ -63,7 +63,7 @@ std::optional<Message> Decoder::next() {
   const auto kind = static_cast<std::uint8_t>(buffer_[0]);
   const std::size_t length = read_u32(buffer_.data() + 5);
   if (kind < 1 || kind > static_cast<std::uint8_t>(MessageKind::last) || length > most_text_) {
-    throw RuntimeError("the error channel received a malformed message");
+    throw RuntimeError("a channel received a malformed message");
   }
   const std::size_t encoded = kHeader + length;
   const std::size_t whole = encoded + (seal_ ? kKeyBytes : 0);
@@ -71,7 +71,7 @@ std::optional<Message> Decoder::next() {
   const std::string_view bytes = buffer_;
   if (seal_ && !equal_in_constant_time(text_of(seal_->next(bytes.substr(0, encoded))),
                                        bytes.substr(encoded, kKeyBytes))) {
-    throw RuntimeError("the error channel received a message with a wrong seal");
+    throw RuntimeError("a channel received a message with a wrong seal");
   }
   Message message;
   message.kind = static_cast<MessageKind>(kind);
@@ -81,4 +81,4 @@ std::optional<Message> Decoder::next() {
   return message;
 }
 
-}  // namespace ddp::comm
+}  // namespace ddp

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ddp_runtime/comm/secret/proof.h"
+#include "base/secret/proof.h"
 
 #include <initializer_list>
 
-#include "ddp_runtime/comm/secret/random_token.h"
+#include "base/secret/random_token.h"
 
-namespace ddp::comm {
+namespace ddp {
 namespace {
 
 // Prefixes each field with its length, so that different lists of fields give different strings.
@@ -43,4 +43,4 @@ Key session_key(const Key& key, const Meeting& meeting, Side sender) {
   return derived(key, meeting, "session", sender);
 }
 
-}  // namespace ddp::comm
+}  // namespace ddp

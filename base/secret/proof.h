@@ -15,9 +15,9 @@
 #include <string>
 #include <string_view>
 
-#include "ddp_runtime/comm/secret/key.h"
+#include "base/secret/key.h"
 
-namespace ddp::comm {
+namespace ddp {
 
 enum class Side : std::uint8_t { caller, listener };
 
@@ -41,4 +41,4 @@ bool is_proof(std::string_view proof, const Key& key, const Meeting& meeting, Si
 // The key for the messages that `sender` sends after both ends have authenticated.
 Key session_key(const Key& key, const Meeting& meeting, Side sender);
 
-}  // namespace ddp::comm
+}  // namespace ddp

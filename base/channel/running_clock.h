@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <chrono>
 
-namespace ddp::comm {
+namespace ddp {
 
 class RunningClock {
  public:
@@ -34,4 +34,4 @@ class RunningClock {
   TimePoint now_;
 };
 
-}  // namespace ddp::comm
+}  // namespace ddp

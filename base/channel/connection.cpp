@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ddp_runtime/comm/failure/connection.h"
+#include "base/channel/connection.h"
 
-#include <fmt/format.h>
 #include <ifaddrs.h>
 #include <linux/sockios.h>
 #include <netdb.h>
@@ -25,7 +24,7 @@
 #include "base/errors.h"
 #include "base/host.h"
 
-namespace ddp::comm {
+namespace ddp {
 namespace {
 
 constexpr auto kResolveWithin = std::chrono::seconds(10);
@@ -208,8 +207,7 @@ std::optional<Connection::Endpoint> Connection::peer() const {
 Listener listen_anywhere() {
   Listener listener = open_listener(0);
   if (!listener.socket) {
-    throw RuntimeError(
-        fmt::format("cannot listen on a TCP port for the error channel: {}", std::strerror(errno)));
+    throw RuntimeError(std::string("cannot listen on a TCP port: ") + std::strerror(errno));
   }
   return listener;
 }
@@ -252,4 +250,4 @@ std::vector<std::string> own_addresses() {
   return addresses;
 }
 
-}  // namespace ddp::comm
+}  // namespace ddp

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ddp_runtime/comm/secret/key.h"
+#include "base/secret/key.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -10,7 +10,7 @@
 
 #include "base/errors.h"
 
-namespace ddp::comm {
+namespace ddp {
 namespace {
 
 void fill_randomly(void* memory, std::size_t bytes) {
@@ -73,4 +73,4 @@ std::optional<Key> key_from_hex(std::string_view text) noexcept {
   return key;
 }
 
-}  // namespace ddp::comm
+}  // namespace ddp

@@ -12,12 +12,12 @@
 #include "base/errors.h"
 #include "base/file_descriptor.h"
 
-namespace ddp::comm {
+namespace ddp {
 
 class EventQueue {
  public:
   EventQueue() : fd_(epoll_create1(EPOLL_CLOEXEC)) {
-    if (!fd_) throw RuntimeError("cannot create an epoll queue for the error channel");
+    if (!fd_) throw RuntimeError("cannot create an epoll queue for a channel");
   }
 
   // Events of `fd` carry `key`. Closing a descriptor removes it.
@@ -46,4 +46,4 @@ class EventQueue {
   std::array<epoll_event, 256> events_{};
 };
 
-}  // namespace ddp::comm
+}  // namespace ddp

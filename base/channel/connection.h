@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TCP connections for the error channel: a few small messages, and no waiting for a peer that does
+// TCP connections of a channel: a few small messages, and no waiting for a peer that does
 // not read.
 #pragma once
 
@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/channel/wire.h"
 #include "base/deadline.h"
 #include "base/file_descriptor.h"
 #include "base/socket.h"
-#include "ddp_runtime/comm/failure/wire.h"
 
-namespace ddp::comm {
+namespace ddp {
 
 // State of the connection. `ended`: the other machine sent FIN or RST, so the process has exited.
 // `broken`: any other error comes from the network, and the process may still be running.
@@ -100,4 +100,4 @@ std::vector<std::string> own_addresses();
 // The numeric addresses of a name on this machine; empty if it is unknown. Takes 10 s at most.
 std::vector<std::string> addresses_of(const std::string& host);
 
-}  // namespace ddp::comm
+}  // namespace ddp

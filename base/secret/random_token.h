@@ -4,10 +4,10 @@
 
 #include <string>
 
-namespace ddp::comm {
+namespace ddp {
 
 // 128 random bits as 32 hexadecimal digits. Throws RuntimeError if the kernel provides no random
 // numbers.
 std::string random_token();
 
-}  // namespace ddp::comm
+}  // namespace ddp

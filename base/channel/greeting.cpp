@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ddp_runtime/comm/failure/greeting.h"
+#include "base/channel/greeting.h"
 
 #include <utility>
 
 #include "base/errors.h"
 
-namespace ddp::comm {
+namespace ddp {
 namespace {
 
 // The text before and after the first space; nullopt if there is no space.
@@ -109,4 +109,4 @@ Greeted greet(Connection& connection, RankGreeting greeting, std::chrono::millis
   }
 }
 
-}  // namespace ddp::comm
+}  // namespace ddp
