@@ -22,6 +22,10 @@ void fill_randomly(void* memory, std::size_t bytes) {
 
 }  // namespace
 
+void ignore_openssl_settings() noexcept {
+  OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
+}
+
 Key random_key() {
   Key key{};
   fill_randomly(key.data(), key.size());

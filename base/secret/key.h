@@ -15,6 +15,10 @@ namespace ddp {
 inline constexpr std::size_t kKeyBytes = 32;
 using Key = std::array<std::byte, kKeyBytes>;
 
+// For a static program, before the first HMAC: OpenSSL would read its settings, which may name
+// libraries to load, and these are not made for the program's own C library.
+void ignore_openssl_settings() noexcept;
+
 // Throws RuntimeError if the kernel provides no random numbers.
 Key random_key();
 std::uint64_t random_number();

@@ -65,14 +65,14 @@ std::uint64_t growth(const std::optional<std::uint64_t>& before,
 
 class Guard {
  public:
-  Guard(ForkedTask task, const GuardOptions& options)
+  Guard(ForkedTask task, const GuardOptions& options, MakeLink make_link)
       : options_(options),
         child_(task.child),
         signals_(task.child, options.launcher_reaches_all),
         errors_(std::move(task.errors), STDERR_FILENO),
         kills_before_(read_out_of_memory_kills("/")),
         record_(options.node_record),
-        rank_watch_(task.child, options, record_) {
+        rank_watch_(task.child, options, record_, std::move(make_link)) {
     // An editor or a shell on a terminal waits for a person; a line would only disturb.
     if (isatty(STDERR_FILENO) != 0) rank_watch_.give_up();
   }
@@ -230,9 +230,11 @@ class Guard {
 
 }  // namespace
 
-void guard_task(ForkedTask task, const GuardOptions& options) {
+void guard_task(ForkedTask task, const GuardOptions& options, MakeLink make_link) {
   let_go_of_the_task(task.errors.get(), options.node_record);
-  end_like(Guard(std::move(task), options).watch());
+  // The guard must be gone before, because it sends its last words to other nodes then.
+  const int status = Guard(std::move(task), options, std::move(make_link)).watch();
+  end_like(status);
 }
 
 }  // namespace ddp::guard

@@ -11,8 +11,36 @@ namespace {
 
 constexpr std::string_view kNone = "-";
 
+constexpr const char* kListSeparator = ",";
+
 std::string file_number(int file) {
   return file < 0 ? std::string(kNone) : std::to_string(file);
+}
+
+std::string ports_in_words(const std::vector<std::uint16_t>& ports) {
+  std::vector<std::string> words;
+  for (const auto port : ports) words.push_back(std::to_string(port));
+  return join(words, kListSeparator);
+}
+
+std::vector<std::string> list_in(std::string_view words) {
+  std::vector<std::string> list;
+  while (!words.empty()) {
+    const auto end = std::min(words.find(kListSeparator), words.size());
+    list.emplace_back(words.substr(0, end));
+    words.remove_prefix(std::min(end + 1, words.size()));
+  }
+  return list;
+}
+
+std::optional<HubPlace> parse_hub(std::string_view ports, std::string_view addresses) {
+  HubPlace hub{list_in(addresses), {}};
+  for (const auto& word : list_in(ports)) {
+    const auto port = parse_decimal(word, UINT16_MAX);
+    if (!port) return std::nullopt;
+    hub.ports.push_back(static_cast<std::uint16_t>(*port));
+  }
+  return hub;
 }
 
 }  // namespace
@@ -38,12 +66,14 @@ std::vector<std::string> format_arguments(const GuardArguments& arguments) {
           options.is_agent ? "1" : "0",
           options.launcher_reaches_all ? "1" : "0",
           std::to_string(options.stall.count()),
+          ports_in_words(options.hub.ports),
+          join(options.hub.addresses, kListSeparator),
           options.node};
 }
 
 std::optional<GuardArguments> parse_arguments(std::span<const std::string_view> words) {
   std::array<std::int64_t, 10> numbers{};
-  if (words.size() != numbers.size() + 1) return std::nullopt;
+  if (words.size() != numbers.size() + 3) return std::nullopt;
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const auto number = parse_decimal(words[i], 1U << 30U);
     const bool is_file = i == 1 || i == 2;
@@ -51,6 +81,8 @@ std::optional<GuardArguments> parse_arguments(std::span<const std::string_view> 
     numbers[i] = number ? static_cast<std::int64_t>(*number) : -1;
   }
   if (numbers[0] <= 1) return std::nullopt;
+  auto hub = parse_hub(words[numbers.size()], words[numbers.size() + 1]);
+  if (!hub) return std::nullopt;
   const auto count = [&numbers](std::size_t i) { return static_cast<std::uint32_t>(numbers[i]); };
   return GuardArguments{static_cast<pid_t>(numbers[0]), static_cast<int>(numbers[1]),
                         GuardOptions{count(3),
@@ -62,6 +94,7 @@ std::optional<GuardArguments> parse_arguments(std::span<const std::string_view> 
                                      std::chrono::seconds(numbers[9]),
                                      std::string(words.back()),
                                      static_cast<int>(numbers[2]),
+                                     *std::move(hub),
                                      {}}};
 }
 

@@ -16,6 +16,12 @@
 
 namespace ddp::guard {
 
+// Where a guard of rank 0's node listens to those of the other nodes. No ports: nowhere.
+struct HubPlace {
+  std::vector<std::string> addresses;  // numeric
+  std::vector<std::uint16_t> ports;    // it takes the first one that is free
+};
+
 struct GuardOptions {
   std::uint32_t rank = 0;        // of the task; of the agent under torchrun
   std::uint32_t task_count = 1;  // of the step
@@ -26,7 +32,8 @@ struct GuardOptions {
   std::chrono::seconds stall{60};      // after which ranks without progress are reported
   std::string node;                    // may be empty
   int node_record = -1;                // file of the NodeRecord; -1 for none
-  std::string record_name = {};        // to find it by; empty if there is nothing to find
+  HubPlace hub = {};
+  std::string record_name = {};  // to find the record by; empty if there is nothing to find
 
   // Returns "rank 5", or "torchrun's agent 1".
   std::string who() const;

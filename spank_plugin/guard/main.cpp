@@ -2,6 +2,8 @@
 // ddp-guard: the guard as a program of its own, which the plugin executes in each task. Its
 // arguments are not for people; see guard_options.h. It is static, because it also starts inside
 // containers, where the libraries of the host are missing.
+#include <malloc.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -9,6 +11,10 @@
 #include <vector>
 
 #include "spank_plugin/guard/guard.h"
+#ifdef SLURM_DDP_GUARD_LINK
+#include "base/secret/key.h"
+#include "spank_plugin/guard/tcp_node_link.h"
+#endif
 
 namespace ddp::guard {
 namespace {
@@ -21,11 +27,22 @@ int usage() {
   return 2;
 }
 
+// Without OpenSSL's static library, the guards of different nodes know nothing of each other.
+MakeLink link_maker() {
+#ifdef SLURM_DDP_GUARD_LINK
+  mallopt(M_ARENA_MAX, 1);  // its thread needs no memory of its own
+  ignore_openssl_settings();
+  return make_tcp_link;
+#else
+  return {};
+#endif
+}
+
 int run(int count, char** arguments) {
   const std::vector<std::string_view> words(arguments + std::min(count, 1), arguments + count);
   const auto parsed = parse_arguments(words);
   if (!parsed) return usage();
-  guard_task({parsed->child, FileDescriptor(parsed->errors)}, parsed->options);
+  guard_task({parsed->child, FileDescriptor(parsed->errors)}, parsed->options, link_maker());
 }
 
 }  // namespace

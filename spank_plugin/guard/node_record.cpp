@@ -16,7 +16,7 @@
 namespace ddp::guard {
 namespace {
 
-constexpr off_t kSize = 1 << 18;
+constexpr off_t kSize = 1 << 19;
 
 // A step of root could open the file of a user, who has given it this name.
 bool is_own(const FileDescriptor& file) noexcept {

@@ -92,6 +92,25 @@ class NodeRecord {
   // what the others say is most often an echo.
   bool is_first_failure() noexcept;
 
+  // The key of the step, in hexadecimal digits, with which the guards of its nodes find each other.
+  // Empty if there is none. Set before there are guards.
+  void set_key(std::string_view digits) noexcept { page_->key.set(digits); }
+  std::string key() const { return page_->key.get(); }
+
+  // A guard sees that all of them should ask where their ranks stand, until this time.
+  void want_places_until(std::int64_t time) noexcept { page_->places_wanted_until = time; }
+  std::int64_t places_wanted_until() const noexcept { return page_->places_wanted_until; }
+
+  // How ranks of other nodes have ended, for the guard that speaks next: finished or failed; absent
+  // if it is not known. Of ranks below kMaxOthers.
+  static constexpr std::uint32_t kMaxOthers = 1U << 16U;
+  void remember_end(std::uint32_t rank, RankSlot::State state) noexcept {
+    if (rank < kMaxOthers) page_->ends[rank] = static_cast<std::uint8_t>(state);
+  }
+  RankSlot::State end_of(std::uint32_t rank) const noexcept {
+    return static_cast<RankSlot::State>(page_->ends[rank].load());
+  }
+
   // By local rank, below kMaxRanks.
   RankSlot& slot(std::size_t local_rank) noexcept { return page_->slots[local_rank]; }
 
@@ -100,6 +119,9 @@ class NodeRecord {
 
   struct Page {
     std::atomic<std::uint32_t> failures{0};
+    std::atomic<std::int64_t> places_wanted_until{0};
+    SharedText<8> key;
+    std::array<std::atomic<std::uint8_t>, kMaxOthers> ends{};
     RankSlot slots[kMaxRanks];  // NOLINT(*-avoid-c-arrays): the layout is shared by processes
   };
   std::unique_ptr<Page> own_;  // without a file

@@ -10,14 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "spank_plugin/guard/stall_text.h"
+#include "spank_plugin/guard/intervals.h"
 #include "spank_plugin/watch/wait_channel.h"
 
 namespace ddp::guard {
 namespace {
 
-constexpr auto kInterval = std::chrono::seconds(1);
-constexpr auto kLongestInterval = std::chrono::seconds(4);
 // At most this share of a processor is used: one part in so many.
 constexpr int kShare = 50;
 // Each time, the kernel walks through the table of all its connections: some milliseconds. A
@@ -28,9 +26,6 @@ constexpr int kTrafficShare = 12;
 constexpr auto kFirstLook = std::chrono::milliseconds(200);
 // Since a guard's last look. It then was stopped, or has ended without a word.
 constexpr auto kAsleep = std::chrono::seconds(5);
-// The question where a rank stands disturbs it, so it is asked only this long before a report: two
-// looks of each guard, and a moment.
-constexpr auto kTimeToAnswer = 2 * kLongestInterval + std::chrono::seconds(1);
 constexpr int kSearches = 60;
 
 std::int64_t milliseconds(const std::optional<Clock::time_point>& time) {
@@ -56,9 +51,11 @@ std::optional<watch::RankReport> report_in(const RankSlot& slot, std::int64_t no
   switch (slot.state) {
     case RankSlot::finished:
       report.state = RankState::finished;
+      report.quiet = length(slot.quiet_since, now);
       return report;
     case RankSlot::failed:
       report.state = RankState::failed;
+      report.quiet = length(slot.quiet_since, now);
       return report;
     case RankSlot::running:
       break;
@@ -78,13 +75,15 @@ std::optional<watch::RankReport> report_in(const RankSlot& slot, std::int64_t no
 
 }  // namespace
 
-RankWatch::RankWatch(pid_t task, const GuardOptions& options, NodeRecord& record)
+RankWatch::RankWatch(pid_t task, const GuardOptions& options, NodeRecord& record,
+                     MakeLink make_link)
     : task_(task),
       options_(options),
       record_(record),
       meter_(std::min<Clock::duration>(options.stall / kTrafficShare, kTrafficInterval)),
       has_slot_(options.local_rank < options.local_task_count &&
-                options.local_task_count <= NodeRecord::kMaxRanks) {
+                options.local_task_count <= NodeRecord::kMaxRanks),
+      step_(options, record, std::move(make_link)) {
   if (!has_slot_) return;
   if (!record_.is_shared() && !options_.record_name.empty()) searches_left_ = kSearches;
   next_look_ = Clock::now() + kFirstLook;
@@ -131,35 +130,41 @@ std::string RankWatch::look() {
 
 std::string RankWatch::take(const watch::Reading& reading) {
   meter_.add(reading);
-  if (!meter_.quiet_since()) stacks_.forget();
-  if (!meter_.quiet_since() && options_.is_agent) workers_.update("/proc", reading.processes);
-  write_slot(reading);
-  watch::Finding finding;
-  finding.kind = watch::FindingKind::unknown;
-  if (read_slots(reading.time)) {
-    finding = watch::find_stall(ranks_, options_.stall);
-    // Ranks that wait here may wait for one on another node that works.
-    const bool is_whole_step = options_.local_task_count == options_.task_count;
-    if (is_whole_step) {
-      ask_in_time(reading);
-    } else if (finding.kind == watch::FindingKind::stalled) {
-      finding.kind = watch::FindingKind::unknown;
-    }
+  if (!meter_.quiet_since()) {
+    stacks_.forget();
+    has_asked_ = false;
+    record_.want_places_until(0);
+    if (options_.is_agent) workers_.update("/proc", reading.processes);
   }
-  return speech(finding, reports_.update(finding, reading.time), reading);
+  write_slot(reading);
+  std::string what;
+  if (const auto ranks = read_slots(reading)) {
+    const bool speaks = is_first(*ranks);
+    if (speaks) {
+      step_.speak_for_node(ranks->facts.front().rank);
+    } else {
+      step_.stop_speaking();
+    }
+    auto outcome = step_.update(*ranks, reading.time);
+    if (outcome.wants_places) {
+      record_.want_places_until(milliseconds(reading.time + kTimeToAnswer));
+    }
+    // All guards of a node come to the same decision; the first one speaks.
+    if (speaks) what = std::move(outcome.speech);
+  }
+  ask_if_wanted(reading);
+  return what;
 }
 
-void RankWatch::ask_in_time(const watch::Reading& reading) {
-  const Clock::duration ahead = std::min<Clock::duration>(kTimeToAnswer, options_.stall / 2);
-  const watch::Finding soon = watch::find_stall(ranks_, options_.stall - ahead);
-  const bool is_time =
-      soon.kind == watch::FindingKind::stalled && soon.length + ahead >= reports_.next();
-  if (is_time && !has_asked_) {
+void RankWatch::ask_if_wanted(const watch::Reading& reading) {
+  const bool is_wanted = milliseconds(reading.time) < record_.places_wanted_until();
+  if (is_wanted && !has_asked_ && meter_.quiet_since()) {
     std::vector<pid_t> asked;
     for (const auto& waiting : waiting_processes(reading)) asked.push_back(waiting.process.pid);
     stacks_.ask(asked);
+    has_asked_ = true;
   }
-  has_asked_ = is_time;
+  if (!is_wanted) has_asked_ = false;
 }
 
 void RankWatch::write_slot(const watch::Reading& reading) {
@@ -175,14 +180,31 @@ void RankWatch::write_slot(const watch::Reading& reading) {
   slot.seen_at = milliseconds(reading.time);
 }
 
-bool RankWatch::read_slots(Clock::time_point now) {
-  ranks_.clear();
+std::optional<watch::RanksReport> RankWatch::read_slots(const watch::Reading& reading) const {
+  watch::RanksReport ranks;
+  int running = 0;
   for (std::size_t i = 0; i < options_.local_task_count; ++i) {
-    const auto report = report_in(record_.slot(i), milliseconds(now));
-    if (!report) return false;
-    ranks_.push_back(*report);
+    const RankSlot& slot = record_.slot(i);
+    const auto report = report_in(slot, milliseconds(reading.time));
+    if (!report) return std::nullopt;
+    ranks.ranks.push_back(*report);
+    ranks.facts.push_back({slot.rank, slot.task, slot.stopped, options_.node});
+    running += report->state == watch::RankState::running ? 1 : 0;
+    if (report->state != watch::RankState::running || !report->quiet) continue;
+    ranks.waits.push_back({slot.rank, slot.channel.get(), slot.place.get()});
   }
-  return true;
+  for (auto& report : ranks.ranks) report.is_alone = running == 1;
+  // Those of other agents on this node are not known.
+  if (options_.is_agent && ranks.ranks.size() == 1 && !ranks.waits.empty()) {
+    ranks.waits = own_waits(reading);
+  }
+  return ranks;
+}
+
+bool RankWatch::is_first(const watch::RanksReport& ranks) const {
+  const auto first =
+      std::ranges::find(ranks.ranks, watch::RankState::running, &watch::RankReport::state);
+  return first - ranks.ranks.begin() == static_cast<std::ptrdiff_t>(options_.local_rank);
 }
 
 std::vector<RankWatch::WaitingRank> RankWatch::waiting_processes(
@@ -205,30 +227,22 @@ std::vector<watch::RankWait> RankWatch::own_waits(const watch::Reading& reading)
   return waits;
 }
 
-std::string RankWatch::speech(const watch::Finding& finding,
-                              const watch::StallReports::Decision& decision,
-                              const watch::Reading& reading) const {
-  if (decision.speech == watch::StallReports::Speech::nothing) return "";
-  // All guards come to the same decision; the first one speaks.
-  const auto first =
-      std::ranges::find(ranks_, watch::RankState::running, &watch::RankReport::state);
-  if (first - ranks_.begin() != static_cast<std::ptrdiff_t>(options_.local_rank)) return "";
-  std::vector<RankFacts> facts;
-  std::vector<watch::RankWait> waits;
-  for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    const RankSlot& slot = record_.slot(i);
-    facts.push_back({slot.rank, slot.task, slot.stopped});
-    if (ranks_[i].state != watch::RankState::running) continue;
-    waits.push_back({slot.rank, slot.channel.get(), slot.place.get()});
-  }
-  // Those of other agents on this node are not known.
-  if (options_.is_agent && ranks_.size() == 1) waits = own_waits(reading);
-  const std::string_view noun = options_.is_agent ? "torchrun's agent" : "rank";
-  return stall_text(finding, decision, {noun, options_.node, facts, waits});
-}
-
 void RankWatch::end(int status) noexcept {
-  if (has_slot_) own_slot().state = status == 0 ? RankSlot::finished : RankSlot::failed;
+  if (!has_slot_) return;
+  own_slot().quiet_since = milliseconds(Clock::now());
+  own_slot().state = status == 0 ? RankSlot::finished : RankSlot::failed;
+  try {
+    const auto ranks = read_slots({Clock::now(), {}, {}});
+    if (!ranks) return step_.stop_speaking();
+    const bool is_over = std::ranges::none_of(ranks->ranks, [](const watch::RankReport& report) {
+      return report.state == watch::RankState::running;
+    });
+    const std::uint32_t first = ranks->facts.front().rank;
+    if (is_over && first != 0) step_.speak_for_node(first);
+    step_.finish(*ranks, is_over);
+  } catch (const std::exception&) {  // no memory
+    step_.stop_speaking();
+  }
 }
 
 }  // namespace ddp::guard

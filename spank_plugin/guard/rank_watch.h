@@ -5,15 +5,17 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/deadline.h"
 #include "spank_plugin/guard/guard_options.h"
 #include "spank_plugin/guard/node_record.h"
+#include "spank_plugin/guard/step_watch.h"
+#include "spank_plugin/watch/node_report.h"
 #include "spank_plugin/watch/progress.h"
 #include "spank_plugin/watch/python_stacks.h"
-#include "spank_plugin/watch/stall_rule.h"
 #include "spank_plugin/watch/wait_channel.h"
 #include "spank_plugin/watch/worker_ranks.h"
 
@@ -22,7 +24,7 @@ namespace ddp::guard {
 class RankWatch {
  public:
   // Off on a node with more tasks of the step than NodeRecord::kMaxRanks.
-  RankWatch(pid_t task, const GuardOptions& options, NodeRecord& record);
+  RankWatch(pid_t task, const GuardOptions& options, NodeRecord& record, MakeLink make_link = {});
 
   // Deadline::max() if it is off.
   Deadline next_look() const noexcept { return next_look_; }
@@ -41,11 +43,13 @@ class RankWatch {
   void find_record();
   RankSlot& own_slot() noexcept { return record_.slot(options_.local_rank); }
   void write_slot(const watch::Reading& reading);
-  // Returns whether all guards of the node are there and awake; only then it is known what their
-  // ranks do.
-  bool read_slots(Clock::time_point now);
-  // Asks where the ranks of this task stand if a stall is to be told soon.
-  void ask_in_time(const watch::Reading& reading);
+  // Returns the ranks of this node; nullopt unless all its guards are there and awake, because only
+  // then it is known what their ranks do.
+  std::optional<watch::RanksReport> read_slots(const watch::Reading& reading) const;
+  // Whether this is the node's first guard whose rank runs.
+  bool is_first(const watch::RanksReport& ranks) const;
+  // Asks where the ranks of this task stand if a guard of the node wants to know it.
+  void ask_if_wanted(const watch::Reading& reading);
   // The ranks of this task: its own, or torchrun's workers.
   struct WaitingRank {
     std::uint32_t rank = 0;
@@ -54,8 +58,6 @@ class RankWatch {
   std::vector<WaitingRank> waiting_processes(const watch::Reading& reading) const;
   // And what they wait for.
   std::vector<watch::RankWait> own_waits(const watch::Reading& reading) const;
-  std::string speech(const watch::Finding& finding, const watch::StallReports::Decision& decision,
-                     const watch::Reading& reading) const;
 
   pid_t task_;
   const GuardOptions& options_;
@@ -63,12 +65,11 @@ class RankWatch {
   watch::ProgressMeter meter_;
   watch::WorkerRanks workers_;  // of an agent
   watch::PythonStacks stacks_;
-  bool has_asked_ = false;  // for the report that comes next
+  bool has_asked_ = false;  // since it is wanted
   bool has_slot_;
   int searches_left_ = 0;  // for a record
   Deadline next_look_ = Deadline::max();
-  std::vector<watch::RankReport> ranks_;  // of this node
-  watch::StallReports reports_;
+  StepWatch step_;
 };
 
 }  // namespace ddp::guard

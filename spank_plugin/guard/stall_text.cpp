@@ -13,6 +13,7 @@ namespace {
 
 using watch::Finding;
 using watch::FindingKind;
+using watch::RanksReport;
 using Speech = watch::StallReports::Speech;
 
 std::string in_words(Clock::duration length) {
@@ -31,10 +32,11 @@ std::string ranks_in_words(std::string_view noun, std::span<const std::uint32_t>
   return std::string(noun) + (ranks.size() == 1 ? " " : "s ") + join(shown, ", ");
 }
 
-std::string ranks_in_words(std::span<const std::size_t> some, const NamedRanks& ranks) {
+std::string ranks_in_words(std::string_view noun, std::span<const std::size_t> some,
+                           const RanksReport& ranks) {
   std::vector<std::uint32_t> numbers;
   for (const auto i : some) numbers.push_back(ranks.facts[i].rank);
-  return ranks_in_words(ranks.noun, numbers);
+  return ranks_in_words(noun, numbers);
 }
 
 // Ranks in too many groups are grouped by the kernel's functions alone.
@@ -68,11 +70,11 @@ std::string waits(std::span<const watch::RankWait> all) {
 }
 
 // The ranks that differ from those that only wait.
-std::string notes(const Finding& finding, const NamedRanks& ranks) {
+std::string notes(const Finding& finding, std::string_view noun, const RanksReport& ranks) {
   std::string text;
   const auto add = [&](std::span<const std::size_t> some, const char* one, const char* several) {
     if (some.empty()) return;
-    text += "; " + ranks_in_words(some, ranks) + (some.size() == 1 ? one : several);
+    text += "; " + ranks_in_words(noun, some, ranks) + (some.size() == 1 ? one : several);
   };
   add(finding.failed, " has failed", " have failed");
   add(finding.finished, " has ended with 0", " have ended with 0");
@@ -81,33 +83,48 @@ std::string notes(const Finding& finding, const NamedRanks& ranks) {
   return text;
 }
 
-std::string stopped_text(const Finding& finding, const NamedRanks& ranks) {
+// Returns "kill -CONT 7 8 on node1, kill -CONT 9 on node2".
+std::string continuing_commands(std::span<const std::size_t> stopped, const RanksReport& ranks) {
+  std::string text;
+  std::string node;  // of the last command
+  for (const auto i : stopped) {
+    const auto& facts = ranks.facts[i];
+    if (text.empty() || facts.node != node) {
+      if (!text.empty()) text += (node.empty() ? "" : " on " + node) + ", ";
+      text += "kill -CONT";
+      node = facts.node;
+    }
+    text += " " + std::to_string(facts.stopped);
+  }
+  return text + (node.empty() ? "" : " on " + node);
+}
+
+std::string stopped_text(const Finding& finding, std::string_view noun, const RanksReport& ranks) {
   const bool is_one = finding.stopped.size() == 1;
   const bool is_whole = std::ranges::all_of(finding.stopped, [&ranks](std::size_t i) {
     return ranks.facts[i].stopped == ranks.facts[i].task;
   });
   const char* which = is_whole ? "" : is_one ? "a process of " : "processes of ";
-  std::string text = which + ranks_in_words(finding.stopped, ranks) + (is_one ? " has" : " have") +
-                     std::string(kStopped) + in_words(finding.length) + notes(finding, ranks);
+  std::string text = which + ranks_in_words(noun, finding.stopped, ranks) +
+                     (is_one ? " has" : " have") + std::string(kStopped) +
+                     in_words(finding.length) + notes(finding, noun, ranks);
   if (finding.stopped.size() > kShown) return text;
-  text += "; to continue, run kill -CONT";
-  for (const auto i : finding.stopped) text += " " + std::to_string(ranks.facts[i].stopped);
-  return text + (ranks.node.empty() ? "" : " on " + std::string(ranks.node));
+  return text + "; to continue, run " + continuing_commands(finding.stopped, ranks);
 }
 
 }  // namespace
 
 std::string stall_text(const Finding& finding, const watch::StallReports::Decision& decision,
-                       const NamedRanks& ranks) {
+                       std::string_view noun, const RanksReport& ranks) {
   switch (decision.speech) {
     case Speech::nothing:
       break;
     case Speech::progress:
       return std::string(kProgressAgain) + ", after " + in_words(decision.length);
     case Speech::finding:
-      if (finding.kind == FindingKind::stopped) return stopped_text(finding, ranks);
+      if (finding.kind == FindingKind::stopped) return stopped_text(finding, noun, ranks);
       return std::string(kNoProgress) + in_words(finding.length) + " (processor, files, TCP)" +
-             waits(ranks.waits) + notes(finding, ranks) + std::string(kStillRuns);
+             waits(ranks.waits) + notes(finding, noun, ranks) + std::string(kStillRuns);
   }
   return "";
 }

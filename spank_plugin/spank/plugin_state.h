@@ -12,6 +12,7 @@
 
 #include "base/file_descriptor.h"
 #include "spank_plugin/fabric/site/site.h"
+#include "spank_plugin/guard/guard_options.h"
 #include "spank_plugin/launch/settings/settings.h"
 #include "spank_plugin/launch/settings/spec.h"
 #include "spank_plugin/launch/step/facts.h"
@@ -23,10 +24,11 @@ inline constexpr std::string_view kErrorMark = "error: ";
 
 // What the guards of a step need on one of its nodes.
 struct GuardFacts {
-  FileDescriptor program;               // ddp-guard, opened outside of any container
-  FileDescriptor record;                // guard::NodeRecord; none if the kernel refused
-  std::string python;                   // see guard::kPythonDirectory; empty if there is none
-  std::chrono::seconds stall{};         // see guard::GuardOptions
+  FileDescriptor program;        // ddp-guard, opened outside of any container
+  FileDescriptor record;         // guard::NodeRecord; none if the kernel refused
+  std::string python;            // see guard::kPythonDirectory; empty if there is none
+  std::chrono::seconds stall{};  // see guard::GuardOptions
+  guard::HubPlace hub;
   bool slurmstepd_reaches_all = false;  // see guard::is_to_be_passed_on()
 };
 

@@ -12,6 +12,7 @@
 #include "spank_plugin/launch/host/fabric_facts.h"
 #include "spank_plugin/launch/host/gpu_devices.h"
 #include "spank_plugin/launch/host/node_facts.h"
+#include "spank_plugin/launch/plan/master_port.h"
 #include "spank_plugin/launch/plan/plan.h"
 #include "spank_plugin/launch/plan/render.h"
 #include "spank_plugin/launch/plan/torchrun_variables.h"
@@ -72,7 +73,10 @@ void plan_step(PlannedStep& planned, std::string_view settings, const TaskEnviro
   }
   planned.has_thread_count = environment.get("OMP_NUM_THREADS").has_value();
   if (planned.settings.watch.value == launch::Watch::report) {
-    planned.guard = prepare_guard(std::chrono::seconds(planned.settings.watch_stall.value));
+    planned.guard = prepare_guard(
+        std::chrono::seconds(planned.settings.watch_stall.value),
+        {planned.node.leader_addresses, launch::watch_ports(planned.step, planned.settings)},
+        step_key_digits(environment));
   }
 }
 

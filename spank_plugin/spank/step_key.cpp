@@ -45,4 +45,9 @@ void name_step_of_key(const TaskEnvironment& environment, const std::string& ste
   if (key && key->find(':') == std::string::npos) environment.set(kStepKey, step + ":" + *key);
 }
 
+std::string step_key_digits(const TaskEnvironment& environment) {
+  const std::string key = environment.get(kStepKey).value_or("");
+  return key.size() == 2 * kStepKeyBytes ? key : "";
+}
+
 }  // namespace ddp::spank

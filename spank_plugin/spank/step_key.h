@@ -22,4 +22,7 @@ void draw_step_key();
 // it.
 void name_step_of_key(const TaskEnvironment& environment, const std::string& step);
 
+// In slurmstepd: the step's key in hexadecimal digits; empty if there is none.
+std::string step_key_digits(const TaskEnvironment& environment);
+
 }  // namespace ddp::spank

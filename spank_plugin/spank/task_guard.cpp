@@ -66,7 +66,8 @@ guard::GuardOptions options_for(const GuardFacts& facts, const launch::Plan& pla
           .launcher_reaches_all = facts.slurmstepd_reaches_all,
           .stall = facts.stall,
           .node = plan.node,
-          .node_record = facts.record.get()};
+          .node_record = facts.record.get(),
+          .hub = facts.hub};
 }
 
 // For exec.
@@ -102,7 +103,8 @@ void execute_guard(const GuardFacts& facts, const guard::GuardOptions& options,
 
 }  // namespace
 
-std::optional<GuardFacts> prepare_guard(std::chrono::seconds stall) {
+std::optional<GuardFacts> prepare_guard(std::chrono::seconds stall, guard::HubPlace hub,
+                                        std::string_view key) {
   const std::string path = path_beside_plugin("ddp-guard");
   FileDescriptor program(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!program || access(path.c_str(), X_OK) != 0) {
@@ -112,8 +114,10 @@ std::optional<GuardFacts> prepare_guard(std::chrono::seconds stall) {
   }
   std::string python = path_beside_plugin(guard::kPythonDirectory);
   if (access(python.c_str(), R_OK | X_OK) != 0) python.clear();
-  return GuardFacts{std::move(program), guard::make_node_record(), std::move(python), stall,
-                    slurmstepd_reaches_all()};
+  FileDescriptor record = guard::make_node_record();
+  guard::NodeRecord(record.get()).set_key(key);
+  return GuardFacts{std::move(program), std::move(record),       std::move(python), stall,
+                    std::move(hub),     slurmstepd_reaches_all()};
 }
 
 bool put_guard_before_task(const GuardFacts& facts, const launch::Plan& plan) {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <optional>
+#include <string_view>
 
 #include "spank_plugin/launch/plan/plan.h"
 #include "spank_plugin/spank/plugin_state.h"
@@ -12,7 +13,9 @@ namespace ddp::spank {
 
 // In slurmstepd, once per node. Returns nullopt, with a line for the user, if ddp-guard is missing:
 // a program without a guard is better than none.
-std::optional<GuardFacts> prepare_guard(std::chrono::seconds stall);
+// `key`: the step's, see step_key_digits().
+std::optional<GuardFacts> prepare_guard(std::chrono::seconds stall, guard::HubPlace hub,
+                                        std::string_view key);
 
 // In a task, as its user. Returns true in a child of the task, which then becomes the user's
 // program; the task itself becomes ddp-guard. Returns false in the task itself, with a line for the

@@ -46,21 +46,21 @@ Clock::duration longest_stop(std::span<const RankReport> ranks) {
   return longest;
 }
 
-// Whether a rank is stopped and another one is quiet, or there is no other.
+// Whether a rank is stopped, and another one is quiet or its node has no other: those of other
+// nodes may wait busily.
 bool has_stopped_others(std::span<const RankReport> ranks, Clock::duration stall) {
-  std::size_t stopped = 0;
-  std::size_t waiting = 0;
-  std::size_t running = 0;
+  bool is_stopped = false;
+  bool is_waiting = false;
   for (const auto& report : ranks) {
     if (report.state != RankState::running) continue;
-    ++running;
     if (has_lasted(report.stopped, stall)) {
-      ++stopped;
-    } else if (has_lasted(report.quiet, stall)) {
-      ++waiting;
+      is_stopped = true;
+      is_waiting = is_waiting || report.is_alone;
+    } else {
+      is_waiting = is_waiting || has_lasted(report.quiet, stall);
     }
   }
-  return stopped > 0 && (waiting > 0 || running == 1);
+  return is_stopped && is_waiting;
 }
 
 }  // namespace
@@ -70,9 +70,11 @@ Finding find_stall(std::span<const RankReport> ranks, Clock::duration stall) {
   auto shortest = Clock::duration::max();  // of the periods in which a rank has been quiet
   std::size_t running = 0;
   for (const auto& report : ranks) {
-    if (report.state != RankState::running) continue;
-    ++running;
-    shortest = std::min(shortest, report.quiet.value_or(Clock::duration::zero()));
+    const bool runs = report.state == RankState::running;
+    running += runs ? 1 : 0;
+    // Others may have waited for one that has just ended, and are about to continue.
+    const auto unknown = runs ? Clock::duration::zero() : Clock::duration::max();
+    shortest = std::min(shortest, report.quiet.value_or(unknown));
   }
   Finding finding = with_ranks_of_note(ranks, stall);
   if (running == 0) {

@@ -21,9 +21,11 @@ enum class RankState {
 // What is known of a rank, see ProgressMeter: for how long something has been so.
 struct RankReport {
   RankState state = RankState::running;
-  std::optional<Clock::duration> quiet;
-  std::optional<Clock::duration> stopped;
-  std::optional<Clock::duration> uninterruptible;
+  std::optional<Clock::duration> quiet =
+      {};  // of a rank that does not run: since its end, if known
+  std::optional<Clock::duration> stopped = {};
+  std::optional<Clock::duration> uninterruptible = {};
+  bool is_alone = false;  // no other rank of its node runs
 };
 
 enum class FindingKind {
@@ -31,17 +33,17 @@ enum class FindingKind {
   unknown,  // none does, but not for long enough; or one is stopped; or not all are known
   over,     // no rank runs any more
   stalled,  // no running rank makes progress
-  stopped,  // a rank is stopped, and others wait, or there are none
+  stopped,  // a rank is stopped, and others wait, or its node has no other
 };
 
 struct Finding {
   FindingKind kind = FindingKind::none;
   Clock::duration length{};  // for how long it has been so
   // Numbers of ranks, in order: those that differ from the ones that wait.
-  std::vector<std::size_t> stopped;
-  std::vector<std::size_t> uninterruptible;
-  std::vector<std::size_t> finished;
-  std::vector<std::size_t> failed;
+  std::vector<std::size_t> stopped = {};
+  std::vector<std::size_t> uninterruptible = {};
+  std::vector<std::size_t> finished = {};
+  std::vector<std::size_t> failed = {};
 };
 
 // Judges a step by what its ranks report, in their order. A finding must have lasted for `stall`,

@@ -42,6 +42,20 @@ std::vector<std::uint16_t> reserved_ports(const StepFacts& step) {
   return ports;
 }
 
+// Returns `count` ports that are one part in `parts` of the range away from MASTER_PORT, at most
+// half of the range.
+std::vector<std::uint16_t> computed_ports(const StepFacts& step, const Settings& settings,
+                                          std::uint64_t parts, std::uint32_t count) {
+  const PortRange range = settings.computed_ports.value;
+  const std::uint64_t size = range.last - range.first + 1U;
+  const std::uint64_t start = step.port_key % size + size / parts;
+  std::vector<std::uint16_t> ports;
+  for (std::uint64_t i = 0; i < std::min<std::uint64_t>(count, size / 2); ++i) {
+    ports.push_back(static_cast<std::uint16_t>(range.first + (start + i) % size));
+  }
+  return ports;
+}
+
 }  // namespace
 
 PortChoice choose_port(const StepFacts& step, const Settings& settings) {
@@ -67,14 +81,15 @@ std::vector<std::uint16_t> service_ports(const StepFacts& step, const Settings& 
     ports.resize(std::min<std::size_t>(ports.size(), count));
     return ports;
   }
+  return computed_ports(step, settings, 2, count);
+}
+
+std::vector<std::uint16_t> watch_ports(const StepFacts& step, const Settings& settings) {
+  constexpr std::uint32_t kCandidates = 4;
+  constexpr std::uint32_t kSmallestRange = 16;  // in which neighboring steps would often meet
   const PortRange range = settings.computed_ports.value;
-  const std::uint64_t size = range.last - range.first + 1U;
-  const std::uint64_t start = step.port_key % size + size / 2;
-  std::vector<std::uint16_t> ports;
-  for (std::uint64_t i = 0; i < std::min<std::uint64_t>(count, size / 2); ++i) {
-    ports.push_back(static_cast<std::uint16_t>(range.first + (start + i) % size));
-  }
-  return ports;
+  if (range.last - range.first + 1U < kSmallestRange) return {};
+  return computed_ports(step, settings, 4, kCandidates);
 }
 
 }  // namespace ddp::launch

@@ -32,4 +32,9 @@ PortChoice choose_port(const StepFacts& step, const Settings& settings);
 std::vector<std::uint16_t> service_ports(const StepFacts& step, const Settings& settings,
                                          std::uint32_t count);
 
+// Returns the ports of which a guard of --ddp=watch on rank 0's node takes the first free one. They
+// differ from the other computed ports; none if the range for these is small. The result is the
+// same in all tasks of the step.
+std::vector<std::uint16_t> watch_ports(const StepFacts& step, const Settings& settings);
+
 }  // namespace ddp::launch

@@ -10,8 +10,18 @@ std::vector<std::string_view> views(const std::vector<std::string>& words) {
   return {words.begin(), words.end()};
 }
 
-const GuardArguments kArguments{
-    4711, 9, {5, 8, 1, 4, true, false, std::chrono::seconds(90), "node2", 7}};
+const GuardArguments kArguments{4711,
+                                9,
+                                {5,
+                                 8,
+                                 1,
+                                 4,
+                                 true,
+                                 false,
+                                 std::chrono::seconds(90),
+                                 "node2",
+                                 7,
+                                 {{"10.0.0.1", "fd00::1"}, {4711, 4712}}}};
 
 TEST(GuardOptions, SurviveTheArgumentsOfTheProgram) {
   auto parsed = parse_arguments(views(format_arguments(kArguments)));
@@ -27,22 +37,27 @@ TEST(GuardOptions, SurviveTheArgumentsOfTheProgram) {
   EXPECT_EQ(parsed->options.stall, std::chrono::seconds(90));
   EXPECT_EQ(parsed->options.node, "node2");
   EXPECT_EQ(parsed->options.node_record, 7);
+  EXPECT_EQ(parsed->options.hub.addresses, kArguments.options.hub.addresses);
+  EXPECT_EQ(parsed->options.hub.ports, kArguments.options.hub.ports);
   GuardArguments other = kArguments;
   other.errors = -1;
   other.options.node_record = -1;
   other.options.launcher_reaches_all = true;
   other.options.is_agent = false;
+  other.options.hub = {};
   parsed = parse_arguments(views(format_arguments(other)));
   ASSERT_TRUE(parsed);
   EXPECT_EQ(parsed->errors, -1);
   EXPECT_EQ(parsed->options.node_record, -1);
   EXPECT_TRUE(parsed->options.launcher_reaches_all);
   EXPECT_FALSE(parsed->options.is_agent);
+  EXPECT_TRUE(parsed->options.hub.addresses.empty());
+  EXPECT_TRUE(parsed->options.hub.ports.empty());
 }
 
 TEST(GuardOptions, RefuseArgumentsThatAreNotTheirs) {
   const auto words = format_arguments(kArguments);
-  for (const std::size_t place : {0U, 1U, 3U, 9U}) {
+  for (const std::size_t place : {0U, 1U, 3U, 9U, 10U}) {
     auto wrong = words;
     wrong[place] = "x";
     EXPECT_FALSE(parse_arguments(views(wrong))) << place;

@@ -11,12 +11,12 @@ using watch::FindingKind;
 using Speech = watch::StallReports::Speech;
 
 std::string text_of(const Finding& finding, Speech speech = Speech::finding) {
-  std::vector<RankFacts> facts;
+  watch::RanksReport ranks;
   for (std::uint32_t i = 0; i < 10; ++i) {
     const auto process = static_cast<pid_t>(i + 100);
-    facts.push_back({i + 10, process, i == 9 ? 1000 : process});
+    ranks.facts.push_back({i + 10, process, i == 9 ? 1000 : process, i == 0 ? "node1" : "node2"});
   }
-  return stall_text(finding, {speech, finding.length}, {"rank", "node2", facts, {}});
+  return stall_text(finding, {speech, finding.length}, "rank", ranks);
 }
 
 Finding lasting(FindingKind kind, std::chrono::seconds length) {
@@ -47,14 +47,14 @@ TEST(StallText, SaysWhatIsMissingAndWhoDiffers) {
 
 std::string waits_of(const std::vector<std::string>& channels,
                      const std::vector<std::string>& places = {}) {
-  std::vector<watch::RankWait> waits;
+  watch::RanksReport ranks;
   for (std::size_t i = 0; i < channels.size(); ++i) {
     const std::string place = i < places.size() ? places[i] : "";
-    waits.push_back({static_cast<std::uint32_t>(i), channels[i], place});
+    ranks.waits.push_back({static_cast<std::uint32_t>(i), channels[i], place});
   }
   const Finding finding = lasting(FindingKind::stalled, std::chrono::seconds(60));
-  const NamedRanks ranks{"torchrun's agent", "", {}, waits};
-  std::string text = stall_text(finding, {Speech::finding, finding.length}, ranks);
+  std::string text =
+      stall_text(finding, {Speech::finding, finding.length}, "torchrun's agent", ranks);
   const auto start = text.find("TCP)") + 4;
   return text.substr(start, text.find(';') - start);
 }
@@ -104,7 +104,8 @@ TEST(StallText, SaysHowToContinueAStoppedRank) {
   finding.stopped = {1, 9};
   EXPECT_EQ(text_of(finding).find("processes of ranks 11, 19 have been stopped for 5 min; "), 0);
   finding.stopped = {0, 1, 2, 3, 4, 5, 6, 7};
-  EXPECT_NE(text_of(finding).find("run kill -CONT 100 101 102 103 104 105 106 107 on node2"),
+  EXPECT_NE(text_of(finding).find(
+                "run kill -CONT 100 on node1, kill -CONT 101 102 103 104 105 106 107 on node2"),
             std::string::npos);
   finding.stopped.push_back(8);
   EXPECT_EQ(text_of(finding),
@@ -114,10 +115,10 @@ TEST(StallText, SaysHowToContinueAStoppedRank) {
 TEST(StallText, CallsTheTasksByTheirName) {
   Finding finding = lasting(FindingKind::stopped, std::chrono::minutes(5));
   finding.stopped = {0};
-  const std::vector<RankFacts> facts{{1, 100, 100}};
-  EXPECT_EQ(
-      stall_text(finding, {Speech::finding, finding.length}, {"torchrun's agent", "", facts, {}}),
-      "torchrun's agent 1 has been stopped for 5 min; to continue, run kill -CONT 100");
+  watch::RanksReport ranks;
+  ranks.facts = {{1, 100, 100}};
+  EXPECT_EQ(stall_text(finding, {Speech::finding, finding.length}, "torchrun's agent", ranks),
+            "torchrun's agent 1 has been stopped for 5 min; to continue, run kill -CONT 100");
 }
 
 TEST(StallText, SaysThatThereIsProgressAgainOrNothing) {

@@ -107,6 +107,25 @@ TEST(PortCandidates, AreAFewConsecutivePorts) {
   EXPECT_EQ(choose_port(facts.step, {}).candidates.size(), 64U);
 }
 
+TEST(WatchPorts, AreComputedAndNobodyElses) {
+  auto facts = slurm_facts(two_by_two());
+  EXPECT_THAT(watch_ports(facts.step, {}), ::testing::ElementsAre(62234, 62235, 62236, 62237));
+  facts.step.reserved_ports = "20086-20088";
+  EXPECT_EQ(watch_ports(facts.step, {}).front(), 62234);
+  Settings settings;
+  settings.computed_ports = {{50000, 50015}, Origin::site};
+  for (facts.step.port_key = 0; facts.step.port_key < 16; ++facts.step.port_key) {
+    const auto ports = watch_ports(facts.step, settings);
+    facts.step.reserved_ports = "";
+    EXPECT_THAT(ports, ::testing::SizeIs(4));
+    EXPECT_THAT(ports, Not(Contains(choose_port(facts.step, settings).candidates.front())));
+    EXPECT_THAT(ports, Not(Contains(service_ports(facts.step, settings, 1).front())));
+    EXPECT_THAT(ports, ::testing::Each(AllOf(::testing::Ge(50000), ::testing::Le(50015))));
+  }
+  settings.computed_ports = {{50000, 50014}, Origin::site};
+  EXPECT_THAT(watch_ports(facts.step, settings), IsEmpty());
+}
+
 TEST(Plan, UsesThePortThatTheNodeFoundFree) {
   NodeFacts node;
   node.free_port = 61101;

@@ -71,7 +71,19 @@ TEST(StallRule, NamesAStoppedRankThatOthersWaitFor) {
 TEST(StallRule, NamesAStoppedRankThatIsAlone) {
   RankReport report = stopped(60);
   report.quiet.reset();  // a helper of it still runs
+  EXPECT_EQ(found({kFinished, report}).kind, FindingKind::unknown);
+  report.is_alone = true;
   EXPECT_EQ(found({kFinished, report}).kind, FindingKind::stopped);
+  EXPECT_EQ(found({kBusy, report}).kind, FindingKind::stopped) << "busy on another node";
+}
+
+TEST(StallRule, AStallBeginsWhenTheLastRankHasEnded) {
+  RankReport ended = kFinished;
+  ended.quiet = seconds(59);
+  EXPECT_EQ(found({quiet(600), ended}).kind, FindingKind::unknown);
+  ended.quiet = seconds(61);
+  EXPECT_EQ(found({quiet(600), ended}).kind, FindingKind::stalled);
+  EXPECT_EQ(found({quiet(600), ended}).length, seconds(61));
 }
 
 TEST(StallRule, KnowsWhenNoRankRuns) {

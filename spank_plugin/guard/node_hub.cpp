@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spank_plugin/guard/node_hub.h"
+
+#include <exception>
+#include <utility>
+
+#include "spank_plugin/guard/intervals.h"
+
+namespace ddp::guard {
+namespace {
+
+constexpr auto kHubTurn = std::chrono::milliseconds(1000);
+// A report waits for the guard's next look, and so does the number that it repeats.
+constexpr auto kOldest = 2 * kLongestInterval + std::chrono::seconds(2);
+
+}  // namespace
+
+NodeHub::NodeHub(Listener listener, const Key& key, std::uint32_t nodes, int waker)
+    : most_nodes_(nodes),
+      reception_(events_, std::move(listener), key,
+                 {[this](int node, const std::string&) { return may_join(node); },
+                  [this](Reception::Arrival arrival) { join(std::move(arrival)); }}) {
+  events_.watch(waker, kWakeEvent);
+}
+
+void NodeHub::turn() {
+  const auto events = events_.wait(static_cast<int>(kHubTurn.count()));
+  const auto now = clock_.look();
+  const std::lock_guard lock(mutex_);
+  for (const auto& event : events) {
+    const std::uint64_t key = event.data.u64;
+    if (key == kWakeEvent) continue;
+    if (key >= Reception::kFirstKey) {
+      reception_.handle(key, now, most_nodes_);
+    } else if (const auto node = nodes_.find(static_cast<int>(key)); node != nodes_.end()) {
+      hear(node->second);
+    }
+  }
+  reception_.look_after(now, true);
+  if (number_ == 0 || Clock::now() - sent_[number_ % kNumbers] >= kHubTurn) send_number();
+}
+
+void NodeHub::send_number() {
+  ++number_;
+  sent_[number_ % kNumbers] = Clock::now();
+  for (auto& [rank, node] : nodes_) {
+    // One that does not read gets no more, and its reports grow old.
+    if (node.connection && !node.connection.unsent()) {
+      node.connection.send({MessageKind::alive, static_cast<int>(number_), {}});
+    }
+  }
+}
+
+// A guard of a node that has one already is the next one, whose predecessor has ended.
+bool NodeHub::may_join(int node) const {
+  return node > 0 && (nodes_.contains(node) || nodes_.size() < most_nodes_);
+}
+
+void NodeHub::join(Reception::Arrival arrival) {
+  if (!may_join(arrival.rank)) return;
+  Node& node = nodes_[arrival.rank];
+  node.name = std::move(arrival.who);
+  node.connection = std::move(arrival.connection);
+  events_.change(node.connection.fd(), static_cast<std::uint64_t>(arrival.rank), false);
+  node.connection.send({MessageKind::alive, static_cast<int>(number_), {}});
+  take(node, arrival.first);
+  hear(node);  // what has arrived behind its first message
+}
+
+void NodeHub::hear(Node& node) {
+  bool is_open = false;
+  try {
+    is_open = node.connection.fill();
+    while (const auto message = node.connection.next()) take(node, *message);
+    if (node.connection.unsent()) node.connection.flush();
+  } catch (const std::exception&) {
+    is_open = false;  // not our protocol
+  }
+  if (!is_open) node.connection.close();
+}
+
+void NodeHub::take(Node& node, const Message& message) const {
+  if (message.kind == MessageKind::goodbye) node.over_since = Clock::now();
+  if (message.kind != MessageKind::status) return;
+  auto report = watch::parse_report(message.text, node.name);
+  if (!report) return;
+  node.report = *std::move(report);
+  node.over_since.reset();
+  node.made_after.reset();
+  const auto number = static_cast<std::uint32_t>(message.rank);
+  const bool is_known = number > 0 && number <= number_ && number_ - number < kNumbers;
+  if (is_known) node.made_after = sent_[number % kNumbers];
+}
+
+void NodeHub::ask() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [rank, node] : nodes_) {
+    if (node.connection) node.connection.send({MessageKind::status_request, 0, {}});
+  }
+}
+
+watch::RanksReport NodeHub::ranks(Clock::time_point now) const {
+  const std::lock_guard lock(mutex_);
+  watch::RanksReport all;
+  for (const auto& [rank, node] : nodes_) {
+    const bool is_recent = node.made_after && now - *node.made_after < kOldest;
+    if (!node.over_since && !is_recent) continue;
+    watch::RanksReport one = node.report;
+    for (auto& report : one.ranks) {
+      if (node.over_since && report.quiet) *report.quiet += now - *node.over_since;
+    }
+    all.append(one);
+  }
+  return all;
+}
+
+}  // namespace ddp::guard

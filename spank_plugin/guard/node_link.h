@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connects the guards of the nodes of a step: one guard of each node reports its node's ranks to
+// one on rank 0's node, the hub, which then knows the whole step. No function but the destructor
+// waits for another node.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/deadline.h"
+#include "spank_plugin/guard/guard_options.h"
+#include "spank_plugin/watch/node_report.h"
+
+namespace ddp::guard {
+
+class NodeLink {
+ public:
+  NodeLink() = default;
+  NodeLink(const NodeLink&) = delete;
+  NodeLink& operator=(const NodeLink&) = delete;
+  // After finish(), takes less than a second.
+  virtual ~NodeLink() = default;
+
+  virtual bool is_hub() const noexcept = 0;
+  // The last words of this guard: the ranks of its node, of which none runs any more if `is_over`.
+  // Otherwise the node's next guard follows.
+  virtual void finish(const watch::RanksReport& ranks, bool is_over) = 0;
+
+  // On the hub's node. Returns the ranks of the other nodes of which it is known what they do: they
+  // may be fewer than the step has.
+  virtual watch::RanksReport others(Clock::time_point now) const = 0;
+  // Asks all nodes where their ranks stand.
+  virtual void ask() = 0;
+
+  // On the other nodes.
+  virtual void publish(const watch::RanksReport& ranks) = 0;
+  // Whether something was heard from the hub just now.
+  virtual bool is_connected() const noexcept = 0;
+  // Whether the hub has asked where the ranks stand, since the last call.
+  virtual bool was_asked() noexcept = 0;
+};
+
+struct LinkOptions {
+  HubPlace hub;
+  std::string key = {};      // the step's, in hexadecimal digits
+  std::uint32_t node = 0;    // rank of the node's first task; 0 on the hub's
+  std::string name = {};     // of the node
+  std::uint32_t others = 0;  // tasks of the step on other nodes
+};
+
+// Returns null if the key is none. May throw std::exception.
+using MakeLink = std::function<std::unique_ptr<NodeLink>(const LinkOptions& options)>;
+
+}  // namespace ddp::guard

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Guards of several nodes, over TCP on this machine. Nothing must happen within a time limit.
+#include "spank_plugin/guard/tcp_node_link.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <functional>
+#include <thread>
+
+#include "base/channel/greeting.h"
+#include "base/socket.h"
+
+namespace ddp::guard {
+namespace {
+
+using std::chrono::seconds;
+using testing::IsNull;
+using testing::SizeIs;
+
+const std::string kKey(64, 'a');
+
+bool eventually(const std::function<bool()>& condition) {
+  const auto deadline = Clock::now() + seconds(120);
+  while (!condition()) {
+    if (Clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+watch::RanksReport quiet_rank(std::uint32_t rank) {
+  watch::RanksReport one;
+  one.ranks = {{watch::RankState::running, seconds(30), {}, {}}};
+  one.facts = {{rank, 7, 0, ""}};
+  return one;
+}
+
+class TcpNodeLinkTest : public testing::Test {
+ protected:
+  // Two ports that are free.
+  TcpNodeLinkTest() {
+    const Listener one = open_listener(0);
+    const Listener other = open_listener(0);
+    place = {{"127.0.0.1"}, {one.port, other.port}};
+  }
+  std::unique_ptr<NodeLink> link(std::uint32_t node, const std::string& key = kKey) const {
+    return make_tcp_link({place, key, node, "node" + std::to_string(node), 8});
+  }
+  static std::size_t heard_by(const NodeLink& hub) { return hub.others(Clock::now()).ranks.size(); }
+  // As guards do every second.
+  static bool reaches(NodeLink& node, std::uint32_t rank, const NodeLink& hub, std::size_t ranks) {
+    return eventually([&] {
+      node.publish(quiet_rank(rank));
+      return heard_by(hub) == ranks;
+    });
+  }
+
+  HubPlace place;
+};
+
+TEST_F(TcpNodeLinkTest, HubHearsWhatOtherNodesPublishAndAsksThem) {
+  const auto early = link(4);  // before there is a hub
+  const auto hub = link(0);
+  EXPECT_TRUE(hub->is_hub());
+  EXPECT_TRUE(reaches(*early, 4, *hub, 1));
+  const auto late = link(8);
+  EXPECT_TRUE(reaches(*late, 8, *hub, 2));
+  EXPECT_TRUE(early->is_connected());
+  EXPECT_FALSE(early->was_asked());
+  const auto others = hub->others(Clock::now());
+  EXPECT_EQ(others.facts[0].rank, 4U);
+  EXPECT_EQ(others.facts[0].node, "node4");
+  EXPECT_EQ(others.facts[1].rank, 8U);
+  EXPECT_EQ(others.ranks[0].quiet, seconds(30));
+  hub->ask();
+  EXPECT_TRUE(eventually([&] { return early->was_asked(); }));
+  EXPECT_TRUE(eventually([&] { return late->was_asked(); }));
+  EXPECT_FALSE(late->was_asked()) << "once";
+}
+
+TEST_F(TcpNodeLinkTest, OfANodeThatIsSilentNothingIsKnown) {
+  const auto hub = link(0);
+  const auto other = link(4);
+  ASSERT_TRUE(reaches(*other, 4, *hub, 1));
+  EXPECT_THAT(hub->others(Clock::now() + seconds(5)).ranks, SizeIs(1));
+  EXPECT_THAT(hub->others(Clock::now() + seconds(60)).ranks, SizeIs(0));
+}
+
+TEST_F(TcpNodeLinkTest, AReportThatWasLongOnItsWayIsOld) {
+  Listener listener = open_listener(place.ports[0]);
+  const WakeEvent waker;
+  NodeHub hub(std::move(listener), hmac_sha256(*key_from_hex(kKey), "watch"), 8, waker.fd());
+  auto connection = *Connection::open({"127.0.0.1"}, place.ports[0], seconds(60));
+  RankGreeting greeting(hmac_sha256(*key_from_hex(kKey), "watch"), 4, "node4");
+  greeting.begin(connection);
+  ASSERT_TRUE(eventually([&] {
+    hub.turn();
+    connection.fill();
+    return greeting.advance(connection) == RankGreeting::State::welcome;
+  }));
+  const std::string text = watch::to_text(quiet_rank(4));
+  const auto known_after = [&](int number) {
+    connection.send({MessageKind::status, number, text});
+    hub.turn();
+    return hub.ranks(Clock::now()).ranks.size();
+  };
+  EXPECT_EQ(known_after(1), 1U);
+  EXPECT_EQ(known_after(0), 0U) << "made before its node heard from the hub";
+  EXPECT_EQ(known_after(1), 1U);
+  EXPECT_EQ(known_after(1'000'000), 0U) << "of another hub";
+  EXPECT_EQ(known_after(-1), 0U);
+}
+
+TEST_F(TcpNodeLinkTest, OnlyTheLastWordsSayThatTheRanksOfANodeAreOver) {
+  const auto hub = link(0);
+  auto other = link(4);
+  ASSERT_TRUE(reaches(*other, 4, *hub, 1));
+  other->finish(quiet_rank(4), false);
+  other.reset();
+  EXPECT_THAT(hub->others(Clock::now() + seconds(60)).ranks, SizeIs(0)) << "another guard follows";
+  other = link(4);
+  ASSERT_TRUE(reaches(*other, 5, *hub, 1));
+  auto over = quiet_rank(4);
+  over.ranks[0].state = watch::RankState::failed;
+  other->finish(over, true);
+  other.reset();
+  ASSERT_TRUE(eventually([&] { return !hub->others(Clock::now() + seconds(60)).ranks.empty(); }));
+  const auto later = hub->others(Clock::now() + seconds(60)).ranks[0];
+  EXPECT_EQ(later.state, watch::RankState::failed);
+  EXPECT_GE(later.quiet, seconds(90)) << "since its end";
+}
+
+// Its task is the last one of the node that ends, and was not the first one.
+TEST_F(TcpNodeLinkTest, LastWordsOfAGuardThatHadNoLink) {
+  const auto hub = link(0);
+  const auto first = link(4);
+  ASSERT_TRUE(reaches(*first, 4, *hub, 1));
+  const auto last = link(4);
+  last->finish(quiet_rank(4), true);
+  EXPECT_TRUE(eventually([&] { return !hub->others(Clock::now() + seconds(60)).ranks.empty(); }));
+}
+
+TEST_F(TcpNodeLinkTest, FindsTheNextHub) {
+  auto hub = link(0);
+  const auto other = link(4);
+  ASSERT_TRUE(reaches(*other, 4, *hub, 1));
+  hub->finish({}, false);
+  ASSERT_TRUE(eventually([&] { return !other->is_connected(); }));
+  hub = link(0);
+  EXPECT_TRUE(reaches(*other, 4, *hub, 1));
+}
+
+// A program that accepts connections, and answers nothing.
+TEST_F(TcpNodeLinkTest, PassesByAStrangerOnItsPort) {
+  const Listener stranger = open_listener(place.ports[0]);
+  ASSERT_TRUE(stranger.socket);
+  const auto hub = link(0);
+  const auto other = link(4);
+  EXPECT_TRUE(reaches(*other, 4, *hub, 1));
+}
+
+TEST_F(TcpNodeLinkTest, RefusesAnotherStep) {
+  const auto hub = link(0);
+  const auto stranger = link(4, std::string(64, 'b'));
+  stranger->publish(quiet_rank(4));
+  const auto friendly = link(8);
+  EXPECT_TRUE(reaches(*friendly, 8, *hub, 1));
+  EXPECT_EQ(hub->others(Clock::now()).facts[0].rank, 8U);
+  EXPECT_FALSE(stranger->is_connected());
+  EXPECT_THAT(link(0, ""), IsNull());
+  EXPECT_THAT(link(0, "no digits"), IsNull());
+}
+
+TEST_F(TcpNodeLinkTest, EndsSoonWithoutAHub) {
+  for (int i = 0; i < 20; ++i) link(4);
+}
+
+}  // namespace
+}  // namespace ddp::guard
