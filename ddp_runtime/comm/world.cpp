@@ -16,6 +16,7 @@
 #include <thread>
 #include <typeinfo>
 
+#include "base/descriptor_limit.h"
 #include "base/errors.h"
 #include "base/host.h"
 #include "base/text.h"
@@ -31,7 +32,6 @@
 #include "ddp_runtime/comm/p2p/p2p_group.h"
 #include "ddp_runtime/comm/secret/step_secret.h"
 #include "ddp_runtime/comm/start_check.h"
-#include "ddp_runtime/comm/transport/descriptor_limit.h"
 #include "ddp_runtime/comm/transport/in_process_transport.h"
 #include "ddp_runtime/comm/transport/mpi/mpi_environment.h"
 #include "ddp_runtime/comm/transport/mpi/mpi_transport.h"

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kNone = "-";
 
-constexpr const char* kListSeparator = ",";
+constexpr char kListSeparator = ',';
 
 std::string file_number(int file) {
   return file < 0 ? std::string(kNone) : std::to_string(file);
@@ -20,17 +20,13 @@ std::string file_number(int file) {
 std::string ports_in_words(const std::vector<std::uint16_t>& ports) {
   std::vector<std::string> words;
   for (const auto port : ports) words.push_back(std::to_string(port));
-  return join(words, kListSeparator);
+  return join(words, std::string(1, kListSeparator));
 }
 
 std::vector<std::string> list_in(std::string_view words) {
-  std::vector<std::string> list;
-  while (!words.empty()) {
-    const auto end = std::min(words.find(kListSeparator), words.size());
-    list.emplace_back(words.substr(0, end));
-    words.remove_prefix(std::min(end + 1, words.size()));
-  }
-  return list;
+  if (words.empty()) return {};
+  const auto list = split(words, kListSeparator);
+  return {list.begin(), list.end()};
 }
 
 std::optional<HubPlace> parse_hub(std::string_view ports, std::string_view addresses) {
@@ -67,7 +63,7 @@ std::vector<std::string> format_arguments(const GuardArguments& arguments) {
           options.launcher_reaches_all ? "1" : "0",
           std::to_string(options.stall.count()),
           ports_in_words(options.hub.ports),
-          join(options.hub.addresses, kListSeparator),
+          join(options.hub.addresses, std::string(1, kListSeparator)),
           options.node};
 }
 

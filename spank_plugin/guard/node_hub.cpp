@@ -9,7 +9,6 @@
 namespace ddp::guard {
 namespace {
 
-constexpr auto kHubTurn = std::chrono::milliseconds(1000);
 // A report waits for the guard's next look, and so does the number that it repeats.
 constexpr auto kOldest = 2 * kLongestInterval + std::chrono::seconds(2);
 
@@ -24,7 +23,7 @@ NodeHub::NodeHub(Listener listener, const Key& key, std::uint32_t nodes, int wak
 }
 
 void NodeHub::turn() {
-  const auto events = events_.wait(static_cast<int>(kHubTurn.count()));
+  const auto events = events_.wait(static_cast<int>(kLinkTurn.count()));
   const auto now = clock_.look();
   const std::lock_guard lock(mutex_);
   for (const auto& event : events) {
@@ -37,7 +36,7 @@ void NodeHub::turn() {
     }
   }
   reception_.look_after(now, true);
-  if (number_ == 0 || Clock::now() - sent_[number_ % kNumbers] >= kHubTurn) send_number();
+  if (number_ == 0 || Clock::now() - sent_[number_ % kNumbers] >= kLinkTurn) send_number();
 }
 
 void NodeHub::send_number() {

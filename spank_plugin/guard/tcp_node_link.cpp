@@ -3,7 +3,6 @@
 
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "base/channel/greeting.h"
+#include "base/descriptor_limit.h"
 #include "base/socket.h"
 #include "spank_plugin/guard/intervals.h"
 
@@ -20,7 +20,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kTurn{1000};
 // The hub sends something every second, unless its node is busy.
 constexpr auto kSilence = kLongestInterval + std::chrono::seconds(1);
 constexpr milliseconds kConnectWithin{200};
@@ -42,14 +41,6 @@ Listener listen_at_one_of(const std::vector<std::uint16_t>& ports) {
     if (listener.socket) return listener;
   }
   return {};
-}
-
-// A connection for each node. The task's own limit is not changed: it was started before.
-void raise_file_limit() noexcept {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 }  // namespace
@@ -118,7 +109,7 @@ void TcpNodeLink::run() noexcept {
 }
 
 void TcpNodeLink::serve() {
-  raise_file_limit();
+  raise_descriptor_limit();  // a connection for each node; the task has been started before
   Listener listener = listen_at_one_of(options_.hub.ports);
   if (!listener.socket) return;
   auto hub =
@@ -137,7 +128,7 @@ bool TcpNodeLink::report() {
   auto connection = find_hub(Deadline::max());
   if (!connection) return false;
   {
-    // It may be old, and its number that of another hub.
+    // It may be old, and its number from another hub.
     const std::lock_guard lock(mutex_);
     if (!is_leaving_) published_.reset();
     number_ = 0;
@@ -171,7 +162,7 @@ void TcpNodeLink::talk(Connection& connection) {
   while (is_open && !is_leaving_) {
     const short wanted = connection.unsent() ? POLLIN | POLLOUT : POLLIN;
     std::array<pollfd, 2> waits{{{wake_event_.fd(), POLLIN, 0}, {connection.fd(), wanted, 0}}};
-    poll(waits.data(), waits.size(), static_cast<int>(kTurn.count()));
+    poll(waits.data(), waits.size(), static_cast<int>(kLinkTurn.count()));
     if (!is_leaving_) wake_event_.clear();
     is_open = connection.fill();
     hear(connection);

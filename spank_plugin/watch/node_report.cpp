@@ -24,14 +24,6 @@ std::string text_of(const std::optional<Clock::duration>& length) {
   return std::to_string(std::chrono::duration_cast<milliseconds>(*length).count());
 }
 
-// A name of a function or file may contain anything, and so may what another process sends.
-std::string printable(std::string_view text) {
-  std::string result(text);
-  std::ranges::replace_if(
-      result, [](char c) { return !is_printable(c); }, '?');
-  return result;
-}
-
 std::string line_of(const RankReport& report, const RankFacts& facts) {
   std::string line(kRank);
   for (const auto& cell :
@@ -46,20 +38,15 @@ std::string line_of(const RankReport& report, const RankFacts& facts) {
 
 std::string line_of(const RankWait& wait) {
   return std::string(kWait) + kSeparator + std::to_string(wait.rank) + kSeparator +
-         printable(wait.channel) + kSeparator + printable(wait.place) + '\n';
+         sanitize(wait.channel) + kSeparator + sanitize(wait.place) + '\n';
 }
 
-// Reads the cells of one line in turn.
+// Reads the cells of one line in turn; one that is missing is empty.
 class Cells {
  public:
-  explicit Cells(std::string_view line) : rest_(line) {}
+  explicit Cells(std::string_view line) : cells_(split(line, kSeparator)) {}
 
-  std::string_view next() {
-    const auto end = rest_.find(kSeparator);
-    const auto cell = rest_.substr(0, end);
-    rest_ = end == std::string_view::npos ? std::string_view() : rest_.substr(end + 1);
-    return cell;
-  }
+  std::string_view next() { return next_ < cells_.size() ? cells_[next_++] : std::string_view(); }
   // Fails if the cell is no number up to `most`.
   std::uint64_t number(std::uint64_t most = kMaxNumber) {
     const auto value = parse_decimal(next(), most);
@@ -67,16 +54,16 @@ class Cells {
     return value.value_or(0);
   }
   std::optional<Clock::duration> length() {
-    if (rest_.starts_with(kNever)) {
-      next();
-      return std::nullopt;
-    }
-    return milliseconds(number());
+    const bool is_never = next_ < cells_.size() && cells_[next_] == kNever;
+    if (!is_never) return milliseconds(number());
+    ++next_;
+    return std::nullopt;
   }
   bool failed() const noexcept { return failed_; }
 
  private:
-  std::string_view rest_;
+  std::vector<std::string_view> cells_;
+  std::size_t next_ = 0;
   bool failed_ = false;
 };
 
@@ -85,9 +72,8 @@ bool add_line(std::string_view line, const std::string& node, RanksReport& ranks
   const std::string_view kind = cells.next();
   const auto rank = static_cast<std::uint32_t>(cells.number(UINT32_MAX));
   if (kind == kWait) {
-    RankWait wait{rank, printable(cells.next()), {}};
-    wait.place = printable(cells.next());
-    ranks.waits.push_back(std::move(wait));
+    std::string channel = sanitize(cells.next());
+    ranks.waits.push_back({rank, std::move(channel), sanitize(cells.next())});
   } else if (kind == kRank) {
     RankReport report;
     report.state = static_cast<RankState>(cells.number(static_cast<int>(RankState::failed)));
@@ -98,7 +84,7 @@ bool add_line(std::string_view line, const std::string& node, RanksReport& ranks
     const auto stopped = static_cast<pid_t>(cells.number(INT32_MAX));
     report.is_alone = cells.number(1) != 0;
     ranks.ranks.push_back(report);
-    ranks.facts.push_back({rank, task, stopped, printable(node)});
+    ranks.facts.push_back({rank, task, stopped, sanitize(node)});
   } else {
     return false;
   }

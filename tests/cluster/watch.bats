@@ -425,7 +425,7 @@ SH
   [ "$output" = "the first error: ValueError: bad sample 17 (train.py:2)" ]
   start srun "${one[@]}" "${listen[@]}" 10
   scancel "$job"
-  wait_until 60 gone "$background"
+  wait_until 60 job_is_over "$job" # until then, SLURM says COMPLETING
   run -0 ddp-report why "$job"
   [ "$output" = "it was cancelled" ]
   run -2 ddp-report why 999999

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "base/atomic_file.h"
+#include "base/descriptor_limit.h"
 #include "base/errors.h"
 #include "base/json/bounded_json.h"
 #include "ddp_runtime/comm/group/peer_failure.h"
 #include "ddp_runtime/comm/secret/text.h"
-#include "ddp_runtime/comm/transport/descriptor_limit.h"
 #include "ddp_runtime/comm/transport/thread_settings.h"
 
 namespace ddp::comm {

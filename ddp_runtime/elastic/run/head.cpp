@@ -9,10 +9,10 @@
 #include <csignal>
 #include <utility>
 
+#include "base/descriptor_limit.h"
 #include "base/errors.h"
 #include "base/json/bounded_json.h"
 #include "base/text.h"
-#include "ddp_runtime/comm/transport/descriptor_limit.h"
 #include "ddp_runtime/elastic/event_json.h"
 #include "ddp_runtime/elastic/run/agent.h"
 
@@ -37,7 +37,7 @@ bool is_for_agents(const Event& event) {
 }  // namespace
 
 Head::Head(const Key& key) : key_(key), listener_(listen_anywhere()) {
-  comm::raise_descriptor_limit();
+  raise_descriptor_limit();
 }
 
 std::string Head::address() const {

@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "ddp_runtime/comm/transport/descriptor_limit.h"
+#include "base/descriptor_limit.h"
 
 namespace ddp::comm {
 namespace {

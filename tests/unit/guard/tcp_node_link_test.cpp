@@ -109,7 +109,7 @@ TEST_F(TcpNodeLinkTest, AReportThatWasLongOnItsWayIsOld) {
   EXPECT_EQ(known_after(1), 1U);
   EXPECT_EQ(known_after(0), 0U) << "made before its node heard from the hub";
   EXPECT_EQ(known_after(1), 1U);
-  EXPECT_EQ(known_after(1'000'000), 0U) << "of another hub";
+  EXPECT_EQ(known_after(1'000'000), 0U) << "sent by another hub";
   EXPECT_EQ(known_after(-1), 0U);
 }
 

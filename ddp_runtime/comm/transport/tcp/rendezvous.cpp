@@ -13,11 +13,11 @@
 #include <utility>
 
 #include "base/deadline.h"
+#include "base/descriptor_limit.h"
 #include "base/errors.h"
 #include "base/text.h"
 #include "ddp_runtime/comm/failure/hub_search.h"
 #include "ddp_runtime/comm/group/peer_failure.h"
-#include "ddp_runtime/comm/transport/descriptor_limit.h"
 
 namespace ddp::comm {
 namespace {

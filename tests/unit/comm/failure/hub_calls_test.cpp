@@ -15,7 +15,7 @@
 #include <ctime>
 #include <string>
 
-#include "ddp_runtime/comm/transport/descriptor_limit.h"
+#include "base/descriptor_limit.h"
 #include "tests/unit/comm/failure/channel_peers.h"
 
 namespace {

@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "ddp_runtime/comm/transport/descriptor_limit.h"
+#include "base/descriptor_limit.h"
 #include "tests/unit/comm/failure/channel_peers.h"
 #include "tests/unit/temporary_directory.h"
 

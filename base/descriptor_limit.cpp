@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ddp_runtime/comm/transport/descriptor_limit.h"
+#include "base/descriptor_limit.h"
 
-#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 
-namespace ddp::comm {
+namespace ddp {
 namespace {
 
 // Enough for any job. An unlimited soft limit would slow down programs that close every descriptor
@@ -27,10 +26,9 @@ void raise_descriptor_limit() noexcept {
 std::string out_of_descriptors(std::size_t missing, std::size_t others) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
-  return fmt::format(
-      "rank 0 has no file descriptor left for its connections to the other ranks ({} of {} are "
-      "missing, the limit is {}); raise the limit of the nodes (ulimit -Hn)",
-      missing, others, limit.rlim_cur);
+  return "rank 0 has no file descriptor left for its connections to the other ranks (" +
+         std::to_string(missing) + " of " + std::to_string(others) + " are missing, the limit is " +
+         std::to_string(limit.rlim_cur) + "); raise the limit of the nodes (ulimit -Hn)";
 }
 
-}  // namespace ddp::comm
+}  // namespace ddp

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string>
 
-namespace ddp::comm {
+namespace ddp {
 
 // Raises the soft limit as far as is useful, at most to the hard limit. Rank 0 has a connection to
 // every other rank, and MPI has one to each of its peers. The usual soft limit of 1024 exists only
@@ -15,4 +15,4 @@ void raise_descriptor_limit() noexcept;
 // One sentence for rank 0, to which `missing` of `others` ranks have not connected.
 std::string out_of_descriptors(std::size_t missing, std::size_t others);
 
-}  // namespace ddp::comm
+}  // namespace ddp
