@@ -111,6 +111,16 @@ TEST_F(TcpNodeLinkTest, AReportThatWasLongOnItsWayIsOld) {
   EXPECT_EQ(known_after(1), 1U);
   EXPECT_EQ(known_after(1'000'000), 0U) << "sent by another hub";
   EXPECT_EQ(known_after(-1), 0U);
+  EXPECT_EQ(known_after(1), 1U);
+  connection.send({MessageKind::status, 1, "no report"});
+  hub.turn();
+  EXPECT_EQ(hub.ranks(Clock::now()).ranks.size(), 1U) << "the last one that could be read";
+  EXPECT_TRUE(eventually([&] {
+    hub.turn();
+    connection.fill();
+    const auto message = connection.next();
+    return message && message->kind == MessageKind::alive && message->rank >= 2;
+  })) << "the numbers go up";
 }
 
 TEST_F(TcpNodeLinkTest, OnlyTheLastWordsSayThatTheRanksOfANodeAreOver) {
