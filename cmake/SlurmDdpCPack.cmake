@@ -25,13 +25,10 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS slurm-ddp-plugin)
 
 # The dependencies of find_package(slurm_ddp). No package provides an MPI or libtorch that the
 # site installed itself.
-set(development_needs libhdf5-dev zlib1g-dev libfmt-dev nlohmann-json3-dev)
+set(development_needs libhdf5-dev zlib1g-dev libssl-dev libfmt-dev nlohmann-json3-dev)
 set(distribution "^/usr/(lib|lib64|include)(/|;|$)")
-if(SLURM_DDP_RUNTIME)
-  list(APPEND development_needs libssl-dev)
-  if("${MPI_C_INCLUDE_DIRS}" MATCHES "${distribution}")
-    list(APPEND development_needs libopenmpi-dev)
-  endif()
+if(SLURM_DDP_RUNTIME AND "${MPI_C_INCLUDE_DIRS}" MATCHES "${distribution}")
+  list(APPEND development_needs libopenmpi-dev)
 endif()
 if(TARGET slurm_ddp_torch AND "${TORCH_INCLUDE_DIRS}" MATCHES "${distribution}")
   list(APPEND development_needs libtorch-dev)

@@ -40,6 +40,7 @@ class SlurmDdp(CMakePackage):
     depends_on("fmt@9.1:")
     depends_on("nlohmann-json@3.11:")
     depends_on("zlib-api")
+    depends_on("openssl@3:")
     # A parallel HDF5 would make every program that reads a checkpoint depend on MPI.
     depends_on("hdf5@1.10:~mpi")
 
@@ -49,7 +50,6 @@ class SlurmDdp(CMakePackage):
 
     with when("+runtime"):
         depends_on("openmpi@4.1: schedulers=slurm")
-        depends_on("openssl@3:")
 
     depends_on("py-torch@1.13:", when="+torch")
 
