@@ -92,17 +92,29 @@ bool is_about_a_stall(std::string_view said) noexcept {
   return said.starts_with(guard::kNoProgress) || said.find(guard::kStopped) != said.npos;
 }
 
-// What the guard of a rank said about its end; not that ranks stood still, that it left processes
-// behind, nor that it cannot be watched. `when_told`: that of a rank that was told to end, or of
-// another one. Empty if it said nothing.
+// Without what the guards do next.
+std::string_view cause_in(std::string_view said) noexcept {
+  for (const auto ending : {guard::kStillRuns, guard::kEndsStep, guard::kEndsNode}) {
+    if (said.ends_with(ending)) said.remove_suffix(ending.size());
+  }
+  return said;
+}
+
+// What the guard of a rank said about its end, or of ranks that stood still and were ended for it;
+// not that they stood still, that it left processes behind, nor that it cannot be watched.
+// `when_told`: that of a rank that was told to end, or of another one. Empty if it said nothing.
 std::string_view line_of_watch(std::string_view text, bool when_told) {
   std::string_view found;
   any_line(text, [&found, when_told](std::string_view line) {
     const auto said = said_by_watch(line);
-    if (is_about_a_stall(said)) return false;
+    if (is_about_a_stall(said)) {
+      const bool is_end = !when_told && said.ends_with(guard::kEndsStep);
+      if (is_end) found = cause_in(said);
+      return is_end;
+    }
     if ((said.find(guard::kFailedWhenTold) != said.npos) != when_told) return false;
     for (const std::string_view ending : {" failed", " was killed ", " ended with "}) {
-      if (said.find(ending) != said.npos) found = said;
+      if (said.find(ending) != said.npos) found = cause_in(said);
     }
     return !found.empty();
   });
@@ -179,7 +191,7 @@ std::string_view last_stall(std::string_view text) {
   std::string_view found;
   any_line(text, [&found](std::string_view line) {
     const auto said = said_by_watch(line);
-    if (is_about_a_stall(said)) found = said.substr(0, said.find(guard::kStillRuns));
+    if (is_about_a_stall(said)) found = cause_in(said);
     if (said.starts_with(guard::kProgressAgain)) found = {};
     return false;
   });

@@ -23,6 +23,8 @@
 #include "spank_plugin/guard/memory_events.h"
 #include "spank_plugin/guard/node_record.h"
 #include "spank_plugin/guard/rank_watch.h"
+#include "spank_plugin/guard/stall_text.h"
+#include "spank_plugin/guard/task_ending.h"
 #include "spank_plugin/guard/task_signals.h"
 #include "spank_plugin/guard/verdict.h"
 
@@ -33,6 +35,14 @@ namespace {
 constexpr auto kPatience = std::chrono::seconds(5);
 // After a failure: its helpers, such as `tee`, end by themselves when they have written everything.
 constexpr auto kPatienceAfterFailure = std::chrono::seconds(2);
+
+// How often a guard looks whether the step ends, which costs it microseconds.
+constexpr auto kEndInterval = std::chrono::milliseconds(200);
+// A rank whose only error is the echo of another one's: so long that one may say what happened. It
+// may have closed its connections first, and then upload its logs.
+constexpr auto kTimeForTheCause = std::chrono::seconds(10);
+constexpr const char* kNoCause =
+    "a rank lost its connection to another one 10 s ago, and none says why";
 
 // Older kernels do not have the call, and the files then stay open, as they do in the task.
 void close_from_to(int first, int last) noexcept {
@@ -63,6 +73,10 @@ std::uint64_t growth(const std::optional<std::uint64_t>& before,
   return before && after && *after > *before ? *after - *before : 0;
 }
 
+int exit_code(int status) noexcept {
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
 class Guard {
  public:
   Guard(ForkedTask task, const GuardOptions& options, MakeLink make_link)
@@ -81,28 +95,32 @@ class Guard {
   int watch() {
     for (look_at_children(); !status_;) run_task();
     rank_watch_.end(*status_);
+    if (*status_ == 0) rank_watch_.leave();
     relay_the_rest();
     wait_for_what_is_under_way();
     speak_about_the_end();
-    const auto patience = *status_ == 0 ? kPatience : kPatienceAfterFailure;
-    const Deadline deadline = Clock::now() + patience;
+    if (*status_ != 0) rank_watch_.leave();
+    const Deadline deadline = Clock::now() + patience();
     while (Leftovers::exist() && !signals_.is_hurried() && Clock::now() < deadline) {
       take_turn(deadline);
     }
     Leftovers leftovers;
     leftovers.end([this](Deadline until) { take_turn(until); });
     relay_the_rest();
-    if (!leftovers.names().empty()) say(subject() + " left " + leftovers.text());
+    if (!leftovers.names().empty() && !ending_.told_at())
+      say(subject() + " left " + leftovers.text());
     if (WIFSIGNALED(*status_)) errors_.wait_until_heard();
-    return *status_;
+    return ending_.status_for(*status_);
   }
 
  private:
   static constexpr Deadline kForever = Deadline::max();
 
   void run_task() {
-    take_turn(rank_watch_.next_look());
-    if (status_ || Clock::now() < rank_watch_.next_look()) return;
+    take_turn(std::min(rank_watch_.next_look(), next_end_check()));
+    if (status_) return;
+    end_task_with_step();
+    if (Clock::now() < rank_watch_.next_look()) return;
     try {
       const std::string what = rank_watch_.look();
       // A rank that wakes up to end is no news.
@@ -113,6 +131,25 @@ class Guard {
     if (unsaid_.empty() || !errors_.takes_a_line()) return;
     say(unsaid_);
     unsaid_.clear();
+  }
+
+  // Where nothing watches the rank, nothing ends it.
+  Deadline next_end_check() const {
+    const bool is_watched = rank_watch_.next_look() != kForever;
+    const bool may_end = options_.ends_on_failure || options_.ends_on_stall;
+    return is_watched && may_end ? Clock::now() + kEndInterval : kForever;
+  }
+
+  void end_task_with_step() {
+    if (next_end_check() == kForever) return;
+    const auto end = rank_watch_.step_end();
+    const int number = ending_.next_signal(end, Clock::now(), rank_watch_.stands_still());
+    if (number == 0) return;
+    kill(child_, number);
+    kill(child_, SIGCONT);  // a stopped process must hear it
+    if (number != SIGTERM) return;
+    rank_watch_.look_closely();
+    if (!end->is_explained && rank_watch_.speaks_for_step()) say(kNoCause + what_ends());
   }
 
   // Waits until something happens or the deadline passes, and handles it. Returns whether something
@@ -179,8 +216,29 @@ class Guard {
 
   // Before the leftovers end: the first rank to fail must be the first to speak.
   void speak_about_the_end() {
-    const std::string what = verdict(ending(), options_.who(), options_.node);
-    if (!what.empty() && record_.is_first_failure()) say(what);
+    if (ending_.told_at()) return;
+    const Ending end = ending();
+    const std::string what = verdict(end, options_.who(), options_.node);
+    const bool is_end = ends_step(end);
+    if (!what.empty() && record_.is_first_failure()) say(is_end ? what + what_ends() : what);
+    if (!is_end) return;
+    const auto wait = what.empty() ? kTimeForTheCause : Clock::duration::zero();
+    rank_watch_.end_step({Clock::now() + wait, exit_code(*status_), !what.empty()});
+  }
+
+  bool ends_step(const Ending& end) const {
+    const auto others = rank_watch_.can_end_all() ? options_.task_count : options_.local_task_count;
+    return options_.ends_on_failure && others > 1 && end.status != 0 && !end.was_told &&
+           !end.is_by_launcher;
+  }
+
+  std::string what_ends() const {
+    return std::string(rank_watch_.can_end_all() ? kEndsStep : kEndsNode);
+  }
+
+  Clock::duration patience() const noexcept {
+    if (ending_.told_at()) return Clock::duration::zero();
+    return *status_ == 0 ? kPatience : kPatienceAfterFailure;
   }
 
   Ending ending() const {
@@ -207,6 +265,7 @@ class Guard {
   OutOfMemoryKills kills_before_;
   NodeRecord record_;
   RankWatch rank_watch_;
+  TaskEnding ending_;
   std::string unsaid_;         // about progress, while the reader of errors_ is slow
   std::optional<int> status_;  // of the task, once it has ended
 };
@@ -225,7 +284,7 @@ class Guard {
     raise(number);
     sigprocmask(SIG_UNBLOCK, &own, nullptr);
   }
-  _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+  _exit(exit_code(status));
 }
 
 }  // namespace

@@ -62,13 +62,15 @@ std::vector<std::string> format_arguments(const GuardArguments& arguments) {
           options.is_agent ? "1" : "0",
           options.launcher_reaches_all ? "1" : "0",
           std::to_string(options.stall.count()),
+          options.ends_on_failure ? "1" : "0",
+          options.ends_on_stall ? "1" : "0",
           ports_in_words(options.hub.ports),
           join(options.hub.addresses, std::string(1, kListSeparator)),
           options.node};
 }
 
 std::optional<GuardArguments> parse_arguments(std::span<const std::string_view> words) {
-  std::array<std::int64_t, 10> numbers{};
+  std::array<std::int64_t, 12> numbers{};
   if (words.size() != numbers.size() + 3) return std::nullopt;
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const auto number = parse_decimal(words[i], 1U << 30U);
@@ -88,6 +90,8 @@ std::optional<GuardArguments> parse_arguments(std::span<const std::string_view> 
                                      numbers[7] != 0,
                                      numbers[8] != 0,
                                      std::chrono::seconds(numbers[9]),
+                                     numbers[10] != 0,
+                                     numbers[11] != 0,
                                      std::string(words.back()),
                                      static_cast<int>(numbers[2]),
                                      *std::move(hub),

@@ -30,8 +30,10 @@ struct GuardOptions {
   bool is_agent = false;               // torchrun's, whose workers are the ranks
   bool launcher_reaches_all = false;   // see is_to_be_passed_on()
   std::chrono::seconds stall{60};      // after which ranks without progress are reported
-  std::string node;                    // may be empty
-  int node_record = -1;                // file of the NodeRecord; -1 for none
+  bool ends_on_failure = false;        // of a rank, by itself: the others, too
+  bool ends_on_stall = false;
+  std::string node;      // may be empty
+  int node_record = -1;  // file of the NodeRecord; -1 for none
   HubPlace hub = {};
   std::string record_name = {};  // to find the record by; empty if there is nothing to find
 

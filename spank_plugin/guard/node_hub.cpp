@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "spank_plugin/guard/end_message.h"
 #include "spank_plugin/guard/intervals.h"
 
 namespace ddp::guard {
@@ -62,6 +63,8 @@ void NodeHub::join(Reception::Arrival arrival) {
   node.connection = std::move(arrival.connection);
   events_.change(node.connection.fd(), static_cast<std::uint64_t>(arrival.rank), false);
   node.connection.send({MessageKind::alive, static_cast<int>(number_), {}});
+  node.knows_end = false;
+  tell_end();
   take(node, arrival.first);
   hear(node);  // what has arrived behind its first message
 }
@@ -78,7 +81,8 @@ void NodeHub::hear(Node& node) {
   if (!is_open) node.connection.close();
 }
 
-void NodeHub::take(Node& node, const Message& message) const {
+void NodeHub::take(Node& node, const Message& message) {
+  if (const auto end = parse_end(message)) take_end(*end);
   if (message.kind == MessageKind::goodbye) node.over_since = Clock::now();
   if (message.kind != MessageKind::status) return;
   auto report = watch::parse_report(message.text, node.name);
@@ -89,6 +93,41 @@ void NodeHub::take(Node& node, const Message& message) const {
   const auto number = static_cast<std::uint32_t>(message.rank);
   const bool is_known = number > 0 && number <= number_ && number_ - number < kNumbers;
   if (is_known) node.made_after = sent_[number % kNumbers];
+}
+
+// The node that has sent it gets it back, and knows it.
+void NodeHub::take_end(const StepEnd& end) {
+  if (!is_before(end, end_)) return;
+  end_ = end;
+  for (auto& [rank, node] : nodes_) node.knows_end = false;
+  tell_end();
+}
+
+void NodeHub::tell_end() {
+  if (!end_) return;
+  const Message message = to_message(*end_);
+  for (auto& [rank, node] : nodes_) {
+    if (node.connection && !node.knows_end) node.knows_end = node.connection.send(message);
+  }
+}
+
+void NodeHub::end_step(const StepEnd& end) {
+  const std::lock_guard lock(mutex_);
+  take_end(end);
+}
+
+std::optional<StepEnd> NodeHub::step_end() const {
+  const std::lock_guard lock(mutex_);
+  return end_;
+}
+
+bool NodeHub::has_told(std::uint32_t ranks) const {
+  const std::lock_guard lock(mutex_);
+  std::size_t told = 0;
+  for (const auto& [rank, node] : nodes_) {
+    if (node.knows_end || node.over_since) told += node.report.ranks.size();
+  }
+  return !end_ || told >= ranks;
 }
 
 void NodeHub::ask() {

@@ -21,6 +21,7 @@
 #include "base/deadline.h"
 #include "base/secret/key.h"
 #include "base/socket.h"
+#include "spank_plugin/guard/step_end.h"
 #include "spank_plugin/watch/node_report.h"
 
 namespace ddp::guard {
@@ -37,6 +38,10 @@ class NodeHub {
   void turn();
   // Asks all nodes where their ranks stand.
   void ask();
+  void end_step(const StepEnd& end);
+  std::optional<StepEnd> step_end() const;
+  // Whether the guards of all ranks know that the step ends, or need not. `ranks`: on other nodes.
+  bool has_told(std::uint32_t ranks) const;
   // See NodeLink::others().
   watch::RanksReport ranks(Clock::time_point now) const;
 
@@ -47,12 +52,15 @@ class NodeHub {
     watch::RanksReport report;
     std::optional<Clock::time_point> made_after;  // the report was
     std::optional<Clock::time_point> over_since;  // it is the last one: no rank runs any more
+    bool knows_end = false;                       // of the step
   };
 
   bool may_join(int node) const;
   void join(Reception::Arrival arrival);
   void hear(Node& node);
-  void take(Node& node, const Message& message) const;
+  void take(Node& node, const Message& message);
+  void take_end(const StepEnd& end);
+  void tell_end();
   void send_number();
 
   static constexpr std::uint64_t kWakeEvent = std::uint64_t{1} << 31U;
@@ -62,8 +70,9 @@ class NodeHub {
   EventQueue events_;
   Reception reception_;
   RunningClock clock_;
-  mutable std::mutex mutex_;                      // guards what follows, except while turn() waits
-  std::map<int, Node> nodes_;                     // by the rank of each one's first task
+  mutable std::mutex mutex_;   // guards what follows, except while turn() waits
+  std::map<int, Node> nodes_;  // by the rank of each one's first task
+  std::optional<StepEnd> end_;
   std::uint32_t number_ = 0;                      // the last that was sent, from 1 on
   std::array<Clock::time_point, kNumbers> sent_;  // when, by its remainder
 };

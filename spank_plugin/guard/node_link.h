@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/deadline.h"
 #include "spank_plugin/guard/guard_options.h"
+#include "spank_plugin/guard/step_end.h"
 #include "spank_plugin/watch/node_report.h"
 
 namespace ddp::guard {
@@ -20,13 +22,21 @@ class NodeLink {
   NodeLink() = default;
   NodeLink(const NodeLink&) = delete;
   NodeLink& operator=(const NodeLink&) = delete;
-  // After finish(), takes less than a second.
+  // After finish(), takes less than a second; three if the step ends and other nodes must learn it.
   virtual ~NodeLink() = default;
 
   virtual bool is_hub() const noexcept = 0;
   // The last words of this guard: the ranks of its node, of which none runs any more if `is_over`.
   // Otherwise the node's next guard follows.
   virtual void finish(const watch::RanksReport& ranks, bool is_over) = 0;
+
+  // Tells all nodes that the step ends. Nothing if that is known. Of several decisions the soonest
+  // counts.
+  virtual void end_step(const StepEnd& end) = 0;
+  // What other nodes or this one have told.
+  virtual std::optional<StepEnd> step_end() const = 0;
+  // Whether they all know it; on another node than the hub's, whether the hub does.
+  virtual bool is_step_end_told() const = 0;
 
   // On the hub's node. Returns the ranks of the other nodes of which it is known what they do: they
   // may be fewer than the step has.

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <system_error>
 
@@ -17,6 +18,19 @@ namespace ddp::guard {
 namespace {
 
 constexpr off_t kSize = 1 << 19;
+
+// Milliseconds, so that the soonest one is the smallest number; then whether it is explained, and
+// the code.
+std::uint64_t packed(const StepEnd& end) noexcept {
+  const auto since_start = std::chrono::ceil<std::chrono::milliseconds>(end.at.time_since_epoch());
+  return (static_cast<std::uint64_t>(since_start.count()) << 9U) |
+         (end.is_explained ? 1U << 8U : 0U) | (static_cast<unsigned>(end.code) & 0xFFU);
+}
+
+StepEnd unpacked(std::uint64_t packed_end) noexcept {
+  return {Clock::time_point(std::chrono::milliseconds(packed_end >> 9U)),
+          static_cast<int>(packed_end & 0xFFU), (packed_end >> 8U & 1U) != 0};
+}
 
 // A step of root could open the file of a user, who has given it this name.
 bool is_own(const FileDescriptor& file) noexcept {
@@ -90,6 +104,20 @@ NodeRecord::~NodeRecord() {
 
 bool NodeRecord::is_first_failure() noexcept {
   return page_->failures.fetch_add(1) == 0;
+}
+
+void NodeRecord::end_step(const StepEnd& end) noexcept {
+  const std::uint64_t wanted = packed(end);
+  std::uint64_t known = page_->step_end;
+  while (known == 0 || wanted < known) {
+    if (page_->step_end.compare_exchange_weak(known, wanted)) return;
+  }
+}
+
+std::optional<StepEnd> NodeRecord::step_end() const noexcept {
+  const std::uint64_t known = page_->step_end;
+  if (known == 0) return std::nullopt;
+  return unpacked(known);
 }
 
 }  // namespace ddp::guard

@@ -12,11 +12,13 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/file_descriptor.h"
+#include "spank_plugin/guard/step_end.h"
 
 namespace ddp::guard {
 
@@ -97,6 +99,13 @@ class NodeRecord {
   void set_key(std::string_view digits) noexcept { page_->key.set(digits); }
   std::string key() const { return page_->key.get(); }
 
+  // The step ends: the tasks of this node, too. Of several decisions the soonest counts.
+  void end_step(const StepEnd& end) noexcept;
+  std::optional<StepEnd> step_end() const noexcept;
+  // Whether all nodes know that; on another node than the hub's, whether the hub does.
+  void set_step_end_told() noexcept { page_->told_step_end = page_->step_end.load(); }
+  bool is_step_end_told() const noexcept { return page_->told_step_end == page_->step_end; }
+
   // A guard sees that all of them should ask where their ranks stand, until this time.
   void want_places_until(std::int64_t time) noexcept { page_->places_wanted_until = time; }
   std::int64_t places_wanted_until() const noexcept { return page_->places_wanted_until; }
@@ -120,6 +129,8 @@ class NodeRecord {
   struct Page {
     std::atomic<std::uint32_t> failures{0};
     std::atomic<std::int64_t> places_wanted_until{0};
+    std::atomic<std::uint64_t> step_end{0};  // 0 for none
+    std::atomic<std::uint64_t> told_step_end{0};
     SharedText<8> key;
     std::array<std::atomic<std::uint8_t>, kMaxOthers> ends{};
     RankSlot slots[kMaxRanks];  // NOLINT(*-avoid-c-arrays): the layout is shared by processes

@@ -27,6 +27,8 @@ constexpr auto kFirstLook = std::chrono::milliseconds(200);
 // Since a guard's last look. It then was stopped, or has ended without a word.
 constexpr auto kAsleep = std::chrono::seconds(5);
 constexpr int kSearches = 60;
+// A reading of a meter, and a bit.
+constexpr auto kCloseInterval = std::chrono::milliseconds(520);
 
 std::int64_t milliseconds(const std::optional<Clock::time_point>& time) {
   if (!time) return 0;
@@ -117,14 +119,14 @@ std::string RankWatch::look() {
   watch::Reading reading{start, watch::read_processes("/proc", getpid(), task_), {}};
   stacks_.subtract_answers(reading.processes);
   // Its agent is not a worker: it asks for their state, and sends heartbeats.
-  if (options_.is_agent && !reading.processes.empty()) {
+  if (options_.is_agent && !looks_closely_ && !reading.processes.empty()) {
     reading.processes.erase(reading.processes.begin());
   }
   if (meter_.needs_traffic(reading)) reading.traffic = watch::read_tcp_traffic(reading.processes);
   std::string what = take(reading);
   const auto now = Clock::now();
-  next_look_ =
-      now + std::clamp<Clock::duration>((now - start) * kShare, kInterval, kLongestInterval);
+  const Clock::duration least = looks_closely_ ? kCloseInterval : kInterval;
+  next_look_ = now + std::clamp<Clock::duration>((now - start) * kShare, least, kLongestInterval);
   return what;
 }
 
@@ -139,8 +141,8 @@ std::string RankWatch::take(const watch::Reading& reading) {
   write_slot(reading);
   std::string what;
   if (const auto ranks = read_slots(reading)) {
-    const bool speaks = is_first(*ranks);
-    if (speaks) {
+    speaks_ = is_first(*ranks);
+    if (speaks_) {
       step_.speak_for_node(ranks->facts.front().rank);
     } else {
       step_.stop_speaking();
@@ -150,7 +152,8 @@ std::string RankWatch::take(const watch::Reading& reading) {
       record_.want_places_until(milliseconds(reading.time + kTimeToAnswer));
     }
     // All guards of a node come to the same decision; the first one speaks.
-    if (speaks) what = std::move(outcome.speech);
+    if (speaks_) what = std::move(outcome.speech);
+    if (speaks_ && outcome.ends_step) end_step({reading.time});
   }
   ask_if_wanted(reading);
   return what;
@@ -227,10 +230,29 @@ std::vector<watch::RankWait> RankWatch::own_waits(const watch::Reading& reading)
   return waits;
 }
 
+std::optional<StepEnd> RankWatch::step_end() noexcept {
+  step_.exchange_step_end();
+  return record_.step_end();
+}
+
+void RankWatch::look_closely() {
+  looks_closely_ = true;
+  meter_ = watch::ProgressMeter();
+  next_look_ = Clock::now();
+}
+
+bool RankWatch::stands_still() const noexcept {
+  return looks_closely_ && meter_.quiet_since() && !meter_.uninterruptible_since();
+}
+
 void RankWatch::end(int status) noexcept {
   if (!has_slot_) return;
   own_slot().quiet_since = milliseconds(Clock::now());
   own_slot().state = status == 0 ? RankSlot::finished : RankSlot::failed;
+}
+
+void RankWatch::leave() noexcept {
+  if (!has_slot_) return;
   try {
     const auto ranks = read_slots({Clock::now(), {}, {}});
     if (!ranks) return step_.stop_speaking();
@@ -238,7 +260,7 @@ void RankWatch::end(int status) noexcept {
       return report.state == watch::RankState::running;
     });
     const std::uint32_t first = ranks->facts.front().rank;
-    if (is_over && first != 0) step_.speak_for_node(first);
+    if (is_over && (first != 0 || !record_.is_step_end_told())) step_.speak_for_node(first);
     step_.finish(*ranks, is_over);
   } catch (const std::exception&) {  // no memory
     step_.stop_speaking();

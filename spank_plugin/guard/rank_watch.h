@@ -36,6 +36,20 @@ class RankWatch {
   void give_up() noexcept { next_look_ = Deadline::max(); }
   // The task has ended, with a status of waitpid(2).
   void end(int status) noexcept;
+  // Then, when there is nothing more to say: its last words to the guards of other nodes.
+  void leave() noexcept;
+
+  // Whether and when the step ends, as guards of this node and of others have decided.
+  std::optional<StepEnd> step_end() noexcept;
+  void end_step(const StepEnd& end) noexcept { record_.end_step(end); }
+  // Whether all ranks of the step end then; otherwise only those of this node.
+  bool can_end_all() const { return step_.can_reach_all(); }
+  // The task has been told to end: from now on its progress is measured anew, and more often.
+  void look_closely();
+  // Whether it then makes no progress, and does not wait for a device either.
+  bool stands_still() const noexcept;
+  // Whether this guard is the one that speaks for the step.
+  bool speaks_for_step() const noexcept { return speaks_ && step_.speaks_for_step(); }
 
  private:
   void begin_slot() noexcept;
@@ -67,6 +81,8 @@ class RankWatch {
   watch::PythonStacks stacks_;
   bool has_asked_ = false;  // since it is wanted
   bool has_slot_;
+  bool speaks_ = false;  // for this node
+  bool looks_closely_ = false;
   int searches_left_ = 0;  // for a record
   Deadline next_look_ = Deadline::max();
   StepWatch step_;

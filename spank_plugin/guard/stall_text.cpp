@@ -99,7 +99,8 @@ std::string continuing_commands(std::span<const std::size_t> stopped, const Rank
   return text + (node.empty() ? "" : " on " + node);
 }
 
-std::string stopped_text(const Finding& finding, std::string_view noun, const RanksReport& ranks) {
+std::string stopped_text(const Finding& finding, std::string_view noun, const RanksReport& ranks,
+                         bool ends) {
   const bool is_one = finding.stopped.size() == 1;
   const bool is_whole = std::ranges::all_of(finding.stopped, [&ranks](std::size_t i) {
     return ranks.facts[i].stopped == ranks.facts[i].task;
@@ -108,6 +109,7 @@ std::string stopped_text(const Finding& finding, std::string_view noun, const Ra
   std::string text = which + ranks_in_words(noun, finding.stopped, ranks) +
                      (is_one ? " has" : " have") + std::string(kStopped) +
                      in_words(finding.length) + notes(finding, noun, ranks);
+  if (ends) return text + std::string(kEndsStep);
   if (finding.stopped.size() > kShown) return text;
   return text + "; to continue, run " + continuing_commands(finding.stopped, ranks);
 }
@@ -115,16 +117,17 @@ std::string stopped_text(const Finding& finding, std::string_view noun, const Ra
 }  // namespace
 
 std::string stall_text(const Finding& finding, const watch::StallReports::Decision& decision,
-                       std::string_view noun, const RanksReport& ranks) {
+                       std::string_view noun, const RanksReport& ranks, bool ends) {
   switch (decision.speech) {
     case Speech::nothing:
       break;
     case Speech::progress:
       return std::string(kProgressAgain) + ", after " + in_words(decision.length);
     case Speech::finding:
-      if (finding.kind == FindingKind::stopped) return stopped_text(finding, noun, ranks);
+      if (finding.kind == FindingKind::stopped) return stopped_text(finding, noun, ranks, ends);
       return std::string(kNoProgress) + in_words(finding.length) + " (processor, files, TCP)" +
-             waits(ranks.waits) + notes(finding, noun, ranks) + std::string(kStillRuns);
+             waits(ranks.waits) + notes(finding, noun, ranks) +
+             std::string(ends ? kEndsStep : kStillRuns);
   }
   return "";
 }

@@ -13,6 +13,11 @@ namespace ddp::guard {
 
 using watch::FindingKind;
 
+bool StepWatch::can_reach_all() const {
+  const bool is_one_node = options_.task_count <= options_.local_task_count;
+  return is_one_node || (make_link_ && !options_.hub.ports.empty() && !record_.key().empty());
+}
+
 void StepWatch::speak_for_node(std::uint32_t node) noexcept {
   if (link_ || !make_link_ || options_.task_count <= options_.local_task_count) return;
   // The hub's node may know its own name as a loopback address only.
@@ -27,9 +32,22 @@ void StepWatch::speak_for_node(std::uint32_t node) noexcept {
 void StepWatch::finish(const watch::RanksReport& own, bool is_over) noexcept {
   try {
     if (!link_) return;
+    exchange_step_end();
     if (link_->is_hub()) static_cast<void>(add_others(own, Clock::now()));  // remembers their ends
     link_->finish(own, is_over);
   } catch (const std::exception&) {  // no memory: the hub then never knows how they ended
+  }
+}
+
+void StepWatch::exchange_step_end() noexcept {
+  if (!link_) return;
+  try {
+    if (const auto heard = link_->step_end()) record_.end_step(*heard);
+    const auto end = record_.step_end();
+    if (!end || record_.is_step_end_told()) return;
+    link_->end_step(*end);
+    if (link_->is_step_end_told()) record_.set_step_end_told();
+  } catch (const std::exception&) {  // no memory: again at the next call
   }
 }
 
@@ -85,7 +103,9 @@ StepWatch::Outcome StepWatch::update(const watch::RanksReport& own, Clock::time_
   if (!is_whole_step && finding.kind == FindingKind::stalled) finding.kind = FindingKind::unknown;
   const auto decision = reports_.update(finding, now);
   const std::string_view noun = options_.is_agent ? "torchrun's agent" : "rank";
-  outcome.speech = stall_text(finding, decision, noun, known);
+  outcome.ends_step =
+      options_.ends_on_stall && decision.speech == watch::StallReports::Speech::finding;
+  outcome.speech = stall_text(finding, decision, noun, known, outcome.ends_step);
   return outcome;
 }
 

@@ -13,6 +13,7 @@
 #include "base/channel/greeting.h"
 #include "base/descriptor_limit.h"
 #include "base/socket.h"
+#include "spank_plugin/guard/end_message.h"
 #include "spank_plugin/guard/intervals.h"
 
 namespace ddp::guard {
@@ -26,6 +27,9 @@ constexpr milliseconds kConnectWithin{200};
 constexpr milliseconds kGreetWithin{400};
 constexpr milliseconds kLastWordWithin{100};
 constexpr milliseconds kGoodbyeWithin{300};
+// That the step ends: a node may have started later, and looks for the hub every half a second.
+constexpr milliseconds kTellEndWithin{3'000};
+constexpr milliseconds kBetweenTries{100};
 // Between two searches; the hub's guard may start later, or never.
 constexpr milliseconds kFirstPause{500};
 constexpr milliseconds kLongestPause{10'000};
@@ -86,6 +90,27 @@ void TcpNodeLink::ask() {
   if (hub_) hub_->ask();
 }
 
+void TcpNodeLink::end_step(const StepEnd& end) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (hub_) hub_->end_step(end);
+    if (!is_before(end, end_)) return;
+    end_ = end;
+    is_end_told_ = false;
+  }
+  wake_event_.notify();
+}
+
+std::optional<StepEnd> TcpNodeLink::step_end() const {
+  const std::lock_guard lock(mutex_);
+  return hub_ ? hub_->step_end() : end_;
+}
+
+bool TcpNodeLink::is_step_end_told() const {
+  const std::lock_guard lock(mutex_);
+  return hub_ ? hub_->has_told(options_.others) : !end_ || is_end_told_;
+}
+
 // Where a watch has no network, each node is watched by itself.
 void TcpNodeLink::run() noexcept {
   prctl(PR_SET_NAME, "ddp-guard-link");
@@ -104,6 +129,7 @@ void TcpNodeLink::run() noexcept {
   }
   try {
     if (is_over_ && !is_hub()) say_goodbye();
+    if (is_over_ && is_hub() && !is_step_end_told()) serve();
   } catch (const std::exception&) {  // the hub then never knows how the ranks ended
   }
 }
@@ -118,10 +144,19 @@ void TcpNodeLink::serve() {
   {
     const std::lock_guard lock(mutex_);
     hub_ = std::move(hub);
+    if (end_) hub_->end_step(*end_);
   }
   while (!is_leaving_) served.turn();
+  if (is_over_.exchange(false)) tell_the_rest(served);
   const std::lock_guard lock(mutex_);
   hub_.reset();  // the port is the next guard's
+}
+
+// No guard of this node follows, and a node may only now find the hub.
+void TcpNodeLink::tell_the_rest(NodeHub& hub) {
+  wake_event_.clear();
+  const Deadline deadline = Clock::now() + kTellEndWithin;
+  while (hub.step_end() && !hub.has_told(options_.others) && Clock::now() < deadline) hub.turn();
 }
 
 bool TcpNodeLink::report() {
@@ -140,7 +175,12 @@ bool TcpNodeLink::report() {
 
 // Of a guard that has not yet found the hub, or has lost it.
 void TcpNodeLink::say_goodbye() {
-  if (auto connection = find_hub(Clock::now() + kGoodbyeWithin)) talk(*connection);
+  const bool is_urgent = !is_step_end_told();
+  const Deadline deadline = Clock::now() + (is_urgent ? kTellEndWithin : kGoodbyeWithin);
+  do {
+    if (auto connection = find_hub(deadline)) return talk(*connection);
+    if (is_urgent) std::this_thread::sleep_for(kBetweenTries);
+  } while (is_urgent && Clock::now() < deadline);
 }
 
 std::optional<Connection> TcpNodeLink::find_hub(Deadline deadline) const {
@@ -157,6 +197,10 @@ std::optional<Connection> TcpNodeLink::find_hub(Deadline deadline) const {
 }
 
 void TcpNodeLink::talk(Connection& connection) {
+  {
+    const std::lock_guard lock(mutex_);
+    is_end_told_ = false;  // to this hub
+  }
   // The hub takes a node in when it has sent something.
   bool is_open = connection.send({MessageKind::alive, 0, {}});
   while (is_open && !is_leaving_) {
@@ -166,9 +210,11 @@ void TcpNodeLink::talk(Connection& connection) {
     if (!is_leaving_) wake_event_.clear();
     is_open = connection.fill();
     hear(connection);
+    send_end(connection);
     send_published(connection);
   }
   if (!is_leaving_) return;
+  send_end(connection);
   send_published(connection);
   if (is_over_.exchange(false)) connection.send({MessageKind::goodbye, 0, {}});
   connection.flush_within(kLastWordWithin);
@@ -179,7 +225,17 @@ void TcpNodeLink::hear(Connection& connection) {
     heard_ = Clock::now();
     if (message->kind == MessageKind::status_request) was_asked_ = true;
     if (message->kind == MessageKind::alive) number_ = message->rank;
+    const auto end = parse_end(*message);
+    const std::lock_guard lock(mutex_);
+    if (!end || !is_before(*end, end_)) continue;
+    end_ = end;
+    is_end_told_ = true;
   }
+}
+
+void TcpNodeLink::send_end(Connection& connection) {
+  const std::lock_guard lock(mutex_);
+  if (end_ && !is_end_told_) is_end_told_ = connection.send(to_message(*end_));
 }
 
 // A report that is still on its way is followed only by the latest one.

@@ -31,6 +31,9 @@ class TcpNodeLink final : public NodeLink {
   void finish(const watch::RanksReport& ranks, bool is_over) override;
   watch::RanksReport others(Clock::time_point now) const override;
   void ask() override;
+  void end_step(const StepEnd& end) override;
+  std::optional<StepEnd> step_end() const override;
+  bool is_step_end_told() const override;
   void publish(const watch::RanksReport& ranks) override;
   bool is_connected() const noexcept override;
   bool was_asked() noexcept override { return was_asked_.exchange(false); }
@@ -39,10 +42,12 @@ class TcpNodeLink final : public NodeLink {
   void run() noexcept;
   void serve();
   bool report();  // false if there is no hub
+  void tell_the_rest(NodeHub& hub);
   void say_goodbye();
   std::optional<Connection> find_hub(Deadline deadline) const;
   void talk(Connection& connection);
   void hear(Connection& connection);
+  void send_end(Connection& connection);
   void send_published(Connection& connection);
   void wait(std::chrono::milliseconds most) const;
 
@@ -57,6 +62,8 @@ class TcpNodeLink final : public NodeLink {
   mutable std::mutex mutex_;
   // Guarded by the mutex:
   std::optional<Message> published_;  // and not sent
+  std::optional<StepEnd> end_;
+  bool is_end_told_ = false;  // to the hub, or by it
   std::unique_ptr<NodeHub> hub_;
   std::thread thread_;
 };

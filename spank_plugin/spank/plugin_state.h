@@ -24,9 +24,10 @@ inline constexpr std::string_view kErrorMark = "error: ";
 
 // What the guards of a step need on one of its nodes.
 struct GuardFacts {
-  FileDescriptor program;        // ddp-guard, opened outside of any container
-  FileDescriptor record;         // guard::NodeRecord; none if the kernel refused
-  std::string python;            // see guard::kPythonDirectory; empty if there is none
+  FileDescriptor program;  // ddp-guard, opened outside of any container
+  FileDescriptor record;   // guard::NodeRecord; none if the kernel refused
+  std::string python;      // see guard::kPythonDirectory; empty if there is none
+  launch::Watch watch = launch::Watch::on;
   std::chrono::seconds stall{};  // see guard::GuardOptions
   guard::HubPlace hub;
   bool slurmstepd_reaches_all = false;  // see guard::is_to_be_passed_on()

@@ -72,9 +72,9 @@ void plan_step(PlannedStep& planned, std::string_view settings, const TaskEnviro
     planned.site = fabric::read_site("/", fabric::SiteOwner::root);
   }
   planned.has_thread_count = environment.get("OMP_NUM_THREADS").has_value();
-  if (planned.settings.watch.value == launch::Watch::report) {
+  if (planned.settings.watch.value != launch::Watch::off) {
     planned.guard = prepare_guard(
-        std::chrono::seconds(planned.settings.watch_stall.value),
+        planned.settings,
         {planned.node.leader_addresses, launch::watch_ports(planned.step, planned.settings)},
         step_key_digits(environment));
   }

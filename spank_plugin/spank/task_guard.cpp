@@ -65,6 +65,8 @@ guard::GuardOptions options_for(const GuardFacts& facts, const launch::Plan& pla
           .is_agent = plan.mode == launch::Mode::torchrun,
           .launcher_reaches_all = facts.slurmstepd_reaches_all,
           .stall = facts.stall,
+          .ends_on_failure = facts.watch != launch::Watch::report && !plan.tasks_may_leave,
+          .ends_on_stall = facts.watch == launch::Watch::end,
           .node = plan.node,
           .node_record = facts.record.get(),
           .hub = facts.hub};
@@ -103,7 +105,7 @@ void execute_guard(const GuardFacts& facts, const guard::GuardOptions& options,
 
 }  // namespace
 
-std::optional<GuardFacts> prepare_guard(std::chrono::seconds stall, guard::HubPlace hub,
+std::optional<GuardFacts> prepare_guard(const launch::Settings& settings, guard::HubPlace hub,
                                         std::string_view key) {
   const std::string path = path_beside_plugin("ddp-guard");
   FileDescriptor program(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -116,8 +118,9 @@ std::optional<GuardFacts> prepare_guard(std::chrono::seconds stall, guard::HubPl
   if (access(python.c_str(), R_OK | X_OK) != 0) python.clear();
   FileDescriptor record = guard::make_node_record();
   guard::NodeRecord(record.get()).set_key(key);
-  return GuardFacts{std::move(program), std::move(record),       std::move(python), stall,
-                    std::move(hub),     slurmstepd_reaches_all()};
+  return GuardFacts{std::move(program),      std::move(record),      std::move(python),
+                    settings.watch.value,    settings.stall_limit(), std::move(hub),
+                    slurmstepd_reaches_all()};
 }
 
 bool put_guard_before_task(const GuardFacts& facts, const launch::Plan& plan) {

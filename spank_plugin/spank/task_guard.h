@@ -2,7 +2,6 @@
 // Under --ddp=watch each task of slurmstepd becomes a guard, and the user's program its child.
 #pragma once
 
-#include <chrono>
 #include <optional>
 #include <string_view>
 
@@ -14,7 +13,7 @@ namespace ddp::spank {
 // In slurmstepd, once per node. Returns nullopt, with a line for the user, if ddp-guard is missing:
 // a program without a guard is better than none.
 // `key`: the step's, see step_key_digits().
-std::optional<GuardFacts> prepare_guard(std::chrono::seconds stall, guard::HubPlace hub,
+std::optional<GuardFacts> prepare_guard(const launch::Settings& settings, guard::HubPlace hub,
                                         std::string_view key);
 
 // In a task, as its user. Returns true in a child of the task, which then becomes the user's

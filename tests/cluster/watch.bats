@@ -22,6 +22,7 @@ setup() {
   python=/usr/bin/python3
   one=(-N1 -n1 -w node1)
   two=(-N2 -n2) # rank 0 on node1, rank 1 on node2
+  watching=watch
 }
 teardown() { end_all_jobs; }
 
@@ -33,12 +34,12 @@ same_with_watch() {
   rm -rf plain watched
   for directory in plain watched; do
     setting=rank
-    [ $directory = plain ] || setting=rank,watch
+    [ $directory = plain ] || setting=rank,$watching
     mapfile -d '' arguments < <(printf '%s\0' "${@:2}" | sed -z "s/^--ddp\$/--ddp=$setting/")
     mkdir $directory
     cd $directory
     status=0
-    timeout -k 1 60 srun --ddp=$setting "${arguments[@]}" < "$input" > stdout 2> stderr || status=$?
+    timeout -k 1 60 srun --ddp="$setting" "${arguments[@]}" < "$input" > stdout 2> stderr || status=$?
     echo $status > status
     normalize
     # shellcheck disable=SC2053  # a pattern
@@ -104,7 +105,7 @@ signaled_once() {
 # watched STATUS ARGUMENTS...: a step with a guard, whose stderr is in `err`.
 watched() {
   local status=0
-  timeout -k 1 60 srun --ddp=watch "${@:2}" > out 2> err < /dev/null || status=$?
+  timeout -k 1 60 srun --ddp=$watching "${@:2}" > out 2> err < /dev/null || status=$?
   [ "$status" -eq "$1" ] || { echo "status $status, not $1"; cat out err; return 1; }
 }
 
@@ -156,6 +157,7 @@ said() {
 @test "--multi-prog, a step of two components, task prolog and epilog" {
   echo 'echo one; exit 4' > four.sh
   printf '%s\n' '0 echo zero' "1 bash $work/four.sh" > programs.conf
+  watching=watch=report
   same_with_watch 4 "${two[@]}" -l --multi-prog "$work/programs.conf"
   [ "$(cat plain/stdout)" = $'0: zero\n1: one' ]
   # --mpi=none: see of_components() in launch.bats.
@@ -173,6 +175,7 @@ said() {
 # bats test_tags=full
 @test "-K and -W: SLURM ends the other tasks" {
   local signal="1@(37|43)" # KILL or TERM
+  watching=watch=report
   # Before its program runs, SLURM may miss rank 0 and wait for KillWait.
   same_with_watch "$signal" -K "${two[@]}" bash -c '[ $SLURM_PROCID = 1 ] || { : > started; read -r < ../fifo; }
     until [ -e started ]; do sleep 0.1; done
@@ -337,9 +340,10 @@ PY
     'print("Traceback (most recent call last):", file=sys.stderr)' 'if os.environ["RANK"] in sys.argv: load()' > train.py
   watched 1 "${two[@]}" "$python" train.py 1
   grep -x 'ValueError: bad sample 17' err
-  said 'rank 1 \(node2\) failed: ValueError: bad sample 17 \(train\.py:2\), exit code 1'
+  said 'rank 1 \(node2\) failed: ValueError: bad sample 17 \(train\.py:2\), exit code 1; ending the step'
   watched 0 "${two[@]}" "$python" train.py none
   said
+  watching=watch=report
   watched 1 -N2 -n8 "$python" train.py 0 1 2 3 4 5 6 7
   said 'rank [0-3] \(node1\) failed: ValueError: bad sample 17 \(train\.py:2\), exit code 1' \
     'rank [4-7] \(node2\) failed: ValueError: bad sample 17 \(train\.py:2\), exit code 1'
@@ -348,11 +352,11 @@ PY
 @test "a signal, and an exit code without text, are named, also with labels" {
   # srun closes the streams of a step as soon as a task has ended by a signal.
   watched 137 "${two[@]}" bash -c '[ $RANK = 1 ] || kill -9 $$'
-  said 'rank 0 \(node1\) was killed by signal 9 \(SIGKILL\)'
+  said 'rank 0 \(node1\) was killed by signal 9 \(SIGKILL\); ending the step'
   watched 3 "${two[@]}" bash -c '[ $RANK = 0 ] || exit 3'
-  said 'rank 1 \(node2\) ended with exit code 3'
+  said 'rank 1 \(node2\) ended with exit code 3; ending the step'
   watched 3 -l "${two[@]}" bash -c '[ $RANK = 0 ] || exit 3'
-  grep -xE '1: ddp: watch: rank 1 \(node2\) ended with exit code 3' err
+  grep -xE '1: ddp: watch: rank 1 \(node2\) ended with exit code 3; ending the step' err
 }
 
 @test "a rank that only lost its connection is not named" {
@@ -361,7 +365,7 @@ PY
   CAUSE='' watched 1 "${two[@]}" "$python" train.py
   said
   CAUSE=1 watched 1 "${two[@]}" "$python" train.py
-  said 'rank 1 \(node2\) failed: ValueError: the cause \(train\.py:3\), exit code 1'
+  said 'rank 1 \(node2\) failed: ValueError: the cause \(train\.py:3\), exit code 1; ending the step'
 }
 
 @test "helpers of a failed program write everything, and both streams of one file keep their order" {
@@ -395,10 +399,78 @@ until grep -q 'the cause (' err; do sleep 0.1; done
 echo "RuntimeError: peer 0 is gone" >&2
 exit 1
 SH
+  watching=watch=report
   watched 1 -N1 -n2 -w node1 bash fail.sh
   said 'rank 0 \(node1\) failed: ValueError: the cause \(<string>:1\), exit code 1' 'rank 0 \(node1\) left [12] process(es)? behind, now ended: .*'
   watched 3 "${one[@]}" bash -c 'printf "progress 30 %%" >&2; exit 3'
   said 'rank 0 \(node1\) ended with exit code 3'
+}
+
+# Writes train.py: rank 0 fails as `bash -c "$fault"` does when all are ready, rank 1 saves when it is told to end, rank 2
+# only notes that, and rank 3 leaves it to the kernel, and a child behind. They also get numbers in reversed order.
+write_ranks() {
+  cat > train.py <<'PY'
+import glob, os, signal, subprocess, sys, time
+rank = int(os.environ["RANK"])
+if "reversed" in sys.argv: rank = 3 - rank
+def save(*_):
+    end = time.monotonic() + 3
+    while time.monotonic() < end: pass
+    open("saved", "w").close()
+    sys.exit(0)
+if rank == 1: signal.signal(signal.SIGTERM, save)
+if rank == 2: signal.signal(signal.SIGTERM, lambda *_: open("told", "w").close())
+if rank == 3: child = subprocess.Popen(["sleep", "1000"])
+open(f"ready.{rank}", "w").close()
+while rank == 0 and len(glob.glob("ready.*")) < 4: time.sleep(0.01)
+if rank == 0: os.execvp("bash", ["bash", "-c", os.environ["fault"]])
+while True: time.sleep(1000)
+PY
+}
+
+@test "a rank that fails ends those of all nodes: each may save, and the step has its exit code" {
+  write_ranks
+  fault='exit 85' watched 85 -N2 --ntasks-per-node=2 "$python" train.py
+  said 'rank 0 \(node1\) ended with exit code 85; ending the step'
+  [ -e saved ]
+  [ -e told ]
+  run ! pgrep -f "^sleep 1000|train.py"
+  rm -f ready.* saved told
+  fault='kill -9 $$' watched 137 -N2 --ntasks-per-node=2 "$python" train.py reversed
+  said 'rank 3 \(node2\) was killed by signal 9 \(SIGKILL\); ending the step'
+  [ -e saved ]
+  [ -e told ]
+}
+
+@test "with watch=report the others finish" {
+  watching=watch=report
+  watched 3 "${two[@]}" bash -c '[ $RANK = 1 ] && exit 3; until grep -q "exit code 3" err; do sleep 0.1; done; echo finished'
+  grep -x finished out
+  said 'rank 1 \(node2\) ended with exit code 3'
+}
+
+@test "a rank that fails at once ends one whose guard has not yet spoken to that of another node" {
+  local rank
+  for rank in 0 1; do
+    failing=$rank watched 4 "${two[@]}" bash -c '[ $RANK = $failing ] && exit 4; exec sleep 1000'
+    said "rank $rank \(node$((rank + 1))\) ended with exit code 4; ending the step"
+  done
+}
+
+# bats test_tags=full
+@test "ranks are ended that wait for one whose end is unknown" {
+  watched 1 -N2 -n4 "$python" -c 'import os, time
+if os.environ["RANK"] == "1": raise ConnectionResetError(104, "Connection reset by peer")
+time.sleep(1000)'
+  said 'a rank lost its connection to another one 10 s ago, and none says why; ending the step'
+}
+
+@test "ranks that hang are ended if the user asks for it" {
+  watching=watch=end,watch_stall=3s
+  watched 143 -N2 --ntasks-per-node=2 "$python" -c 'import time
+for i in range(3_000_000): pass
+time.sleep(1000)'
+  said 'no rank has made progress for [0-9.]+ s \(processor, files, TCP\): .* a timer \(sleep\)[^;]*; ending the step'
 }
 
 @test "a rank that the kernel kills for lack of memory is told from another killed rank" {
@@ -602,7 +674,7 @@ JOB
   # off and watch=off of a step replace the watch of the job's #SBATCH line.
   [ "$(grep -E '^(guarded|alone)$' job.out | paste -sd' ')" = \
     "alone guarded guarded alone alone alone" ]
-  grep -E '^ddp: watch: rank [01] \(node[12]\) ended with exit code 5$' job.out
+  grep -E '^ddp: watch: rank [01] \(node[12]\) ended with exit code 5; ending the step$' job.out
   salloc -Q --ddp=watch "${one[@]}" bash -c "$parent; srun bash -c '$parent'" > out
   [ "$(paste -sd' ' out)" = "alone guarded" ]
   [ "$(srun --ddp=watch,rank --export=NONE "${one[@]}" /bin/bash -c "$parent")" = guarded ]
@@ -649,6 +721,11 @@ none_left() {
   run -3 --separate-stderr srun "${two[@]}" ddp-launch --watch -- bash -c '[ $RANK = 0 ] || exit 3'
   echo "$stderr" > err
   said 'rank 1 \(node2\) ended with exit code 3'
+  run -3 --separate-stderr srun -N1 -n2 -w node1 ddp-launch --watch -- bash -c '[ $RANK = 1 ] && exec sleep 1000
+    until [ "$(grep -l memfd:ddp-guard- /proc/[0-9]*/maps 2> /dev/null | wc -l)" -eq 2 ]; do sleep 0.1; done # both guards
+    exit 3'
+  echo "$stderr" > err
+  said 'rank 0 \(node1\) ended with exit code 3; ending the step'
   watched 3 "${one[@]}" ddp-launch --watch -- bash -c 'exit 3' # one guard is enough
   said 'rank 0 \(node1\) ended with exit code 3'
   start srun "${one[@]}" ddp-launch --watch -- "${listen[@]}" 10

@@ -78,8 +78,7 @@ ParsedCommandLine parse_command_line(int argc, char** argv) {
   app.set_version_flag("--version", std::string("ddp-launch ") + kVersion);
   app.set_config("--config", "", "Read options from this file (INI or TOML)");
   app.add_option("--ddp", line.spec, "Comma-separated settings; see below")->type_name("SPEC");
-  app.add_flag("--watch", line.watch,
-               "Say why the rank failed and end what it leaves behind, as --ddp=watch does");
+  app.add_flag("--watch", line.watch, "Watch the ranks of this node, as --ddp=watch does");
   app.prefix_command();
 
   std::string format = "table";

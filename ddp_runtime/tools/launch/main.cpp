@@ -163,7 +163,9 @@ guard::GuardOptions guard_options(const Plan& plan, const Settings& settings) {
           .is_agent = plan.mode == Mode::torchrun,
           .launcher_reaches_all =
               guard::reaches_all(trimmed(launcher), read_kernel_file("/proc/self/cgroup")),
-          .stall = std::chrono::seconds(settings.watch_stall.value),
+          .stall = settings.stall_limit(),
+          .ends_on_failure = settings.watch.value != Watch::report && !plan.tasks_may_leave,
+          .ends_on_stall = settings.watch.value == Watch::end,
           .node = plan.node,
           .record_name = "ddp-guard-" + plan.step + "@" + plan.node};
 }
@@ -224,7 +226,7 @@ int run(CommandLine& line) {
     return 0;
   }
   set_variables(planned.plan, settings.verbose);
-  const bool watch = line.watch || settings.watch.value == Watch::report;
+  const bool watch = line.watch || settings.watch.value != Watch::off;
   if (watch && !is_guarded(planned)) put_guard_before_command(planned.plan, settings);
   return become(line.command);
 }

@@ -28,6 +28,9 @@ struct Plan {
   std::uint32_t local_task_count = 1;
   std::uint32_t task_count = 1;
   std::uint32_t node_count = 1;  // 0 if unknown
+  // A task that fails may leave the others at work: each node trains by itself, or torchrun lets
+  // nodes leave.
+  bool tasks_may_leave = false;
 
   // Null if the plan does not have the variable.
   const PlanEntry* find(std::string_view name) const noexcept;

@@ -25,8 +25,9 @@ constexpr std::array<SpecItem, 12> kSiteArguments = {{
     {"order", "slurm|packed|switch", "numbering of the ranks (slurm)"},
     {"fabric", "auto|off|NAME", "settings of NCCL, Gloo, UCX for the node's network (auto)"},
     {"verbose", "yes|no", "a line per task instead of one per step (no)"},
-    {"watch", "report|off", "say which rank of a planned step failed and why (off)"},
-    {"watch_stall", "DURATION", "how long no rank makes progress until that is said (60s)"},
+    {"watch", "on|report|end|off", "watch the ranks of planned steps (off)"},
+    {"watch_stall", "DURATION",
+     "how long no rank makes progress until that is said (60s; with watch=end, 10min)"},
 }};
 
 // port_base and port_count only make sense together.
@@ -169,9 +170,9 @@ std::vector<Item> items_of(const Settings& s) {
   items.push_back({pair("ucx", word_for(s.ucx.value)), s.ucx.origin});
   if (s.watch.origin != Origin::built_in)
     items.push_back({pair("watch", word_for(s.watch.value)), s.watch.origin});
-  if (s.watch_stall.origin != Origin::built_in)
+  if (s.watch_stall)
     items.push_back(
-        {pair("watch_stall", std::to_string(s.watch_stall.value) + "s"), s.watch_stall.origin});
+        {pair("watch_stall", std::to_string(s.watch_stall->value) + "s"), s.watch_stall->origin});
   return items;
 }
 

@@ -4,6 +4,7 @@
 // by item.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -51,7 +52,7 @@ struct Settings {
   Chosen<std::string> fabric{"auto", Origin::built_in};
   Chosen<UcxPolicy> ucx{UcxPolicy::keep, Origin::built_in};
   Chosen<Watch> watch{Watch::off, Origin::built_in};
-  Chosen<std::uint32_t> watch_stall{60, Origin::built_in};  // seconds
+  std::optional<Chosen<std::uint32_t>> watch_stall;  // seconds; see stall_limit()
 
   bool is_on() const noexcept { return mode.value != Mode::off; }
 
@@ -59,6 +60,12 @@ struct Settings {
   // the user's concern, and runs as it would without the plugin.
   bool is_requested() const noexcept {
     return is_on() && (mode.origin == Origin::environment || mode.origin == Origin::command_line);
+  }
+
+  // How long no rank may make progress before something happens.
+  std::chrono::seconds stall_limit() const noexcept {
+    if (watch_stall) return std::chrono::seconds(watch_stall->value);
+    return watch.value == Watch::end ? std::chrono::minutes(10) : std::chrono::seconds(60);
   }
 
   bool operator==(const Settings&) const = default;

@@ -27,8 +27,7 @@ constexpr std::array<SpecItem, 8> kWords = {{
     {"verbose", "", "a line per task; with explain the whole plan of every task"},
     {"tf_config", "", "set TF_CONFIG, for TensorFlow"},
     {"watch", "",
-     "say which rank failed and why, or that those of a node hang, and end what a rank leaves "
-     "behind"},
+     "say which rank failed and why, and end the others; or that all hang, and where they stand"},
 }};
 
 constexpr std::array<SpecItem, 18> kKeys = {{
@@ -54,8 +53,10 @@ constexpr std::array<SpecItem, 18> kKeys = {{
     {"explain", "table|json", "explain in this format"},
     {"verbose", "yes|no", "a line per task"},
     {"tf_config", "yes|no", "set TF_CONFIG"},
-    {"watch", "report|off", "watch the ranks, or not"},
-    {"watch_stall", "DURATION", "how long no rank makes progress until that is said (60s)"},
+    {"watch", "on|report|end|off",
+     "watch the ranks; or end nothing; or end also ranks that hang; or do not watch"},
+    {"watch_stall", "DURATION",
+     "how long no rank makes progress until that is said (60s; with watch=end, 10min)"},
 }};
 
 template <typename T>
@@ -80,7 +81,8 @@ constexpr std::array<Word<LocalRankMeaning>, 2> kLocalRanks = {
     {{"node", LocalRankMeaning::node}, {"device", LocalRankMeaning::device}}};
 constexpr std::array<Word<UcxPolicy>, 2> kUcxPolicies = {
     {{"keep", UcxPolicy::keep}, {"bind", UcxPolicy::bind}}};
-constexpr std::array<Word<Watch>, 2> kWatches = {{{"report", Watch::report}, {"off", Watch::off}}};
+constexpr std::array<Word<Watch>, 4> kWatches = {
+    {{"on", Watch::on}, {"report", Watch::report}, {"end", Watch::end}, {"off", Watch::off}}};
 constexpr std::array<Word<bool>, 2> kBooleans = {{{"yes", true}, {"no", false}}};
 
 template <typename T, std::size_t N>
@@ -148,7 +150,7 @@ class SpecReader {
     if (word == "explain") return set(spec_.explain, ExplainFormat::table, word);
     if (word == "verbose") return set(spec_.verbose, true, word);
     if (word == "tf_config") return set(spec_.tf_config, true, word);
-    if (word == "watch") return set(spec_.watch, Watch::report, word);
+    if (word == "watch") return set(spec_.watch, Watch::on, word);
     fail("unknown item " + quote_for_display(word) + " (allowed: " + allowed_items() + ")");
   }
 

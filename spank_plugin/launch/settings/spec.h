@@ -31,7 +31,13 @@ enum class Rendezvous { fixed, c10d };  // of torchrun; `fixed` is its "static",
 enum class GpuPolicy { keep, shared };  // shared: every task sees all GPUs of its node
 enum class UcxPolicy { keep, bind };    // bind: each GPU uses its nearest RDMA port
 enum class LocalRankMeaning { node, device };  // device: LOCAL_RANK is an index of visible GPUs
-enum class Watch { off, report };  // report: each task gets a guard that says why a rank failed
+// Each task gets a guard that says why a rank failed, unless `off`.
+enum class Watch {
+  off,
+  report,  // nothing more
+  on,      // a rank that fails by itself ends the step
+  end,     // so do ranks that stand still
+};
 
 // The source of OMP_NUM_THREADS: the CPUs of the task, none (it is not set), or a number.
 struct ThreadPolicy {

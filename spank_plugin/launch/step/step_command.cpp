@@ -64,23 +64,28 @@ std::vector<std::string_view> words_inside(Words words) {
   return all;
 }
 
-// True if the options let a launcher that reads PET_NNODES train on its own node only all the same.
-bool is_for_one_node(std::string_view launcher, Words options) noexcept {
+// The option that overrides PET_NNODES for a launcher that reads it; empty if there is none.
+std::string_view node_count_in(std::string_view launcher, Words options) noexcept {
   const bool is_accelerate = launcher == "accelerate launch";
-  if (!is_accelerate && launcher != "torchrun") return false;
+  if (!is_accelerate && launcher != "torchrun") return "";
   for (std::size_t i = 0; i < options.size(); ++i) {
-    if (!is_accelerate && options[i] == "--standalone") return true;
+    if (!is_accelerate && options[i] == "--standalone") return "1";
     const auto equals = std::min(options[i].find('='), options[i].size());
     const auto name = options[i].substr(0, equals);
     const bool counts_nodes =
         is_accelerate ? name == "--num_machines" || name == "--num-machines" : name == "--nnodes";
     if (!counts_nodes) continue;
-    const auto count = equals < options[i].size() ? options[i].substr(equals + 1)
-                       : i + 1 < options.size()   ? options[i + 1]
-                                                  : std::string_view();
-    if (count == "1" || count == "1:1") return true;
+    return equals < options[i].size() ? options[i].substr(equals + 1)
+           : i + 1 < options.size()   ? options[i + 1]
+                                      : std::string_view();
   }
-  return false;
+  return "";
+}
+
+void take_node_count(std::string_view count, StepCommand& command) noexcept {
+  const bool is_one = count == "1" || count == "1:1";
+  command.is_for_each_node = command.is_for_each_node || is_one;
+  command.may_lose_nodes = command.may_lose_nodes || (!is_one && count.find(':') != count.npos);
 }
 
 }  // namespace
@@ -97,7 +102,7 @@ StepCommand read_step_command(Words words) {
     const Words from_here = Words(inside).subspan(i);
     const auto launcher = launcher_of(from_here);
     if (launcher.empty()) continue;
-    command.is_for_each_node = command.is_for_each_node || is_for_one_node(launcher, from_here);
+    take_node_count(node_count_in(launcher, from_here), command);
     if (launcher == "torchrun") {
       command.mentions_torchrun = true;
     } else if (command.other_launcher.empty()) {

@@ -16,7 +16,8 @@ struct StepCommand {
   bool mentions_torchrun = false;
   // torchrun with --standalone or --nnodes=1, accelerate launch with --num_machines=1
   bool is_for_each_node = false;
-  std::string other_launcher;  // "accelerate launch", "deepspeed"; empty if none is found
+  bool may_lose_nodes = false;  // torchrun with --nnodes=MIN:MAX
+  std::string other_launcher;   // "accelerate launch", "deepspeed"; empty if none is found
 };
 
 // `words` are the command and its arguments. An argument with spaces is treated as a shell script,

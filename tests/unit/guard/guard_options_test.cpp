@@ -19,6 +19,8 @@ const GuardArguments kArguments{4711,
                                  true,
                                  false,
                                  std::chrono::seconds(90),
+                                 true,
+                                 false,
                                  "node2",
                                  7,
                                  {{"10.0.0.1", "fd00::1"}, {4711, 4712}}}};
@@ -35,6 +37,8 @@ TEST(GuardOptions, SurviveTheArgumentsOfTheProgram) {
   EXPECT_TRUE(parsed->options.is_agent);
   EXPECT_FALSE(parsed->options.launcher_reaches_all);
   EXPECT_EQ(parsed->options.stall, std::chrono::seconds(90));
+  EXPECT_TRUE(parsed->options.ends_on_failure);
+  EXPECT_FALSE(parsed->options.ends_on_stall);
   EXPECT_EQ(parsed->options.node, "node2");
   EXPECT_EQ(parsed->options.node_record, 7);
   EXPECT_EQ(parsed->options.hub.addresses, kArguments.options.hub.addresses);
@@ -44,6 +48,8 @@ TEST(GuardOptions, SurviveTheArgumentsOfTheProgram) {
   other.options.node_record = -1;
   other.options.launcher_reaches_all = true;
   other.options.is_agent = false;
+  other.options.ends_on_failure = false;
+  other.options.ends_on_stall = true;
   other.options.hub = {};
   parsed = parse_arguments(views(format_arguments(other)));
   ASSERT_TRUE(parsed);
@@ -51,13 +57,15 @@ TEST(GuardOptions, SurviveTheArgumentsOfTheProgram) {
   EXPECT_EQ(parsed->options.node_record, -1);
   EXPECT_TRUE(parsed->options.launcher_reaches_all);
   EXPECT_FALSE(parsed->options.is_agent);
+  EXPECT_FALSE(parsed->options.ends_on_failure);
+  EXPECT_TRUE(parsed->options.ends_on_stall);
   EXPECT_TRUE(parsed->options.hub.addresses.empty());
   EXPECT_TRUE(parsed->options.hub.ports.empty());
 }
 
 TEST(GuardOptions, RefuseArgumentsThatAreNotTheirs) {
   const auto words = format_arguments(kArguments);
-  for (const std::size_t place : {0U, 1U, 3U, 9U, 10U}) {
+  for (const std::size_t place : {0U, 1U, 3U, 11U, 12U}) {
     auto wrong = words;
     wrong[place] = "x";
     EXPECT_FALSE(parse_arguments(views(wrong))) << place;

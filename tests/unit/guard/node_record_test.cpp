@@ -102,6 +102,28 @@ TEST(NodeRecord, IsJoinedOnceAndOnlyInTheSameProgram) {
   EXPECT_FALSE(second.join(file.get(), 1)) << "it is shared already";
 }
 
+TEST(NodeRecord, KeepsTheSoonestEndOfTheStep) {
+  NodeRecord record(-1);
+  EXPECT_FALSE(record.step_end());
+  EXPECT_TRUE(record.is_step_end_told()) << "there is nothing to tell";
+  const auto now = Clock::now();
+  record.end_step({now + std::chrono::seconds(10), 1, false});
+  ASSERT_TRUE(record.step_end());
+  EXPECT_EQ(record.step_end()->code, 1);
+  EXPECT_FALSE(record.step_end()->is_explained);
+  EXPECT_FALSE(record.is_step_end_told());
+  record.set_step_end_told();
+  EXPECT_TRUE(record.is_step_end_told());
+  record.end_step({now + std::chrono::seconds(2), 137});
+  EXPECT_FALSE(record.is_step_end_told()) << "another one is";
+  record.end_step({now + std::chrono::seconds(5), 2});
+  const auto end = *record.step_end();
+  EXPECT_EQ(end.code, 137);
+  EXPECT_TRUE(end.is_explained);
+  EXPECT_GE(end.at, now + std::chrono::seconds(2));
+  EXPECT_LE(end.at, now + std::chrono::milliseconds(2001));
+}
+
 TEST(NodeRecord, OfAnotherUserIsNotTaken) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can open it";
   std::array<int, 2> ready{};

@@ -24,7 +24,7 @@ using Ranks = std::set<std::uint32_t>;
 class Node {
  public:
   // `present` of `count` tasks, of a step of `tasks`, have a guard.
-  Node(std::uint32_t present, std::uint32_t count, std::uint32_t tasks) {
+  Node(std::uint32_t present, std::uint32_t count, std::uint32_t tasks, bool ends = false) {
     for (std::uint32_t i = 0; i < present; ++i) {
       GuardOptions options;
       options.rank = i + 10;
@@ -33,6 +33,7 @@ class Node {
       options.local_task_count = count;
       options.stall = std::chrono::seconds(3);
       options.node = "node2";
+      options.ends_on_stall = ends;
       guards_.emplace_back(options, record_);
     }
   }
@@ -113,6 +114,35 @@ TEST(RankWatch, KnowsThatARankIsOverWhoseGuardIsGone) {
   node.slot(0).guard = gone;
   EXPECT_THAT(node.seconds(5, {}, {0}), Each(IsEmpty())) << "perhaps it only sleeps";
   EXPECT_THAT(node.second({}, {0}).back(), HasSubstr("; rank 10 has failed; "));
+}
+
+TEST(RankWatch, SeesWhetherATaskThatIsToldToEndStandsStill) {
+  Node node = node_of(1);
+  node.seconds(3, {});
+  EXPECT_FALSE(node.watch(0).stands_still()) << "it was not told";
+  node.watch(0).look_closely();
+  node.seconds(2, {});
+  EXPECT_FALSE(node.watch(0).stands_still()) << "too soon";
+  node.second({0});
+  EXPECT_FALSE(node.watch(0).stands_still()) << "it saves its state";
+  node.seconds(2, {});
+  EXPECT_TRUE(node.watch(0).stands_still());
+  node.second({0});
+  EXPECT_FALSE(node.watch(0).stands_still());
+}
+
+TEST(RankWatch, EndsTheStepOfRanksThatStandStill) {
+  Node node = node_of(2);
+  node.second({});
+  EXPECT_THAT(node.seconds(4, {}).front(), StartsWith("no rank"));
+  EXPECT_FALSE(node.watch(0).step_end());
+  Node ending(2, 2, 2, true);
+  ending.second({});
+  EXPECT_THAT(ending.seconds(3, {0}), Each(IsEmpty()));
+  EXPECT_FALSE(ending.watch(1).step_end());
+  EXPECT_THAT(ending.seconds(4, {}).front(), testing::EndsWith("; ending the step"));
+  ASSERT_TRUE(ending.watch(1).step_end());
+  EXPECT_EQ(ending.watch(1).step_end()->code, 0);
 }
 
 TEST(RankWatch, SaysNothingWhileAGuardIsMissingOrAsleep) {

@@ -10,13 +10,13 @@ using watch::Finding;
 using watch::FindingKind;
 using Speech = watch::StallReports::Speech;
 
-std::string text_of(const Finding& finding, Speech speech = Speech::finding) {
+std::string text_of(const Finding& finding, Speech speech = Speech::finding, bool ends = false) {
   watch::RanksReport ranks;
   for (std::uint32_t i = 0; i < 10; ++i) {
     const auto process = static_cast<pid_t>(i + 100);
     ranks.facts.push_back({i + 10, process, i == 9 ? 1000 : process, i == 0 ? "node1" : "node2"});
   }
-  return stall_text(finding, {speech, finding.length}, "rank", ranks);
+  return stall_text(finding, {speech, finding.length}, "rank", ranks, ends);
 }
 
 Finding lasting(FindingKind kind, std::chrono::seconds length) {
@@ -54,7 +54,7 @@ std::string waits_of(const std::vector<std::string>& channels,
   }
   const Finding finding = lasting(FindingKind::stalled, std::chrono::seconds(60));
   std::string text =
-      stall_text(finding, {Speech::finding, finding.length}, "torchrun's agent", ranks);
+      stall_text(finding, {Speech::finding, finding.length}, "torchrun's agent", ranks, false);
   const auto start = text.find("TCP)") + 4;
   return text.substr(start, text.find(';') - start);
 }
@@ -117,8 +117,19 @@ TEST(StallText, CallsTheTasksByTheirName) {
   finding.stopped = {0};
   watch::RanksReport ranks;
   ranks.facts = {{1, 100, 100}};
-  EXPECT_EQ(stall_text(finding, {Speech::finding, finding.length}, "torchrun's agent", ranks),
-            "torchrun's agent 1 has been stopped for 5 min; to continue, run kill -CONT 100");
+  EXPECT_EQ(
+      stall_text(finding, {Speech::finding, finding.length}, "torchrun's agent", ranks, false),
+      "torchrun's agent 1 has been stopped for 5 min; to continue, run kill -CONT 100");
+}
+
+TEST(StallText, SaysThatTheStepEnds) {
+  Finding finding = lasting(FindingKind::stalled, std::chrono::minutes(10));
+  EXPECT_EQ(text_of(finding, Speech::finding, true),
+            "no rank has made progress for 10 min (processor, files, TCP); ending the step");
+  finding.kind = FindingKind::stopped;
+  finding.stopped = {1};
+  EXPECT_EQ(text_of(finding, Speech::finding, true),
+            "rank 11 has been stopped for 10 min; ending the step");
 }
 
 TEST(StallText, SaysThatThereIsProgressAgainOrNothing) {

@@ -32,6 +32,8 @@ struct Played {
   int published = 0;
   int links = 0;
   int last_words = 0;
+  std::optional<StepEnd> heard_end = {};
+  std::optional<StepEnd> told_end = {};
 };
 
 class PlayedLink final : public NodeLink {
@@ -45,6 +47,9 @@ class PlayedLink final : public NodeLink {
   void publish(const watch::RanksReport&) override { ++played_.published; }
   bool is_connected() const noexcept override { return played_.is_connected; }
   bool was_asked() noexcept override { return played_.was_asked; }
+  void end_step(const StepEnd& end) override { played_.told_end = end; }
+  std::optional<StepEnd> step_end() const override { return played_.heard_end; }
+  bool is_step_end_told() const override { return played_.told_end.has_value(); }
 
  private:
   Played& played_;
@@ -101,6 +106,19 @@ TEST_F(StepWatchTest, OpensALinkOnlyIfThereAreOtherNodesAndAHub) {
   EXPECT_EQ(played.links, 0);
 }
 
+TEST_F(StepWatchTest, ReachesAllNodesOnlyWithAKeyAndAHub) {
+  EXPECT_TRUE(step.can_reach_all());
+  EXPECT_FALSE(StepWatch(options, record, {}).can_reach_all());
+  record.set_key("");
+  EXPECT_FALSE(step.can_reach_all());
+  options.local_task_count = 2;
+  EXPECT_TRUE(step.can_reach_all()) << "there are no others";
+  options.local_task_count = 1;
+  record.set_key("key");
+  options.hub = {};
+  EXPECT_FALSE(step.can_reach_all());
+}
+
 TEST_F(StepWatchTest, HubSpeaksWhenNoRankOfTheStepMakesProgress) {
   EXPECT_THAT(with(seconds(100), std::nullopt).speech, IsEmpty()) << "rank 1 works";
   EXPECT_THAT(with(seconds(100), seconds(59)).speech, IsEmpty());
@@ -108,6 +126,34 @@ TEST_F(StepWatchTest, HubSpeaksWhenNoRankOfTheStepMakesProgress) {
               StartsWith("no rank has made progress for 60 s (processor, files, TCP): all wait "
                          "for a file lock; "));
   EXPECT_THAT(with(seconds(102), seconds(61)).speech, IsEmpty()) << "it has been told";
+}
+
+TEST_F(StepWatchTest, EndsTheStepForAStallIfThatIsWanted) {
+  EXPECT_FALSE(with(seconds(100), seconds(60)).ends_step);
+  options.ends_on_stall = true;
+  StepWatch ending(options, record, make_link);
+  ending.speak_for_node(0);
+  EXPECT_FALSE(ending.update(rank_of(0, seconds(59), "node1"), now).ends_step);
+  const auto outcome = ending.update(rank_of(0, seconds(60), "node1"), now);
+  EXPECT_TRUE(outcome.ends_step);
+  EXPECT_THAT(outcome.speech, testing::EndsWith("; ending the step"));
+}
+
+TEST_F(StepWatchTest, PassesTheEndOfTheStepOnOnce) {
+  step.exchange_step_end();
+  EXPECT_FALSE(record.step_end() || played.told_end);
+  played.heard_end = StepEnd{now + seconds(5), 3};
+  step.exchange_step_end();
+  ASSERT_TRUE(record.step_end());
+  EXPECT_EQ(record.step_end()->code, 3);
+  record.end_step({now, 4});
+  step.exchange_step_end();
+  ASSERT_TRUE(played.told_end);
+  EXPECT_EQ(played.told_end->code, 4);
+  EXPECT_TRUE(record.is_step_end_told());
+  played.told_end.reset();
+  step.exchange_step_end();
+  EXPECT_FALSE(played.told_end);
 }
 
 TEST_F(StepWatchTest, HubSaysNothingWhileItDoesNotHearFromAllRanks) {

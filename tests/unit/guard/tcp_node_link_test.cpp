@@ -152,6 +152,76 @@ TEST_F(TcpNodeLinkTest, LastWordsOfAGuardThatHadNoLink) {
   EXPECT_TRUE(eventually([&] { return !hub->others(Clock::now() + seconds(60)).ranks.empty(); }));
 }
 
+// As a guard does that looks whether the step ends.
+bool hears_end(const NodeLink& link, int code) {
+  return eventually([&] {
+    const auto end = link.step_end();
+    return end && end->code == code;
+  });
+}
+
+TEST_F(TcpNodeLinkTest, AllNodesHearThatTheStepEnds) {
+  const auto hub = link(0);
+  const auto one = link(4);
+  const auto other = link(6);
+  ASSERT_TRUE(reaches(*one, 4, *hub, 1));
+  ASSERT_TRUE(reaches(*other, 6, *hub, 2));
+  EXPECT_FALSE(hub->step_end());
+  EXPECT_TRUE(one->is_step_end_told()) << "there is nothing to tell";
+  one->end_step({Clock::now() + seconds(100), 3, false});
+  EXPECT_TRUE(hears_end(*other, 3));
+  EXPECT_TRUE(hears_end(*hub, 3));
+  EXPECT_FALSE(other->step_end()->is_explained);
+  EXPECT_GT(other->step_end()->at, Clock::now() + seconds(50));
+  EXPECT_TRUE(eventually([&] { return one->is_step_end_told() && other->is_step_end_told(); }));
+  hub->end_step({Clock::now(), 137});
+  EXPECT_TRUE(hears_end(*one, 137));
+  EXPECT_TRUE(hears_end(*other, 137));
+  EXPECT_TRUE(other->step_end()->is_explained);
+  EXPECT_LE(other->step_end()->at, Clock::now());
+  EXPECT_FALSE(hub->is_step_end_told()) << "the step has eight ranks elsewhere";
+  const auto late = link(8);
+  EXPECT_TRUE(hears_end(*late, 137));
+}
+
+// Its tasks were the first to end, and another node's guard only starts.
+TEST_F(TcpNodeLinkTest, LastGuardOfANodeTellsThatTheStepEnds) {
+  auto hub = link(0);
+  hub->end_step({Clock::now(), 3});
+  hub->finish(quiet_rank(0), true);
+  std::thread leaving([&hub] { hub.reset(); });
+  auto node = link(4);
+  EXPECT_TRUE(hears_end(*node, 3)) << "the hub waits for it";
+  leaving.join();
+  node.reset();
+  node = link(4);
+  node->end_step({Clock::now(), 4});
+  node->finish(quiet_rank(4), true);
+  std::thread leaving_too([&node] { node.reset(); });
+  hub = link(0);
+  EXPECT_TRUE(hears_end(*hub, 4)) << "the node looks for it";
+  leaving_too.join();
+}
+
+TEST_F(TcpNodeLinkTest, HubDoesNotWaitForNodesThatKnowOrAreOver) {
+  constexpr std::uint32_t kOthers = 2;
+  const auto linked = [&](std::uint32_t node) {
+    return make_tcp_link({place, kKey, node, "node" + std::to_string(node), kOthers});
+  };
+  const auto hub = linked(0);
+  auto over = linked(4);
+  ASSERT_TRUE(reaches(*over, 4, *hub, 1));
+  over->finish(quiet_rank(4), true);
+  over.reset();
+  hub->end_step({Clock::now(), 3});
+  EXPECT_FALSE(hub->is_step_end_told());
+  const auto other = linked(6);
+  EXPECT_TRUE(eventually([&] {
+    other->publish(quiet_rank(6));
+    return hub->is_step_end_told();
+  }));
+}
+
 TEST_F(TcpNodeLinkTest, FindsTheNextHub) {
   auto hub = link(0);
   const auto other = link(4);

@@ -77,7 +77,7 @@ TEST(Spec, ValuesRoundTripAsWords) {
   EXPECT_EQ(word_for(*spec.gpus), "shared");
   EXPECT_EQ(word_for(*spec.local_rank), "device");
   EXPECT_EQ(word_for(*spec.tf_config), "yes");
-  EXPECT_EQ(word_for(*spec.watch), "report");
+  EXPECT_EQ(word_for(*spec.watch), "on");
   EXPECT_EQ(*spec.watch_stall, 120U);
   EXPECT_EQ(*spec.fabric, "efa");
   EXPECT_EQ(word_for(*spec.ucx), "bind");
@@ -100,8 +100,9 @@ INSTANTIATE_TEST_SUITE_P(
                     "master_addr=" + std::string(256, 'a'), "verbose=1", "verbose=", "order=random",
                     "order=", "threads=0", "threads=-1", "threads=65537", "explain=xml",
                     "explain,explain=json", "rdzv=etcd", "fabric=", "fabric=a b", "ucx=all",
-                    "gpus=0", "nnodes=", "nnodes=0", "nnodes=0:2", "nnodes=3:2", "nnodes=2:",
-                    "nnodes=:2", "nnodes=1:2:3", "nnodes=65537", "nnodes=-1", "nnodes=1,nnodes=1",
+                    "gpus=0", "nnodes=", "nnodes=0", "nnodes=0:2", "nnodes=3:2",
+                    "nnodes=2:", "nnodes=:2", "nnodes=1:2:3", "nnodes=65537", "nnodes=-1",
+                    "nnodes=1,nnodes=1", "watch=", "watch=yes", "watch,watch=end",
                     "restarts=", "restarts=-1", "restarts=x", "restarts=1000001",
                     "watch_stall=", "watch_stall=60", "watch_stall=0.5s", "store=", "store=node1",
                     "store=node1:", "store=node1:0", "store=:1", "store=a b:1", "store=fd00::1:5",
@@ -227,11 +228,23 @@ TEST(EncodedSettings, RoundTrip) {
   full.fabric = {"efa", Origin::environment};
   full.ucx = {UcxPolicy::bind, Origin::command_line};
   full.watch = {Watch::report, Origin::site};
-  full.watch_stall = {90, Origin::command_line};
+  full.watch_stall = Chosen<std::uint32_t>{90, Origin::command_line};
   for (const Settings& settings : {Settings{}, full}) {
     const std::string text = encode_settings(settings);
     EXPECT_EQ(decode_settings(text), settings) << text;
   }
+}
+
+TEST(Settings, HowLongAStallMayLastDependsOnWhatFollows) {
+  const auto limit = [](std::string_view spec) {
+    Settings settings;
+    apply(settings, parse_spec(spec, "--ddp"), Origin::command_line);
+    return settings.stall_limit();
+  };
+  EXPECT_EQ(limit("watch"), std::chrono::minutes(1));
+  EXPECT_EQ(limit("watch=report"), std::chrono::minutes(1));
+  EXPECT_EQ(limit("watch=end"), std::chrono::minutes(10));
+  EXPECT_EQ(limit("watch=end,watch_stall=90s"), std::chrono::seconds(90));
 }
 
 TEST(EncodedSettings, OtherTextIsRejected) {

@@ -64,6 +64,17 @@ TEST(StepCommand, FindsTorchrunInsideWrappers) {
         Words{"deepspeed", "--standalone", "t.py"}}) {
     EXPECT_FALSE(read_step_command(words).is_for_each_node) << words.back();
   }
+  for (const auto& words :
+       {Words{"torchrun", "--nnodes=1:3", "t.py"}, Words{"torchrun", "--nnodes", "2:3", "t.py"}}) {
+    EXPECT_TRUE(read_step_command(words).may_lose_nodes) << words[1];
+    EXPECT_FALSE(read_step_command(words).is_for_each_node) << words[1];
+  }
+  for (const auto& words :
+       {Words{"torchrun", "--nnodes=1:1", "t.py"}, Words{"torchrun", "--nnodes=3", "t.py"},
+        Words{"torchrun", "t.py"}, Words{"torchrun", "--standalone", "t.py"},
+        Words{"./run.sh", "--nnodes=1:3"}}) {
+    EXPECT_FALSE(read_step_command(words).may_lose_nodes) << words[1];
+  }
   EXPECT_EQ(read_step_command(Words{"accelerate", "launch", "t.py"}).other_launcher,
             "accelerate launch");
   EXPECT_EQ(read_step_command(Words{"bash", "-c", "deepspeed t.py"}).other_launcher, "deepspeed");
@@ -100,6 +111,15 @@ TEST(TorchrunBesideRanks, IsAnAgentOfTheStepInsideAnyWrapper) {
   EXPECT_EQ(value_in(plan_of_command({"./run.sh"}), "OMP_NUM_THREADS"), "16");
   EXPECT_EQ(plan_of_command({"bash", "-c", "torchrun t.py"}).find("OMP_NUM_THREADS"), nullptr)
       << "torchrun sets 1 if the number of workers is unknown";
+}
+
+TEST(TorchrunBesideRanks, TasksMayLeaveIfTheyTrainAloneOrAreElastic) {
+  EXPECT_FALSE(plan_of_command({"./run.sh"}).tasks_may_leave);
+  EXPECT_FALSE(plan_of_command({"torchrun", "t.py"}, {}, "torchrun").tasks_may_leave);
+  EXPECT_TRUE(plan_of_command({"torchrun", "t.py"}, {}, "torchrun,nnodes=1:3").tasks_may_leave);
+  EXPECT_TRUE(plan_of_command({"./run.sh"}, {{"PET_NNODES", "1:3"}}).tasks_may_leave);
+  EXPECT_TRUE(plan_of_command({"torchrun", "--standalone", "t.py"}).tasks_may_leave);
+  EXPECT_TRUE(plan_of_command({"torchrun", "--nnodes=1:3", "t.py"}).tasks_may_leave);
 }
 
 TEST(TorchrunBesideRanks, GetsNoVariablesWhereItCannotBeAnAgent) {

@@ -127,6 +127,27 @@ TEST(Explanation, PutsTheEndBeforeTheFailureOfARankThatWasToldToEnd) {
   EXPECT_EQ(what_in({told}).find("rank 1 (node2) failed after"), 0);
 }
 
+TEST(Explanation, IsWhatTheWatchSaidBeforeItEndedTheStep) {
+  const std::string failed = "ddp: watch: rank 2 (node2) ended with exit code 3; ending the step\n";
+  EXPECT_EQ(what_in({failed + kKilled}), "rank 2 (node2) ended with exit code 3");
+  EXPECT_EQ(
+      what_in({"ddp: watch: rank 2 (node2) was killed by signal 9 (SIGKILL); ending the other "
+               "ranks of this node\n"}),
+      "rank 2 (node2) was killed by signal 9 (SIGKILL)");
+  const std::string stall =
+      "ddp: watch: no rank has made progress for 10 min (processor, files, TCP): all wait for a "
+      "timer (sleep); ending the step\n";
+  EXPECT_EQ(what_in({stall + kKilled}),
+            "no rank has made progress for 10 min (processor, files, TCP): all wait for a timer "
+            "(sleep)");
+  EXPECT_EQ(remedy_in(stall + kKilled), "");
+  const std::string unknown =
+      "ddp: watch: a rank lost its connection to another one 10 s ago, and none says why; ending "
+      "the step\n";
+  EXPECT_EQ(what_in({unknown + kTraceback}),
+            "rank 3 failed: ValueError: bad sample 17 (train.py:88)");
+}
+
 TEST(Explanation, SaysThatTheRanksHungBeforeTheEnd) {
   const std::string stall =
       "0: ddp: watch: no rank has made progress for 60 s (processor, files, TCP): all wait for "
