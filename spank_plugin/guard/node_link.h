@@ -22,13 +22,14 @@ class NodeLink {
   NodeLink() = default;
   NodeLink(const NodeLink&) = delete;
   NodeLink& operator=(const NodeLink&) = delete;
-  // After finish(), takes less than a second; three if the step ends and other nodes must learn it.
+  // After finish(), takes less than a second, or three if it is urgent.
   virtual ~NodeLink() = default;
 
   virtual bool is_hub() const noexcept = 0;
-  // The last words of this guard: the ranks of its node, of which none runs any more if `is_over`.
-  // Otherwise the node's next guard follows.
-  virtual void finish(const watch::RanksReport& ranks, bool is_over) = 0;
+  // The last words of this guard. After those of the last one of a node, none of its ranks runs any
+  // more; they are urgent if other nodes do not know that the step ends.
+  enum class LastWords { of_one, of_last, of_last_urgent };
+  virtual void finish(const watch::RanksReport& ranks, LastWords kind) = 0;
 
   // Tells all nodes that the step ends. Nothing if that is known. Of several decisions the soonest
   // counts.

@@ -62,7 +62,8 @@ struct RankSlot {
   enum State : std::uint32_t { absent, running, finished, failed };
   std::atomic<std::uint32_t> state{absent};
   std::atomic<std::uint32_t> rank{0};
-  std::atomic<std::int32_t> guard{0};  // numbers of processes
+  std::atomic<std::uint32_t> has_left{0};  // its guard has nothing more to say
+  std::atomic<std::int32_t> guard{0};      // numbers of processes
   std::atomic<std::int32_t> task{0};
   std::atomic<std::int32_t> stopped{0};  // the one of stopped_since
   std::atomic<std::int64_t> seen_at{0};  // the guard's last look at its rank
@@ -105,6 +106,13 @@ class NodeRecord {
   // Whether all nodes know that; on another node than the hub's, whether the hub does.
   void set_step_end_told() noexcept { page_->told_step_end = page_->step_end.load(); }
   bool is_step_end_told() const noexcept { return page_->told_step_end == page_->step_end; }
+  // Whether they know at least of a later one.
+  bool is_any_step_end_told() const noexcept {
+    return page_->step_end == 0 || page_->told_step_end != 0;
+  }
+
+  // This guard leaves: it has nothing more to say. Returns how many have left, with this one.
+  std::uint32_t leave() noexcept { return page_->left.fetch_add(1) + 1; }
 
   // A guard sees that all of them should ask where their ranks stand, until this time.
   void want_places_until(std::int64_t time) noexcept { page_->places_wanted_until = time; }
@@ -128,6 +136,7 @@ class NodeRecord {
 
   struct Page {
     std::atomic<std::uint32_t> failures{0};
+    std::atomic<std::uint32_t> left{0};
     std::atomic<std::int64_t> places_wanted_until{0};
     std::atomic<std::uint64_t> step_end{0};  // 0 for none
     std::atomic<std::uint64_t> told_step_end{0};

@@ -251,16 +251,25 @@ void RankWatch::end(int status) noexcept {
   own_slot().state = status == 0 ? RankSlot::finished : RankSlot::failed;
 }
 
+// Whether no guard of this node has something to say, after `left` of them have left. One that has
+// ended without leaving was killed.
+bool RankWatch::is_last(std::uint32_t left) noexcept {
+  for (std::size_t i = 0; i < options_.local_task_count; ++i) {
+    RankSlot& slot = record_.slot(i);
+    if (!slot.has_left && slot.state != RankSlot::absent && is_gone(slot.guard)) ++left;
+  }
+  return left >= options_.local_task_count;
+}
+
 void RankWatch::leave() noexcept {
   if (!has_slot_) return;
+  own_slot().has_left = 1;
+  const bool is_over = is_last(record_.leave());
   try {
     const auto ranks = read_slots({Clock::now(), {}, {}});
     if (!ranks) return step_.stop_speaking();
-    const bool is_over = std::ranges::none_of(ranks->ranks, [](const watch::RankReport& report) {
-      return report.state == watch::RankState::running;
-    });
     const std::uint32_t first = ranks->facts.front().rank;
-    if (is_over && (first != 0 || !record_.is_step_end_told())) step_.speak_for_node(first);
+    if (is_over && (first != 0 || !record_.is_any_step_end_told())) step_.speak_for_node(first);
     step_.finish(*ranks, is_over);
   } catch (const std::exception&) {  // no memory
     step_.stop_speaking();

@@ -62,6 +62,7 @@ class RankWatch {
   std::optional<watch::RanksReport> read_slots(const watch::Reading& reading) const;
   // Whether this is the node's first guard whose rank runs.
   bool is_first(const watch::RanksReport& ranks) const;
+  bool is_last(std::uint32_t left) noexcept;
   // Asks where the ranks of this task stand if a guard of the node wants to know it.
   void ask_if_wanted(const watch::Reading& reading);
   // The ranks of this task: its own, or torchrun's workers.

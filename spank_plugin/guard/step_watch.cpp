@@ -34,7 +34,11 @@ void StepWatch::finish(const watch::RanksReport& own, bool is_over) noexcept {
     if (!link_) return;
     exchange_step_end();
     if (link_->is_hub()) static_cast<void>(add_others(own, Clock::now()));  // remembers their ends
-    link_->finish(own, is_over);
+    using LastWords = NodeLink::LastWords;
+    const bool is_urgent = !record_.is_any_step_end_told();
+    link_->finish(own, !is_over    ? LastWords::of_one
+                       : is_urgent ? LastWords::of_last_urgent
+                                   : LastWords::of_last);
   } catch (const std::exception&) {  // no memory: the hub then never knows how they ended
   }
 }
@@ -46,7 +50,9 @@ void StepWatch::exchange_step_end() noexcept {
     const auto end = record_.step_end();
     if (!end || record_.is_step_end_told()) return;
     link_->end_step(*end);
-    if (link_->is_step_end_told()) record_.set_step_end_told();
+    // A link that is connected sends it, also while this guard leaves.
+    const bool is_sent = !link_->is_hub() && link_->is_connected();
+    if (is_sent || link_->is_step_end_told()) record_.set_step_end_told();
   } catch (const std::exception&) {  // no memory: again at the next call
   }
 }

@@ -60,9 +60,10 @@ TcpNodeLink::~TcpNodeLink() {
   thread_.join();
 }
 
-void TcpNodeLink::finish(const watch::RanksReport& ranks, bool is_over) {
+void TcpNodeLink::finish(const watch::RanksReport& ranks, LastWords kind) {
   publish(ranks);
-  is_over_ = is_over;
+  is_urgent_ = kind == LastWords::of_last_urgent;
+  is_over_ = kind != LastWords::of_one;
   is_leaving_ = true;
   wake_event_.notify();
 }
@@ -129,7 +130,7 @@ void TcpNodeLink::run() noexcept {
   }
   try {
     if (is_over_ && !is_hub()) say_goodbye();
-    if (is_over_ && is_hub() && !is_step_end_told()) serve();
+    if (is_over_ && is_hub() && is_urgent_) serve();
   } catch (const std::exception&) {  // the hub then never knows how the ranks ended
   }
 }
@@ -147,7 +148,7 @@ void TcpNodeLink::serve() {
     if (end_) hub_->end_step(*end_);
   }
   while (!is_leaving_) served.turn();
-  if (is_over_.exchange(false)) tell_the_rest(served);
+  if (is_urgent_.exchange(false)) tell_the_rest(served);
   const std::lock_guard lock(mutex_);
   hub_.reset();  // the port is the next guard's
 }
@@ -175,12 +176,11 @@ bool TcpNodeLink::report() {
 
 // Of a guard that has not yet found the hub, or has lost it.
 void TcpNodeLink::say_goodbye() {
-  const bool is_urgent = !is_step_end_told();
-  const Deadline deadline = Clock::now() + (is_urgent ? kTellEndWithin : kGoodbyeWithin);
+  const Deadline deadline = Clock::now() + (is_urgent_ ? kTellEndWithin : kGoodbyeWithin);
   do {
     if (auto connection = find_hub(deadline)) return talk(*connection);
-    if (is_urgent) std::this_thread::sleep_for(kBetweenTries);
-  } while (is_urgent && Clock::now() < deadline);
+    if (is_urgent_) std::this_thread::sleep_for(kBetweenTries);
+  } while (is_urgent_ && Clock::now() < deadline);
 }
 
 std::optional<Connection> TcpNodeLink::find_hub(Deadline deadline) const {

@@ -28,7 +28,7 @@ class TcpNodeLink final : public NodeLink {
   ~TcpNodeLink() override;
 
   bool is_hub() const noexcept override { return options_.node == 0; }
-  void finish(const watch::RanksReport& ranks, bool is_over) override;
+  void finish(const watch::RanksReport& ranks, LastWords kind) override;
   watch::RanksReport others(Clock::time_point now) const override;
   void ask() override;
   void end_step(const StepEnd& end) override;
@@ -55,7 +55,8 @@ class TcpNodeLink final : public NodeLink {
   Key key_;               // the channel's
   WakeEvent wake_event_;  // notified when there is something to send, or to end
   std::atomic<bool> is_leaving_{false};
-  std::atomic<bool> is_over_{false};  // see finish()
+  std::atomic<bool> is_over_{false};    // see finish()
+  std::atomic<bool> is_urgent_{false};  // the same
   std::atomic<bool> was_asked_{false};
   std::atomic<int> number_{0};                                 // the hub's last one, see node_hub.h
   std::atomic<Clock::time_point> heard_{Clock::time_point()};  // from the hub

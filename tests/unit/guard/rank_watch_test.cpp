@@ -145,6 +145,49 @@ TEST(RankWatch, EndsTheStepOfRanksThatStandStill) {
   EXPECT_EQ(ending.watch(1).step_end()->code, 0);
 }
 
+// Of another node than the hub's; notes its last words.
+class NotingLink final : public NodeLink {
+ public:
+  explicit NotingLink(std::vector<LastWords>& words) : words_(words) {}
+  bool is_hub() const noexcept override { return false; }
+  void finish(const watch::RanksReport&, LastWords kind) override { words_.push_back(kind); }
+  void end_step(const StepEnd&) override {}
+  std::optional<StepEnd> step_end() const override { return std::nullopt; }
+  bool is_step_end_told() const override { return true; }
+  watch::RanksReport others(Clock::time_point) const override { return {}; }
+  void ask() override {}
+  void publish(const watch::RanksReport&) override {}
+  bool is_connected() const noexcept override { return true; }
+  bool was_asked() noexcept override { return false; }
+
+ private:
+  std::vector<LastWords>& words_;
+};
+
+// Two ranks that have both failed: the guard of one still waits for the reader of its output.
+TEST(RankWatch, LastGuardToLeaveHasTheLastWords) {
+  std::vector<NodeLink::LastWords> words;
+  NodeRecord record(-1);
+  record.set_key("key");
+  GuardOptions options;
+  options.rank = 2;
+  options.task_count = 4;
+  options.local_task_count = 2;
+  options.hub = {{"10.0.0.1"}, {4711}};
+  GuardOptions other = options;
+  other.rank = 3;
+  other.local_rank = 1;
+  const auto noting = [&words](const LinkOptions&) { return std::make_unique<NotingLink>(words); };
+  RankWatch first(7, options, record, noting);
+  RankWatch second(8, other, record, noting);
+  first.end(256);
+  second.end(256);
+  second.leave();
+  EXPECT_THAT(words, IsEmpty()) << "the first one may have something to say";
+  first.leave();
+  EXPECT_THAT(words, ElementsAre(NodeLink::LastWords::of_last));
+}
+
 TEST(RankWatch, SaysNothingWhileAGuardIsMissingOrAsleep) {
   Node missing(2, 3, 3);
   EXPECT_THAT(missing.seconds(9, {}), Each(IsEmpty()));

@@ -32,6 +32,7 @@ struct Played {
   int published = 0;
   int links = 0;
   int last_words = 0;
+  bool is_urgent = false;
   std::optional<StepEnd> heard_end = {};
   std::optional<StepEnd> told_end = {};
 };
@@ -42,14 +43,17 @@ class PlayedLink final : public NodeLink {
   ~PlayedLink() override { --played_.links; }
   bool is_hub() const noexcept override { return played_.is_hub; }
   watch::RanksReport others(Clock::time_point) const override { return played_.others; }
-  void finish(const watch::RanksReport&, bool is_over) override { played_.last_words += is_over; }
+  void finish(const watch::RanksReport&, LastWords kind) override {
+    played_.last_words += kind != LastWords::of_one;
+    played_.is_urgent = kind == LastWords::of_last_urgent;
+  }
   void ask() override { ++played_.asks; }
   void publish(const watch::RanksReport&) override { ++played_.published; }
   bool is_connected() const noexcept override { return played_.is_connected; }
   bool was_asked() noexcept override { return played_.was_asked; }
   void end_step(const StepEnd& end) override { played_.told_end = end; }
   std::optional<StepEnd> step_end() const override { return played_.heard_end; }
-  bool is_step_end_told() const override { return played_.told_end.has_value(); }
+  bool is_step_end_told() const override { return played_.told_end && played_.is_connected; }
 
  private:
   Played& played_;
@@ -154,6 +158,23 @@ TEST_F(StepWatchTest, PassesTheEndOfTheStepOnOnce) {
   played.told_end.reset();
   step.exchange_step_end();
   EXPECT_FALSE(played.told_end);
+}
+
+TEST_F(StepWatchTest, LastWordsAreUrgentIfOtherNodesKnowOfNoEnd) {
+  step.finish(rank_of(0, seconds(1), "node1"), true);
+  EXPECT_EQ(played.last_words, 1);
+  EXPECT_FALSE(played.is_urgent) << "the step does not end";
+  played.is_connected = false;
+  record.end_step({now + seconds(10), 1, false});
+  step.finish(rank_of(0, seconds(1), "node1"), true);
+  EXPECT_TRUE(played.is_urgent);
+  played.is_connected = true;
+  step.finish(rank_of(0, seconds(1), "node1"), true);
+  EXPECT_FALSE(played.is_urgent);
+  played.is_connected = false;
+  record.end_step({now, 3});
+  step.finish(rank_of(0, seconds(1), "node1"), true);
+  EXPECT_FALSE(played.is_urgent) << "they know of a later one";
 }
 
 TEST_F(StepWatchTest, HubSaysNothingWhileItDoesNotHearFromAllRanks) {

@@ -16,6 +16,7 @@ namespace ddp::guard {
 namespace {
 
 using std::chrono::seconds;
+using LastWords = NodeLink::LastWords;
 using testing::IsNull;
 using testing::SizeIs;
 
@@ -127,14 +128,14 @@ TEST_F(TcpNodeLinkTest, OnlyTheLastWordsSayThatTheRanksOfANodeAreOver) {
   const auto hub = link(0);
   auto other = link(4);
   ASSERT_TRUE(reaches(*other, 4, *hub, 1));
-  other->finish(quiet_rank(4), false);
+  other->finish(quiet_rank(4), LastWords::of_one);
   other.reset();
   EXPECT_THAT(hub->others(Clock::now() + seconds(60)).ranks, SizeIs(0)) << "another guard follows";
   other = link(4);
   ASSERT_TRUE(reaches(*other, 5, *hub, 1));
   auto over = quiet_rank(4);
   over.ranks[0].state = watch::RankState::failed;
-  other->finish(over, true);
+  other->finish(over, LastWords::of_last);
   other.reset();
   ASSERT_TRUE(eventually([&] { return !hub->others(Clock::now() + seconds(60)).ranks.empty(); }));
   const auto later = hub->others(Clock::now() + seconds(60)).ranks[0];
@@ -148,7 +149,7 @@ TEST_F(TcpNodeLinkTest, LastWordsOfAGuardThatHadNoLink) {
   const auto first = link(4);
   ASSERT_TRUE(reaches(*first, 4, *hub, 1));
   const auto last = link(4);
-  last->finish(quiet_rank(4), true);
+  last->finish(quiet_rank(4), LastWords::of_last);
   EXPECT_TRUE(eventually([&] { return !hub->others(Clock::now() + seconds(60)).ranks.empty(); }));
 }
 
@@ -188,7 +189,7 @@ TEST_F(TcpNodeLinkTest, AllNodesHearThatTheStepEnds) {
 TEST_F(TcpNodeLinkTest, LastGuardOfANodeTellsThatTheStepEnds) {
   auto hub = link(0);
   hub->end_step({Clock::now(), 3});
-  hub->finish(quiet_rank(0), true);
+  hub->finish(quiet_rank(0), LastWords::of_last_urgent);
   std::thread leaving([&hub] { hub.reset(); });
   auto node = link(4);
   EXPECT_TRUE(hears_end(*node, 3)) << "the hub waits for it";
@@ -196,7 +197,7 @@ TEST_F(TcpNodeLinkTest, LastGuardOfANodeTellsThatTheStepEnds) {
   node.reset();
   node = link(4);
   node->end_step({Clock::now(), 4});
-  node->finish(quiet_rank(4), true);
+  node->finish(quiet_rank(4), LastWords::of_last_urgent);
   std::thread leaving_too([&node] { node.reset(); });
   hub = link(0);
   EXPECT_TRUE(hears_end(*hub, 4)) << "the node looks for it";
@@ -211,7 +212,7 @@ TEST_F(TcpNodeLinkTest, HubDoesNotWaitForNodesThatKnowOrAreOver) {
   const auto hub = linked(0);
   auto over = linked(4);
   ASSERT_TRUE(reaches(*over, 4, *hub, 1));
-  over->finish(quiet_rank(4), true);
+  over->finish(quiet_rank(4), LastWords::of_last);
   over.reset();
   hub->end_step({Clock::now(), 3});
   EXPECT_FALSE(hub->is_step_end_told());
@@ -226,7 +227,7 @@ TEST_F(TcpNodeLinkTest, FindsTheNextHub) {
   auto hub = link(0);
   const auto other = link(4);
   ASSERT_TRUE(reaches(*other, 4, *hub, 1));
-  hub->finish({}, false);
+  hub->finish({}, LastWords::of_one);
   ASSERT_TRUE(eventually([&] { return !other->is_connected(); }));
   hub = link(0);
   EXPECT_TRUE(reaches(*other, 4, *hub, 1));
