@@ -23,7 +23,6 @@
 #include "spank_plugin/guard/memory_events.h"
 #include "spank_plugin/guard/node_record.h"
 #include "spank_plugin/guard/rank_watch.h"
-#include "spank_plugin/guard/stall_text.h"
 #include "spank_plugin/guard/task_ending.h"
 #include "spank_plugin/guard/task_signals.h"
 #include "spank_plugin/guard/verdict.h"
@@ -108,7 +107,7 @@ class Guard {
     leftovers.end([this](Deadline until) { take_turn(until); });
     relay_the_rest();
     if (!leftovers.names().empty() && !ending_.told_at())
-      say(subject() + " left " + leftovers.text());
+      say(options_.subject() + " left " + leftovers.text());
     if (WIFSIGNALED(*status_)) errors_.wait_until_heard();
     return ending_.status_for(*status_);
   }
@@ -149,7 +148,8 @@ class Guard {
     kill(child_, SIGCONT);  // a stopped process must hear it
     if (number != SIGTERM) return;
     rank_watch_.look_closely();
-    if (!end->is_explained && rank_watch_.speaks_for_step()) say(kNoCause + what_ends());
+    if (!end->is_explained && rank_watch_.speaks_for_step())
+      say(kNoCause + rank_watch_.what_ends());
   }
 
   // Waits until something happens or the deadline passes, and handles it. Returns whether something
@@ -220,7 +220,8 @@ class Guard {
     const Ending end = ending();
     const std::string what = verdict(end, options_.who(), options_.node);
     const bool is_end = ends_step(end);
-    if (!what.empty() && record_.is_first_failure()) say(is_end ? what + what_ends() : what);
+    if (!what.empty() && record_.is_first_failure())
+      say(is_end ? what + rank_watch_.what_ends() : what);
     if (!is_end) return;
     const auto wait = what.empty() ? kTimeForTheCause : Clock::duration::zero();
     rank_watch_.end_step({Clock::now() + wait, exit_code(*status_), !what.empty()});
@@ -230,10 +231,6 @@ class Guard {
     const auto others = rank_watch_.can_end_all() ? options_.task_count : options_.local_task_count;
     return options_.ends_on_failure && others > 1 && end.status != 0 && !end.was_told &&
            !end.is_by_launcher;
-  }
-
-  std::string what_ends() const {
-    return std::string(rank_watch_.can_end_all() ? kEndsStep : kEndsNode);
   }
 
   Clock::duration patience() const noexcept {
@@ -250,10 +247,6 @@ class Guard {
             growth(kills_before_.on_node, after.on_node),
             errors_.tail(),
             options_.peers()};
-  }
-
-  std::string subject() const {
-    return options_.who() + (options_.node.empty() ? "" : " (" + options_.node + ")");
   }
 
   void say(const std::string& what) { errors_.add_line("ddp: watch: " + what); }

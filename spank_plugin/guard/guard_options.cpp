@@ -45,6 +45,10 @@ std::string GuardOptions::who() const {
   return (is_agent ? "torchrun's agent " : "rank ") + std::to_string(rank);
 }
 
+std::string GuardOptions::subject() const {
+  return who() + (node.empty() ? "" : " (" + node + ")");
+}
+
 Peers GuardOptions::peers() const noexcept {
   if (is_agent) return Peers::own_workers;
   return task_count == 1 ? Peers::none : Peers::other_ranks;

@@ -39,6 +39,8 @@ struct GuardOptions {
 
   // Returns "rank 5", or "torchrun's agent 1".
   std::string who() const;
+  // And "rank 5 (node2)".
+  std::string subject() const;
   Peers peers() const noexcept;
 };
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "spank_plugin/guard/intervals.h"
+#include "spank_plugin/guard/stall_text.h"
 #include "spank_plugin/watch/wait_channel.h"
 
 namespace ddp::guard {
@@ -46,6 +47,10 @@ bool is_gone(pid_t process) noexcept {
   return kill(process, 0) != 0 && errno == ESRCH;
 }
 
+bool is_asleep(const RankSlot& slot, std::int64_t now) noexcept {
+  return now - slot.seen_at > std::chrono::milliseconds(kAsleep).count();
+}
+
 // What a guard wrote of its rank; nullopt if it is not known what that does.
 std::optional<watch::RankReport> report_in(const RankSlot& slot, std::int64_t now) {
   using watch::RankState;
@@ -64,7 +69,7 @@ std::optional<watch::RankReport> report_in(const RankSlot& slot, std::int64_t no
     default:
       return std::nullopt;
   }
-  if (now - slot.seen_at > std::chrono::milliseconds(kAsleep).count()) {
+  if (is_asleep(slot, now)) {
     if (!is_gone(slot.guard)) return std::nullopt;
     report.state = RankState::failed;  // the kernel ended the task with its guard
     return report;
@@ -139,7 +144,7 @@ std::string RankWatch::take(const watch::Reading& reading) {
     if (options_.is_agent) workers_.update("/proc", reading.processes);
   }
   write_slot(reading);
-  std::string what;
+  std::string what = speaks_ ? name_killed_guard(reading.time) : "";
   if (const auto ranks = read_slots(reading)) {
     speaks_ = is_first(*ranks);
     if (speaks_) {
@@ -152,11 +157,31 @@ std::string RankWatch::take(const watch::Reading& reading) {
       record_.want_places_until(milliseconds(reading.time + kTimeToAnswer));
     }
     // All guards of a node come to the same decision; the first one speaks.
-    if (speaks_) what = std::move(outcome.speech);
+    if (speaks_ && what.empty()) what = std::move(outcome.speech);
     if (speaks_ && outcome.ends_step) end_step({reading.time});
   }
   ask_if_wanted(reading);
   return what;
+}
+
+std::string RankWatch::name_killed_guard(Clock::time_point now) {
+  for (std::size_t i = 0; i < options_.local_task_count; ++i) {
+    RankSlot& slot = record_.slot(i);
+    const bool may_be = slot.state == RankSlot::running && is_asleep(slot, milliseconds(now));
+    if (!may_be || !is_gone(slot.guard)) continue;
+    slot.state = RankSlot::failed;
+    const bool is_end = options_.ends_on_failure;
+    if (is_end) end_step({now, 128 + SIGKILL});
+    if (!record_.is_first_failure()) continue;
+    GuardOptions its = options_;
+    its.rank = slot.rank;
+    return its.subject() + " was killed, with its guard" + (is_end ? what_ends() : "");
+  }
+  return "";
+}
+
+std::string RankWatch::what_ends() const {
+  return std::string(step_.can_reach_all() ? kEndsStep : kEndsNode);
 }
 
 void RankWatch::ask_if_wanted(const watch::Reading& reading) {

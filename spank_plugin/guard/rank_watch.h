@@ -44,6 +44,8 @@ class RankWatch {
   void end_step(const StepEnd& end) noexcept { record_.end_step(end); }
   // Whether all ranks of the step end then; otherwise only those of this node.
   bool can_end_all() const { return step_.can_reach_all(); }
+  // What is said of that, after the cause.
+  std::string what_ends() const;
   // The task has been told to end: from now on its progress is measured anew, and more often.
   void look_closely();
   // Whether it then makes no progress, and does not wait for a device either.
@@ -63,6 +65,8 @@ class RankWatch {
   // Whether this is the node's first guard whose rank runs.
   bool is_first(const watch::RanksReport& ranks) const;
   bool is_last(std::uint32_t left) noexcept;
+  // Where a guard was killed, and its task with it: says so, and ends the step.
+  std::string name_killed_guard(Clock::time_point now);
   // Asks where the ranks of this task stand if a guard of the node wants to know it.
   void ask_if_wanted(const watch::Reading& reading);
   // The ranks of this task: its own, or torchrun's workers.

@@ -333,6 +333,8 @@ PY
   wait_until 60 gone "$program"
   grep 'node1: task 0: Killed' err
   exactly 15 0
+  watched 137 -N1 -n2 -w node1 bash -c '[ $RANK = 0 ] || kill -9 $PPID; exec sleep 1000'
+  said 'rank 1 \(node1\) was killed, with its guard; ending the step'
 }
 
 @test "the rank that failed is named with its error and place, once for each node, and success is silent" {

@@ -114,6 +114,8 @@ TEST(RankWatch, KnowsThatARankIsOverWhoseGuardIsGone) {
   node.slot(0).guard = gone;
   EXPECT_THAT(node.seconds(5, {}, {0}), Each(IsEmpty())) << "perhaps it only sleeps";
   EXPECT_THAT(node.second({}, {0}).back(), HasSubstr("; rank 10 has failed; "));
+  EXPECT_EQ(node.second({}, {0}).back(), "rank 10 (node2) was killed, with its guard");
+  EXPECT_THAT(node.seconds(9, {}, {0}), Each(IsEmpty()));
 }
 
 TEST(RankWatch, SeesWhetherATaskThatIsToldToEndStandsStill) {
