@@ -106,7 +106,7 @@ class Guard {
     Leftovers leftovers;
     leftovers.end([this](Deadline until) { take_turn(until); });
     relay_the_rest();
-    if (!leftovers.names().empty() && !ending_.told_at())
+    if (!leftovers.names().empty() && !ending_.has_told())
       say(options_.subject() + " left " + leftovers.text());
     if (WIFSIGNALED(*status_)) errors_.wait_until_heard();
     return ending_.status_for(*status_);
@@ -216,7 +216,7 @@ class Guard {
 
   // Before the leftovers end: the first rank to fail must be the first to speak.
   void speak_about_the_end() {
-    if (ending_.told_at()) return;
+    if (ending_.has_told()) return;
     const Ending end = ending();
     const std::string what = verdict(end, options_.who(), options_.node);
     const bool is_end = ends_step(end);
@@ -234,7 +234,7 @@ class Guard {
   }
 
   Clock::duration patience() const noexcept {
-    if (ending_.told_at()) return Clock::duration::zero();
+    if (ending_.has_told()) return Clock::duration::zero();
     return *status_ == 0 ? kPatience : kPatienceAfterFailure;
   }
 

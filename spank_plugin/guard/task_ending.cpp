@@ -12,10 +12,12 @@ int TaskEnding::next_signal(const std::optional<StepEnd>& end, Clock::time_point
   if (!told_at_) {
     if (!end || now < end->at) return 0;
     told_at_ = now;
+    clock_ = RunningClock(std::chrono::seconds(1), now);
     code_ = end->code;
     return SIGTERM;
   }
-  if (is_forced_ || (!stands_still && now - *told_at_ < kGrace)) return 0;
+  const bool is_late = clock_.look(now) - *told_at_ >= kGrace;
+  if (is_forced_ || (!stands_still && !is_late)) return 0;
   is_forced_ = true;
   return SIGKILL;
 }

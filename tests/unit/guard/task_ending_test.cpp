@@ -26,16 +26,22 @@ class TaskEndingTest : public testing::Test {
 TEST_F(TaskEndingTest, LeavesATaskAloneWhoseStepContinues) {
   EXPECT_EQ(ending.next_signal(std::nullopt, end_at, true), 0);
   EXPECT_EQ(signal_after(seconds(-1), true), 0) << "it ends later";
-  EXPECT_FALSE(ending.told_at());
+  EXPECT_FALSE(ending.has_told());
   EXPECT_EQ(ending.status_for(kExit5), kExit5);
 }
 
 TEST_F(TaskEndingTest, AsksAndForcesOnce) {
   EXPECT_EQ(signal_after(seconds(0)), SIGTERM);
-  EXPECT_EQ(signal_after(seconds(1)), 0);
-  EXPECT_EQ(signal_after(seconds(29)), 0) << "it saves its state";
+  for (int i = 1; i < 30; ++i) EXPECT_EQ(signal_after(seconds(i)), 0) << "it saves its state";
   EXPECT_EQ(signal_after(seconds(30)), SIGKILL);
   EXPECT_EQ(signal_after(seconds(60)), 0);
+}
+
+TEST_F(TaskEndingTest, DoesNotCountTimeInWhichTheStepIsSuspended) {
+  EXPECT_EQ(signal_after(seconds(0)), SIGTERM);
+  EXPECT_EQ(signal_after(seconds(3600)), 0);
+  for (int i = 1; i < 29; ++i) EXPECT_EQ(signal_after(seconds(3600 + i)), 0);
+  EXPECT_EQ(signal_after(seconds(3629)), SIGKILL);
 }
 
 TEST_F(TaskEndingTest, ForcesATaskThatDoesNothingAtOnce) {
