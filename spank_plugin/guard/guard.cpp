@@ -43,6 +43,9 @@ constexpr auto kTimeForTheCause = std::chrono::seconds(10);
 constexpr const char* kNoCause =
     "a rank lost its connection to another one 10 s ago, and none says why";
 
+// For processes that outlive a task, after SIGTERM.
+constexpr auto kTimeForLeftovers = std::chrono::seconds(2);
+
 // Older kernels do not have the call, and the files then stay open, as they do in the task.
 void close_from_to(int first, int last) noexcept {
   syscall(SYS_close_range, static_cast<unsigned>(first), static_cast<unsigned>(last), 0U);
@@ -104,12 +107,17 @@ class Guard {
       take_turn(deadline);
     }
     Leftovers leftovers;
-    leftovers.end([this](Deadline until) { take_turn(until); });
+    const bool may_save = ending_.has_told();
+    leftovers.end(may_save ? TaskEnding::kGrace : kTimeForLeftovers,
+                  [this, may_save](Deadline until) {
+                    take_turn(until);
+                    return may_save && rank_watch_.rest_stands_still();
+                  });
     relay_the_rest();
     if (!leftovers.names().empty() && !ending_.has_told())
       say(options_.subject() + " left " + leftovers.text());
     if (WIFSIGNALED(*status_)) errors_.wait_until_heard();
-    return ending_.status_for(*status_);
+    return status_of_step().value_or(ending_.status_for(*status_));
   }
 
  private:
@@ -119,17 +127,20 @@ class Guard {
     take_turn(std::min(rank_watch_.next_look(), next_end_check()));
     if (status_) return;
     end_task_with_step();
-    if (Clock::now() < rank_watch_.next_look()) return;
-    try {
-      const std::string what = rank_watch_.look();
-      // A rank that wakes up to end is no news.
-      if (!what.empty() && !signals_.was_told()) unsaid_ = what;
-    } catch (const std::exception&) {  // out of memory: the task must not suffer
-      rank_watch_.give_up();
-    }
+    if (Clock::now() >= rank_watch_.next_look()) look();
     if (unsaid_.empty() || !errors_.takes_a_line()) return;
     say(unsaid_);
     unsaid_.clear();
+  }
+
+  void look() {
+    try {
+      const std::string what = rank_watch_.look();
+      // A rank that wakes up to end is no news.
+      if (!what.empty() && !signals_.was_told() && !ending_.has_told()) unsaid_ = what;
+    } catch (const std::exception&) {  // out of memory: the task must not suffer
+      rank_watch_.give_up();
+    }
   }
 
   // Where nothing watches the rank, nothing ends it.
@@ -140,7 +151,8 @@ class Guard {
   }
 
   void end_task_with_step() {
-    if (next_end_check() == kForever) return;
+    // A rank that the launcher has told to end has the time that the launcher gives it.
+    if (next_end_check() == kForever || signals_.was_told()) return;
     const auto end = rank_watch_.step_end();
     const int number = ending_.next_signal(end, Clock::now(), rank_watch_.stands_still());
     if (number == 0) return;
@@ -149,7 +161,7 @@ class Guard {
     if (number != SIGTERM) return;
     rank_watch_.look_closely();
     if (!end->is_explained && rank_watch_.speaks_for_step())
-      say(kNoCause + rank_watch_.what_ends());
+      unsaid_ = kNoCause + rank_watch_.what_ends();
   }
 
   // Waits until something happens or the deadline passes, and handles it. Returns whether something
@@ -220,6 +232,7 @@ class Guard {
     const Ending end = ending();
     const std::string what = verdict(end, options_.who(), options_.node);
     const bool is_end = ends_step(end);
+    is_echo_ = is_end && what.empty();
     if (!what.empty() && record_.is_first_failure())
       say(is_end ? what + rank_watch_.what_ends() : what);
     if (!is_end) return;
@@ -228,9 +241,15 @@ class Guard {
   }
 
   bool ends_step(const Ending& end) const {
-    const auto others = rank_watch_.can_end_all() ? options_.task_count : options_.local_task_count;
-    return options_.ends_on_failure && others > 1 && end.status != 0 && !end.was_told &&
-           !end.is_by_launcher;
+    return options_.ends_on_failure && next_end_check() != kForever &&
+           rank_watch_.ending_ranks() > 1 && end.status != 0 && !signals_.came_from_launcher();
+  }
+
+  // That of the rank that failed, if this one ended only because of it, and before it was told to.
+  std::optional<int> status_of_step() {
+    const auto end = is_echo_ ? rank_watch_.step_end() : std::nullopt;
+    if (!end || !end->is_explained || end->code == 0) return std::nullopt;
+    return W_EXITCODE(end->code, 0);
   }
 
   Clock::duration patience() const noexcept {
@@ -259,6 +278,7 @@ class Guard {
   NodeRecord record_;
   RankWatch rank_watch_;
   TaskEnding ending_;
+  bool is_echo_ = false;       // the task's end is only that of another rank's failure
   std::string unsaid_;         // about progress, while the reader of errors_ is slow
   std::optional<int> status_;  // of the task, once it has ended
 };

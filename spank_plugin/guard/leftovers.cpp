@@ -33,14 +33,13 @@ bool Leftovers::exist() noexcept {
   return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-void Leftovers::end(const std::function<void(Deadline)>& wait) {
-  constexpr auto kTimeToEnd = std::chrono::seconds(2);
+void Leftovers::end(Clock::duration time_to_end, const std::function<bool(Deadline)>& wait) {
   constexpr auto kTimeToDie = std::chrono::seconds(5);
-  const Deadline asked = Clock::now() + kTimeToEnd;
+  const Deadline asked = Clock::now() + time_to_end;
   while (exist() && Clock::now() < asked) {
     ask();
     if (names_.empty()) return;  // without /proc they cannot be found
-    wait(std::min(asked, soon()));
+    if (wait(std::min(asked, soon()))) break;
   }
   const Deadline forced = Clock::now() + kTimeToDie;
   while (exist() && Clock::now() < forced) {

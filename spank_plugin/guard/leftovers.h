@@ -17,10 +17,10 @@ class Leftovers {
   // Whether there are any that have not been reaped.
   static bool exist() noexcept;
 
-  // Ends them: SIGTERM, and SIGKILL for those that are still there after two seconds. Calls `wait`
-  // in between, which must reap those that have ended, until something happens or the deadline
-  // passes.
-  void end(const std::function<void(Deadline)>& wait);
+  // Ends them: SIGTERM, and SIGKILL for those that are still there after `time_to_end`. Calls
+  // `wait` in between, which must reap those that have ended, until something happens or the
+  // deadline passes, and returns whether it is of no use to wait longer.
+  void end(Clock::duration time_to_end, const std::function<bool(Deadline)>& wait);
 
   // The names of those that it has ended, and "2 processes behind, now ended: tee, python3".
   const std::vector<std::string>& names() const noexcept { return names_; }

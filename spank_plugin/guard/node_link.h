@@ -4,6 +4,7 @@
 // waits for another node.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -59,6 +60,8 @@ struct LinkOptions {
   std::uint32_t node = 0;    // rank of the node's first task; 0 on the hub's
   std::string name = {};     // of the node
   std::uint32_t others = 0;  // tasks of the step on other nodes
+  // For urgent last words: a node may have started later, and looks for the hub every two seconds.
+  std::chrono::milliseconds urgent_time{3'000};
 };
 
 // Returns null if the key is none. May throw std::exception.

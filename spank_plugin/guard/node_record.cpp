@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <system_error>
@@ -27,9 +28,14 @@ std::uint64_t packed(const StepEnd& end) noexcept {
          (end.is_explained ? 1U << 8U : 0U) | (static_cast<unsigned>(end.code) & 0xFFU);
 }
 
+// Whatever a process of the user has written there.
 StepEnd unpacked(std::uint64_t packed_end) noexcept {
-  return {Clock::time_point(std::chrono::milliseconds(packed_end >> 9U)),
-          static_cast<int>(packed_end & 0xFFU), (packed_end >> 8U & 1U) != 0};
+  const auto latest =
+      std::chrono::floor<std::chrono::milliseconds>(Clock::now().time_since_epoch()) +
+      std::chrono::hours(1);
+  const std::chrono::milliseconds since_start(packed_end >> 9U);
+  return {Clock::time_point(std::min(since_start, latest)), static_cast<int>(packed_end & 0xFFU),
+          (packed_end >> 8U & 1U) != 0};
 }
 
 // A step of root could open the file of a user, who has given it this name.
@@ -112,6 +118,10 @@ void NodeRecord::end_step(const StepEnd& end) noexcept {
   while (known == 0 || wanted < known) {
     if (page_->step_end.compare_exchange_weak(known, wanted)) return;
   }
+}
+
+void NodeRecord::set_step_end_told(const StepEnd& end) noexcept {
+  page_->told_step_end = packed(end);
 }
 
 std::optional<StepEnd> NodeRecord::step_end() const noexcept {

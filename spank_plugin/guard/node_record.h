@@ -104,7 +104,7 @@ class NodeRecord {
   void end_step(const StepEnd& end) noexcept;
   std::optional<StepEnd> step_end() const noexcept;
   // Whether all nodes know that; on another node than the hub's, whether the hub does.
-  void set_step_end_told() noexcept { page_->told_step_end = page_->step_end.load(); }
+  void set_step_end_told(const StepEnd& end) noexcept;
   bool is_step_end_told() const noexcept { return page_->told_step_end == page_->step_end; }
   // Whether they know at least of a later one.
   bool is_any_step_end_told() const noexcept {

@@ -117,18 +117,22 @@ void RankWatch::find_record() {
   begin_slot();
 }
 
-std::string RankWatch::look() {
-  const auto start = Clock::now();
-  if (searches_left_ > 0) find_record();
-  stacks_.read();
-  watch::Reading reading{start, watch::read_processes("/proc", getpid(), task_), {}};
+watch::Reading RankWatch::read() {
+  watch::Reading reading{Clock::now(), watch::read_processes("/proc", getpid(), task_), {}};
   stacks_.subtract_answers(reading.processes);
   // Its agent is not a worker: it asks for their state, and sends heartbeats.
   if (options_.is_agent && !looks_closely_ && !reading.processes.empty()) {
     reading.processes.erase(reading.processes.begin());
   }
   if (meter_.needs_traffic(reading)) reading.traffic = watch::read_tcp_traffic(reading.processes);
-  std::string what = take(reading);
+  return reading;
+}
+
+std::string RankWatch::look() {
+  const auto start = Clock::now();
+  if (searches_left_ > 0) find_record();
+  stacks_.read();
+  std::string what = take(read());
   const auto now = Clock::now();
   const Clock::duration least = looks_closely_ ? kCloseInterval : kInterval;
   next_look_ = now + std::clamp<Clock::duration>((now - start) * kShare, least, kLongestInterval);
@@ -170,7 +174,7 @@ std::string RankWatch::name_killed_guard(Clock::time_point now) {
     const bool may_be = slot.state == RankSlot::running && is_asleep(slot, milliseconds(now));
     if (!may_be || !is_gone(slot.guard)) continue;
     slot.state = RankSlot::failed;
-    const bool is_end = options_.ends_on_failure;
+    const bool is_end = options_.ends_on_failure && ending_ranks() > 1;
     if (is_end) end_step({now, 128 + SIGKILL});
     if (!record_.is_first_failure()) continue;
     GuardOptions its = options_;
@@ -178,6 +182,11 @@ std::string RankWatch::name_killed_guard(Clock::time_point now) {
     return its.subject() + " was killed, with its guard" + (is_end ? what_ends() : "");
   }
   return "";
+}
+
+std::uint32_t RankWatch::ending_ranks() const {
+  if (step_.can_reach_all()) return options_.task_count;
+  return step_.can_reach_node() ? options_.local_task_count : 1;
 }
 
 std::string RankWatch::what_ends() const {
@@ -266,6 +275,13 @@ void RankWatch::look_closely() {
   next_look_ = Clock::now();
 }
 
+bool RankWatch::rest_stands_still() {
+  if (Clock::now() < next_look_) return false;
+  meter_.add(read());
+  next_look_ = Clock::now() + kCloseInterval;
+  return stands_still();
+}
+
 bool RankWatch::stands_still() const noexcept {
   return looks_closely_ && meter_.quiet_since() && !meter_.uninterruptible_since();
 }
@@ -292,7 +308,7 @@ void RankWatch::leave() noexcept {
   const bool is_over = is_last(record_.leave());
   try {
     const auto ranks = read_slots({Clock::now(), {}, {}});
-    if (!ranks) return step_.stop_speaking();
+    if (!ranks) return step_.finish({}, false);  // another guard of this node is asleep
     const std::uint32_t first = ranks->facts.front().rank;
     if (is_over && (first != 0 || !record_.is_any_step_end_told())) step_.speak_for_node(first);
     step_.finish(*ranks, is_over);

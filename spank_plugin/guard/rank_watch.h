@@ -42,18 +42,21 @@ class RankWatch {
   // Whether and when the step ends, as guards of this node and of others have decided.
   std::optional<StepEnd> step_end() noexcept;
   void end_step(const StepEnd& end) noexcept { record_.end_step(end); }
-  // Whether all ranks of the step end then; otherwise only those of this node.
-  bool can_end_all() const { return step_.can_reach_all(); }
+  // How many ranks end then, with this one: all of the step, or those of this node.
+  std::uint32_t ending_ranks() const;
   // What is said of that, after the cause.
   std::string what_ends() const;
   // The task has been told to end: from now on its progress is measured anew, and more often.
   void look_closely();
   // Whether it then makes no progress, and does not wait for a device either.
   bool stands_still() const noexcept;
+  // The same for what the task has left behind; to be called again and again.
+  bool rest_stands_still();
   // Whether this guard is the one that speaks for the step.
   bool speaks_for_step() const noexcept { return speaks_ && step_.speaks_for_step(); }
 
  private:
+  watch::Reading read();
   void begin_slot() noexcept;
   // Looks for the record of the node's first rank, which may not have made it yet.
   void find_record();

@@ -13,9 +13,15 @@ namespace ddp::guard {
 
 using watch::FindingKind;
 
+bool StepWatch::can_reach_node() const noexcept {
+  return options_.local_task_count == 1 || record_.is_shared();
+}
+
 bool StepWatch::can_reach_all() const {
-  const bool is_one_node = options_.task_count <= options_.local_task_count;
-  return is_one_node || (make_link_ && !options_.hub.ports.empty() && !record_.key().empty());
+  if (!can_reach_node()) return false;
+  if (options_.task_count <= options_.local_task_count) return true;
+  const bool is_hub_known = record_.slot(0).rank == 0 || !options_.hub.addresses.empty();
+  return make_link_ && is_hub_known && !options_.hub.ports.empty() && !record_.key().empty();
 }
 
 void StepWatch::speak_for_node(std::uint32_t node) noexcept {
@@ -52,7 +58,7 @@ void StepWatch::exchange_step_end() noexcept {
     link_->end_step(*end);
     // A link that is connected sends it, also while this guard leaves.
     const bool is_sent = !link_->is_hub() && link_->is_connected();
-    if (is_sent || link_->is_step_end_told()) record_.set_step_end_told();
+    if (is_sent || link_->is_step_end_told()) record_.set_step_end_told(*end);
   } catch (const std::exception&) {  // no memory: again at the next call
   }
 }
@@ -109,8 +115,8 @@ StepWatch::Outcome StepWatch::update(const watch::RanksReport& own, Clock::time_
   if (!is_whole_step && finding.kind == FindingKind::stalled) finding.kind = FindingKind::unknown;
   const auto decision = reports_.update(finding, now);
   const std::string_view noun = options_.is_agent ? "torchrun's agent" : "rank";
-  outcome.ends_step =
-      options_.ends_on_stall && decision.speech == watch::StallReports::Speech::finding;
+  outcome.ends_step = options_.ends_on_stall && is_whole_step &&
+                      decision.speech == watch::StallReports::Speech::finding;
   outcome.speech = stall_text(finding, decision, noun, known, outcome.ends_step);
   return outcome;
 }

@@ -24,7 +24,8 @@ class StepWatch {
   StepWatch(const GuardOptions& options, NodeRecord& record, MakeLink make_link)
       : options_(options), record_(record), make_link_(std::move(make_link)) {}
 
-  // Whether the guards of all nodes of the step can find each other.
+  // Whether the guards of this node, and those of all nodes of the step, can find each other.
+  bool can_reach_node() const noexcept;
   bool can_reach_all() const;
   // Opens the link to the other nodes, if there are any and is none; for the one guard of a node
   // that speaks for it. `node`: rank of the node's first task.
@@ -42,7 +43,9 @@ class StepWatch {
   // Passes the decision that the step ends on, between this node and the others.
   void exchange_step_end() noexcept;
   // Whether this guard, which speaks for its node, also speaks for the step.
-  bool speaks_for_step() const noexcept { return !link_ || link_->is_hub(); }
+  bool speaks_for_step() const noexcept {
+    return !link_ || link_->is_hub() || !link_->is_connected();
+  }
   // Takes what is known of the ranks of this node.
   Outcome update(const watch::RanksReport& own, Clock::time_point now);
 

@@ -57,6 +57,15 @@ bool TaskSignals::was_told() const noexcept {
   return sigismember(&told_, SIGTERM) == 1 || sigismember(&told_, SIGINT) == 1;
 }
 
+bool TaskSignals::came_from_launcher() const noexcept {
+  for (int number = 1; number <= SIGRTMAX; ++number) {
+    const bool ends = number != SIGCONT && number != SIGTSTP && number != SIGCHLD &&
+                      number != SIGURG && number != SIGWINCH;
+    if (ends && sigismember(&told_, number) == 1) return true;
+  }
+  return false;
+}
+
 bool TaskSignals::is_by_launcher(int status) const noexcept {
   const int number = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - 128;
   return number > 0 && sigismember(&told_, number) == 1;

@@ -29,6 +29,8 @@ class TaskSignals {
   bool was_told() const noexcept;
   // Whether the launcher sent the signal by which the task ended, directly or as a shell says it.
   bool is_by_launcher(int status) const noexcept;
+  // Or sent it another signal that ends programs which do not handle it, such as a warning.
+  bool came_from_launcher() const noexcept;
   // Whether a signal that ends programs came after the end of the task.
   bool is_hurried() const noexcept { return is_hurried_; }
 

@@ -27,12 +27,10 @@ constexpr milliseconds kConnectWithin{200};
 constexpr milliseconds kGreetWithin{400};
 constexpr milliseconds kLastWordWithin{100};
 constexpr milliseconds kGoodbyeWithin{300};
-// That the step ends: a node may have started later, and looks for the hub every half a second.
-constexpr milliseconds kTellEndWithin{3'000};
 constexpr milliseconds kBetweenTries{100};
 // Between two searches; the hub's guard may start later, or never.
 constexpr milliseconds kFirstPause{500};
-constexpr milliseconds kLongestPause{10'000};
+constexpr milliseconds kLongestPause{2'000};
 
 // A run's own error channel, which has the same secret, and this channel refuse each other.
 Key watch_key(const Key& step_key) {
@@ -147,16 +145,20 @@ void TcpNodeLink::serve() {
     hub_ = std::move(hub);
     if (end_) hub_->end_step(*end_);
   }
-  while (!is_leaving_) served.turn();
+  while (!is_leaving_) {
+    served.turn();
+    if (!is_leaving_) wake_event_.clear();
+  }
   if (is_urgent_.exchange(false)) tell_the_rest(served);
   const std::lock_guard lock(mutex_);
+  end_ = hub_->step_end();
   hub_.reset();  // the port is the next guard's
 }
 
 // No guard of this node follows, and a node may only now find the hub.
 void TcpNodeLink::tell_the_rest(NodeHub& hub) {
   wake_event_.clear();
-  const Deadline deadline = Clock::now() + kTellEndWithin;
+  const Deadline deadline = Clock::now() + options_.urgent_time;
   while (hub.step_end() && !hub.has_told(options_.others) && Clock::now() < deadline) hub.turn();
 }
 
@@ -176,7 +178,7 @@ bool TcpNodeLink::report() {
 
 // Of a guard that has not yet found the hub, or has lost it.
 void TcpNodeLink::say_goodbye() {
-  const Deadline deadline = Clock::now() + (is_urgent_ ? kTellEndWithin : kGoodbyeWithin);
+  const Deadline deadline = Clock::now() + (is_urgent_ ? options_.urgent_time : kGoodbyeWithin);
   do {
     if (auto connection = find_hub(deadline)) return talk(*connection);
     if (is_urgent_) std::this_thread::sleep_for(kBetweenTries);

@@ -438,17 +438,32 @@ PY
   [ -e told ]
   run ! pgrep -f "^sleep 1000|train.py"
   rm -f ready.* saved told
-  fault='kill -9 $$' watched 137 -N2 --ntasks-per-node=2 "$python" train.py reversed
+  # From the other node, and by a signal; the one that saves is behind a shell, which dies at once.
+  fault='kill -9 $$' watched 137 -N2 --ntasks-per-node=2 bash -c "[ \$RANK = 2 ] || exec $python train.py reversed
+    $python train.py reversed; exit"
   said 'rank 3 \(node2\) was killed by signal 9 \(SIGKILL\); ending the step'
   [ -e saved ]
   [ -e told ]
 }
 
-@test "with watch=report the others finish" {
+@test "the others finish with watch=report, and if SLURM had sent a warning before" {
   watching=watch=report
   watched 3 "${two[@]}" bash -c '[ $RANK = 1 ] && exit 3; until grep -q "exit code 3" err; do sleep 0.1; done; echo finished'
   grep -x finished out
   said 'rank 1 \(node2\) ended with exit code 3'
+  srun --ddp=watch "${two[@]}" bash -c '
+    trap "[ $RANK = 0 ] || exit 85; touch warned" USR1
+    echo $SLURM_JOB_ID > ready.$RANK
+    until [ -e go ]; do sleep 0.1; done
+    echo finished' > out 2> err < /dev/null 3>&- &
+  background=$!
+  wait_until 60 eval '[ -s ready.0 ] && [ -s ready.1 ]'
+  scancel -s USR1 "$(cat ready.0).0"
+  wait_until 60 eval '[ -e warned ] && grep -q "Exited with exit code 85" err'
+  sleep 1 # in which rank 0 would be ended
+  touch go
+  ended 85
+  grep -x finished out
 }
 
 @test "a rank that fails at once ends one whose guard has not yet spoken to that of another node" {

@@ -166,7 +166,7 @@ Plan make_plan(const Facts& given, const Settings& requested, const Inherited& i
     add_threads(builder, facts, settings, ranks_in_task(builder, facts.step));
   }
   plan.tasks_may_leave = facts.step.command.is_for_each_node || facts.step.command.may_lose_nodes ||
-                         builder.value_of("PET_NNODES").find(':') != std::string::npos;
+                         is_range_of_nodes(builder.value_of("PET_NNODES"));
   note_launchers(builder, facts);
   note_lost_cpus(builder, facts, inherited);
   note_lightning(builder, plan, facts, inherited);

@@ -85,10 +85,15 @@ std::string_view node_count_in(std::string_view launcher, Words options) noexcep
 void take_node_count(std::string_view count, StepCommand& command) noexcept {
   const bool is_one = count == "1" || count == "1:1";
   command.is_for_each_node = command.is_for_each_node || is_one;
-  command.may_lose_nodes = command.may_lose_nodes || (!is_one && count.find(':') != count.npos);
+  command.may_lose_nodes = command.may_lose_nodes || is_range_of_nodes(count);
 }
 
 }  // namespace
+
+bool is_range_of_nodes(std::string_view count) noexcept {
+  const auto colon = count.find(':');
+  return colon != count.npos && count.substr(0, colon) != count.substr(colon + 1);
+}
 
 bool is_torchrun(Words command) noexcept {
   return launcher_of(command) == "torchrun";

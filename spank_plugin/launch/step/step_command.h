@@ -24,6 +24,9 @@ struct StepCommand {
 // and its words are searched too.
 StepCommand read_step_command(std::span<const std::string_view> words);
 
+// True for MIN:MAX with different numbers.
+bool is_range_of_nodes(std::string_view count) noexcept;
+
 // True for `torchrun ...` and `python ... -m torch.distributed.run ...`, with any path.
 bool is_torchrun(std::span<const std::string_view> command) noexcept;
 

@@ -112,7 +112,7 @@ TEST(NodeRecord, KeepsTheSoonestEndOfTheStep) {
   EXPECT_EQ(record.step_end()->code, 1);
   EXPECT_FALSE(record.step_end()->is_explained);
   EXPECT_FALSE(record.is_step_end_told());
-  record.set_step_end_told();
+  record.set_step_end_told(*record.step_end());
   EXPECT_TRUE(record.is_step_end_told());
   record.end_step({now + std::chrono::seconds(2), 137});
   EXPECT_FALSE(record.is_step_end_told()) << "another one is";

@@ -116,10 +116,18 @@ TEST_F(StepWatchTest, ReachesAllNodesOnlyWithAKeyAndAHub) {
   record.set_key("");
   EXPECT_FALSE(step.can_reach_all());
   options.local_task_count = 2;
-  EXPECT_TRUE(step.can_reach_all()) << "there are no others";
+  EXPECT_FALSE(step.can_reach_all()) << "the guards of the node do not share memory";
+  const FileDescriptor file = make_node_record();
+  NodeRecord shared(file.get());
+  EXPECT_TRUE(StepWatch(options, shared, {}).can_reach_all()) << "there are no other nodes";
   options.local_task_count = 1;
   record.set_key("key");
+  options.hub.addresses.clear();
+  EXPECT_TRUE(step.can_reach_all()) << "the hub is here";
+  record.slot(0).rank = 1;
+  EXPECT_FALSE(step.can_reach_all());
   options.hub = {};
+  record.slot(0).rank = 0;
   EXPECT_FALSE(step.can_reach_all());
 }
 

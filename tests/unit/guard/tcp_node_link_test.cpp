@@ -185,21 +185,43 @@ TEST_F(TcpNodeLinkTest, AllNodesHearThatTheStepEnds) {
   EXPECT_TRUE(hears_end(*late, 137));
 }
 
+// While it knows that the step ends, ranks save their state.
+TEST_F(TcpNodeLinkTest, HubSleepsAfterTheEndOfTheStep) {
+  const auto processor_time = [] {
+    timespec time{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+  };
+  const auto hub = link(0);
+  const auto node = link(4);
+  ASSERT_TRUE(reaches(*node, 4, *hub, 1));
+  hub->end_step({Clock::now(), 3});
+  ASSERT_TRUE(hears_end(*node, 3));
+  const auto before = processor_time();
+  std::this_thread::sleep_for(seconds(1));
+  EXPECT_LT(processor_time() - before, std::chrono::milliseconds(200));
+}
+
 // Its tasks were the first to end, and another node's guard only starts.
 TEST_F(TcpNodeLinkTest, LastGuardOfANodeTellsThatTheStepEnds) {
-  auto hub = link(0);
+  constexpr std::uint32_t kOthers = 1;
+  const auto linked = [&](std::uint32_t node) {
+    return make_tcp_link({place, kKey, node, "node" + std::to_string(node), kOthers, seconds(120)});
+  };
+  auto hub = linked(0);
   hub->end_step({Clock::now(), 3});
   hub->finish(quiet_rank(0), LastWords::of_last_urgent);
   std::thread leaving([&hub] { hub.reset(); });
-  auto node = link(4);
+  auto node = linked(4);
   EXPECT_TRUE(hears_end(*node, 3)) << "the hub waits for it";
+  node->publish(quiet_rank(4));
   leaving.join();
   node.reset();
-  node = link(4);
+  node = linked(4);
   node->end_step({Clock::now(), 4});
   node->finish(quiet_rank(4), LastWords::of_last_urgent);
   std::thread leaving_too([&node] { node.reset(); });
-  hub = link(0);
+  hub = linked(0);
   EXPECT_TRUE(hears_end(*hub, 4)) << "the node looks for it";
   leaving_too.join();
 }

@@ -71,8 +71,8 @@ TEST(StepCommand, FindsTorchrunInsideWrappers) {
   }
   for (const auto& words :
        {Words{"torchrun", "--nnodes=1:1", "t.py"}, Words{"torchrun", "--nnodes=3", "t.py"},
-        Words{"torchrun", "t.py"}, Words{"torchrun", "--standalone", "t.py"},
-        Words{"./run.sh", "--nnodes=1:3"}}) {
+        Words{"torchrun", "--nnodes=2:2", "t.py"}, Words{"torchrun", "t.py"},
+        Words{"torchrun", "--standalone", "t.py"}, Words{"./run.sh", "--nnodes=1:3"}}) {
     EXPECT_FALSE(read_step_command(words).may_lose_nodes) << words[1];
   }
   EXPECT_EQ(read_step_command(Words{"accelerate", "launch", "t.py"}).other_launcher,
