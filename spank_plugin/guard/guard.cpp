@@ -219,8 +219,8 @@ class Guard {
   void wait_for_what_is_under_way() {
     constexpr auto kOnTheWay = std::chrono::milliseconds(200);
     const Deadline deadline = Clock::now() + kOnTheWay;
-    const bool may_be_told = options_.launcher_reaches_all && WIFSIGNALED(*status_);
-    while ((Leftovers::exist() || (may_be_told && !signals_.is_by_launcher(*status_))) &&
+    const bool may_be_told = options_.launcher_reaches_all && *status_ != 0;
+    while ((Leftovers::exist() || (may_be_told && !signals_.came_from_launcher())) &&
            !signals_.is_hurried() && Clock::now() < deadline) {
       take_turn(deadline);
     }

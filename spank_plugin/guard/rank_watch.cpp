@@ -28,6 +28,8 @@ constexpr auto kFirstLook = std::chrono::milliseconds(200);
 // Since a guard's last look. It then was stopped, or has ended without a word.
 constexpr auto kAsleep = std::chrono::seconds(5);
 constexpr int kSearches = 60;
+// Of a task that is told to end. It may wait for an answer, for example to what it has sent.
+constexpr auto kCertainStandstill = std::chrono::seconds(5);
 // A reading of a meter, and a bit.
 constexpr auto kCloseInterval = std::chrono::milliseconds(520);
 
@@ -139,8 +141,15 @@ std::string RankWatch::look() {
   return what;
 }
 
-std::string RankWatch::take(const watch::Reading& reading) {
+void RankWatch::measure(const watch::Reading& reading) {
   meter_.add(reading);
+  looked_at_ = reading.time;
+  is_runnable_ =
+      std::ranges::find(reading.processes, 'R', &watch::Process::state) != reading.processes.end();
+}
+
+std::string RankWatch::take(const watch::Reading& reading) {
+  measure(reading);
   if (!meter_.quiet_since()) {
     stacks_.forget();
     has_asked_ = false;
@@ -277,13 +286,16 @@ void RankWatch::look_closely() {
 
 bool RankWatch::rest_stands_still() {
   if (Clock::now() < next_look_) return false;
-  meter_.add(read());
+  measure(read());
   next_look_ = Clock::now() + kCloseInterval;
   return stands_still();
 }
 
+// One that is stopped may continue, and one that waits for a processor or a device works.
 bool RankWatch::stands_still() const noexcept {
-  return looks_closely_ && meter_.quiet_since() && !meter_.uninterruptible_since();
+  const auto quiet = meter_.quiet_since();
+  if (!looks_closely_ || !quiet || is_runnable_ || meter_.stopped_since()) return false;
+  return !meter_.uninterruptible_since() && looked_at_ - *quiet >= kCertainStandstill;
 }
 
 void RankWatch::end(int status) noexcept {
@@ -304,6 +316,7 @@ bool RankWatch::is_last(std::uint32_t left) noexcept {
 
 void RankWatch::leave() noexcept {
   if (!has_slot_) return;
+  step_.exchange_step_end();  // before the last guard sees that this one has left
   own_slot().has_left = 1;
   const bool is_over = is_last(record_.leave());
   try {

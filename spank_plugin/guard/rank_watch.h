@@ -57,6 +57,7 @@ class RankWatch {
 
  private:
   watch::Reading read();
+  void measure(const watch::Reading& reading);
   void begin_slot() noexcept;
   // Looks for the record of the node's first rank, which may not have made it yet.
   void find_record();
@@ -91,7 +92,9 @@ class RankWatch {
   bool has_slot_;
   bool speaks_ = false;  // for this node
   bool looks_closely_ = false;
-  int searches_left_ = 0;  // for a record
+  Clock::time_point looked_at_;
+  bool is_runnable_ = false;  // then
+  int searches_left_ = 0;     // for a record
   Deadline next_look_ = Deadline::max();
   StepWatch step_;
 };

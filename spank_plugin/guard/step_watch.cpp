@@ -38,7 +38,7 @@ void StepWatch::speak_for_node(std::uint32_t node) noexcept {
 void StepWatch::finish(const watch::RanksReport& own, bool is_over) noexcept {
   try {
     if (!link_) return;
-    exchange_step_end();
+    exchange_step_end();  // again: it may be a new link
     if (link_->is_hub()) static_cast<void>(add_others(own, Clock::now()));  // remembers their ends
     using LastWords = NodeLink::LastWords;
     const bool is_urgent = !record_.is_any_step_end_told();

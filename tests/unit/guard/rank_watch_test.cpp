@@ -59,7 +59,8 @@ class Node {
   }
 
   RankWatch& watch(std::uint32_t i) { return guards_[i].watch; }
-  void stop(std::uint32_t i) { guards_[i].reading.processes.front().state = 'T'; }
+  void put(std::uint32_t i, char state) { guards_[i].reading.processes.front().state = state; }
+  void stop(std::uint32_t i) { put(i, 'T'); }
   RankSlot& slot(std::uint32_t i) { return record_.slot(i); }
 
  private:
@@ -123,11 +124,19 @@ TEST(RankWatch, SeesWhetherATaskThatIsToldToEndStandsStill) {
   node.seconds(3, {});
   EXPECT_FALSE(node.watch(0).stands_still()) << "it was not told";
   node.watch(0).look_closely();
-  node.seconds(2, {});
-  EXPECT_FALSE(node.watch(0).stands_still()) << "too soon";
+  for (int i = 0; i < 6; ++i) node.second({});
+  EXPECT_FALSE(node.watch(0).stands_still()) << "it may wait for an answer";
   node.second({0});
   EXPECT_FALSE(node.watch(0).stands_still()) << "it saves its state";
-  node.seconds(2, {});
+  for (int i = 0; i < 7; ++i) node.second({});
+  EXPECT_TRUE(node.watch(0).stands_still());
+  for (const char state : {'R', 'T', 'D'}) {
+    node.put(0, state);
+    node.second({});
+    EXPECT_FALSE(node.watch(0).stands_still()) << state;
+  }
+  node.put(0, 'S');
+  node.second({});
   EXPECT_TRUE(node.watch(0).stands_still());
   node.second({0});
   EXPECT_FALSE(node.watch(0).stands_still());
