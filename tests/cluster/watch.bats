@@ -333,7 +333,10 @@ PY
   wait_until 60 gone "$program"
   grep 'node1: task 0: Killed' err
   exactly 15 0
-  watched 137 -N1 -n2 -w node1 bash -c '[ $RANK = 0 ] || kill -9 $PPID; exec sleep 1000'
+  # A guard that waits, with its memory in place, has begun.
+  printf '%s\n' '[ "$RANK" = 0 ] && exec sleep 1000' 'until grep -q memfd: "/proc/$PPID/maps" &&' \
+    'grep -q "^State:.S" "/proc/$PPID/status"; do :; done' 'kill -9 "$PPID"; exec sleep 1000' > kill_guard.sh
+  watched 137 -N1 -n2 -w node1 bash kill_guard.sh
   said 'rank 1 \(node1\) was killed, with its guard; ending the step'
 }
 
