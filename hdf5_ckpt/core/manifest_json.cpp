@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts manifests and records to JSON and back. The text of a manifest starts with its own
-// checksum at a fixed place, so that any flipped bit is found before the JSON parser sees a byte.
+// Converts manifests and records to JSON and back.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
 
-#include "hdf5_ckpt/core/crc32c.h"
+#include "hdf5_ckpt/core/checksummed_text.h"
 #include "hdf5_ckpt/core/error.h"
 #include "hdf5_ckpt/core/json_fields.h"
 #include "hdf5_ckpt/core/manifest.h"
@@ -19,8 +18,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kPrefix = "{\"crc32c\": \"";
-constexpr std::size_t kChecksumDigits = 8;
 constexpr std::string_view kSchemaFamily = "slurm-ddp/checkpoint/";
 constexpr std::uint64_t kMaxNumber = std::numeric_limits<std::int64_t>::max();
 
@@ -154,10 +151,10 @@ std::optional<Lineage> lineage_from_json(const JsonFields& fields) {
   return lineage;
 }
 
-// Returns the text after the digits of the checksum.
-std::string body_of(const Manifest& manifest) {
+// Returns all but the checksum.
+std::string fields_of(const Manifest& manifest) {
   return fmt::format(
-      "\",\n\"schema\": \"{}\",\n\"min_reader\": {},\n\"producer\": \"slurm-ddp {}\",\n"
+      "\"schema\": \"{}\",\n\"min_reader\": {},\n\"producer\": \"slurm-ddp {}\",\n"
       "\"step\": {},\n\"epoch\": {},\n\"world_size\": {},\n\"run_id\": {},\n\"created_unix\": {},\n"
       "{}{}\"state\": {},\n\"files\": {},\n\"arrays\": {}}}\n",
       kSchema, min_reader_of(manifest), kVersion, manifest.step, manifest.epoch,
@@ -167,20 +164,6 @@ std::string body_of(const Manifest& manifest) {
           : std::string(),
       manifest.permanent ? "\"permanent\": true,\n" : "", manifest.state.dump(),
       lines_of(manifest.files, file_to_json), lines_of(manifest.arrays, array_to_json));
-}
-
-std::uint32_t body_checksum(std::string_view body) {
-  return crc32c(std::as_bytes(std::span(body)));
-}
-
-void check_own_checksum(std::string_view text) {
-  if (text.size() > kMaxManifestBytes)
-    throw DamagedError(fmt::format("it is larger than {} bytes", kMaxManifestBytes));
-  if (text.size() < kPrefix.size() + kChecksumDigits || !text.starts_with(kPrefix))
-    throw DamagedError("it does not start like a manifest");
-  const std::string_view body = text.substr(kPrefix.size() + kChecksumDigits);
-  if (text.substr(kPrefix.size(), kChecksumDigits) != checksum_text(body_checksum(body)))
-    throw DamagedError("its checksum is wrong: it was truncated or changed");
 }
 
 void check_version(const JsonFields& fields) {
@@ -212,8 +195,7 @@ std::string serialize_manifest(const Manifest& manifest) {
   if (const std::string problem = json_problem(manifest.state); !problem.empty())
     throw Error(fmt::format("the state cannot be saved: {}", problem));
   check_manifest(manifest);
-  const std::string body = body_of(manifest);
-  std::string text = fmt::format("{}{}{}", kPrefix, checksum_text(body_checksum(body)), body);
+  std::string text = with_checksum(fields_of(manifest));
   if (text.size() > kMaxManifestBytes)
     throw Error(
         fmt::format("the manifest would take {} bytes, more than {}: save fewer arrays, a "
@@ -223,7 +205,7 @@ std::string serialize_manifest(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(std::string_view text) {
-  check_own_checksum(text);
+  const std::uint32_t checksum = require_checksum(text, "a manifest", kMaxManifestBytes);
   const json document = parse_json(text);
   const JsonFields fields(document, "");
   check_version(fields);
@@ -243,7 +225,7 @@ Manifest parse_manifest(std::string_view text) {
   manifest.files = items_from_json(fields, "files", kMaxFiles, file_from_json);
   manifest.arrays = items_from_json(fields, "arrays", kMaxArrays, array_from_json);
   check_manifest(manifest);
-  manifest.crc32c = body_checksum(text.substr(kPrefix.size() + kChecksumDigits));
+  manifest.crc32c = checksum;
   return manifest;
 }
 

@@ -7,6 +7,9 @@
 #include <chrono>
 #include <filesystem>
 #include <string>
+#include <vector>
+
+#include "hdf5_ckpt/seal/sealing.h"
 
 namespace ddp::ckpt::tool {
 
@@ -24,6 +27,19 @@ int run_show(const std::filesystem::path& path, const Output& output);
 
 // Verifies every byte of one checkpoint, or of all checkpoints in a directory.
 int run_verify(const std::filesystem::path& path, const Output& output);
+
+// Seals checkpoints of other programs: their files, as they are now, are whole.
+int run_seal(const std::vector<std::string>& paths, const Output& output);
+
+// "sealed: 'out/checkpoint-500', 7 files, 1.4 GiB".
+std::string sealed_text(const std::filesystem::path& path, const SealedContents& sealed);
+
+// Seals what a job saves in a directory, when it has not changed for `quiet`; until SIGTERM.
+int run_watch(const std::filesystem::path& root, std::chrono::seconds quiet, const Output& output);
+
+// Prints the path of the newest whole checkpoint of a directory, of any program; nothing if there
+// is none yet. Throws Error if there are some and none is whole.
+int run_newest(const std::filesystem::path& root, const Output& output);
 
 // Makes view.h5 in a checkpoint and prints its path.
 int run_view(const std::filesystem::path& path);

@@ -12,6 +12,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "ddp_runtime/tools/ckpt/commands.h"
 #include "ddp_runtime/tools/ckpt/text.h"
@@ -26,7 +27,8 @@ constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 
 constexpr const char* kDescription =
-    "Lists, verifies, compares and converts checkpoints of slurm-ddp.\n\n"
+    "Lists, verifies, compares and converts checkpoints of slurm-ddp, and seals those of "
+    "others.\n\n"
     "A checkpoint is a directory step-00012345 with HDF5 files, which h5py reads as named arrays,\n"
     "and a manifest.json with the checksums of all of them. A save is atomic;\n"
     "later damage is found by the checksums.";
@@ -35,6 +37,9 @@ constexpr const char* kExamples =
     "Examples:\n"
     "  ddp-ckpt ls ckpt/                        list the checkpoints\n"
     "  ddp-ckpt verify ckpt/                    read and check every byte\n"
+    "  ddp-ckpt seal out/checkpoint-500         of any program: say that it is complete\n"
+    "  ddp-ckpt watch out/ &                    of any program: seal what a job saves\n"
+    "  ddp-ckpt newest out/                     of any program: the one to resume from\n"
     "  ddp-ckpt show ckpt/step-00001000         names, shapes and state of a checkpoint\n"
     "  ddp-ckpt show ckpt/                      the same for the newest checkpoint\n"
     "  ddp-ckpt diff ckpt/step-00001000 other/  are two runs bitwise equal?\n"
@@ -51,9 +56,11 @@ struct Request {
   tool::Output output;
   std::string path;
   std::string other;
+  std::vector<std::string> paths;
   tool::Conversion conversion;
   bool verify = false;
   tool::Cleaning cleaning;
+  std::chrono::seconds quiet{10};
 };
 
 using Work = std::function<int()>;  // runs the chosen command
@@ -117,6 +124,47 @@ void add_verify(CLI::App& app, Work& work) {
   verify.add_option("PATH", request->path, "Checkpoint, or a directory for all of them")
       ->required();
   add_threads(verify, *request);
+}
+
+void add_seal(CLI::App& app, Work& work) {
+  const auto request = std::make_shared<Request>();
+  CLI::App& seal =
+      add_command(app, work, "seal", "Seal a complete checkpoint of any program, for newest",
+                  request, [](Request& r) { return tool::run_seal(r.paths, r.output); });
+  add_json(seal, *request);
+  seal.add_option("PATH", request->paths, "Directory or file that all ranks have saved")
+      ->required();
+  add_threads(seal, *request);
+}
+
+void add_watch(CLI::App& app, Work& work) {
+  const auto request = std::make_shared<Request>();
+  CLI::App& watch =
+      add_command(app, work, "watch", "Seal what a running job saves, until SIGTERM", request,
+                  [](Request& r) { return tool::run_watch(r.path, r.quiet, r.output); });
+  watch.add_option("ROOT", request->path, "Directory that holds the checkpoints, now or later")
+      ->required();
+  watch
+      .add_option_function<unsigned>(
+          "--quiet",
+          [request](unsigned seconds) { request->quiet = std::chrono::seconds(seconds); },
+          "Seconds without a change, after which a finished checkpoint is sealed")
+      ->check(CLI::Range(1U, 3600U))
+      ->default_str("10");
+  add_threads(watch, *request);
+}
+
+void add_newest(CLI::App& app, Work& work) {
+  const auto request = std::make_shared<Request>();
+  CLI::App& newest =
+      add_command(app, work, "newest", "Print the newest whole checkpoint, of any program", request,
+                  [](Request& r) { return tool::run_newest(r.path, r.output); });
+  add_json(newest, *request);
+  newest
+      .add_option("ROOT", request->path,
+                  "Directory that holds the checkpoints; prints nothing if there are none yet")
+      ->required();
+  add_threads(newest, *request);
 }
 
 void add_view(CLI::App& app, Work& work) {
@@ -228,8 +276,8 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("ddp-ckpt ") + ddp::kVersion);
   app.set_config("--config", "", "Read options from a file");
   app.require_subcommand(1);
-  for (const auto add : {add_ls, add_show, add_verify, add_view, add_convert, add_inspect, add_diff,
-                         add_clean, add_rollback})
+  for (const auto add : {add_ls, add_show, add_verify, add_seal, add_watch, add_newest, add_view,
+                         add_convert, add_inspect, add_diff, add_clean, add_rollback})
     add(app, work);
   try {
     app.parse(argc, argv);

@@ -293,3 +293,77 @@ json() { /usr/bin/python3 -c "import json, sys; d = json.load(sys.stdin); print(
   [ "$status" -eq 0 ]
   [ "$(json "len(d['checkpoints'])" <<<"$output")" = 2 ]
 }
+
+# Checkpoints of a program that saves in the order of its files; the last one was cut off.
+foreign() {
+  local step
+  for step in 500 1000 1500; do
+    mkdir -p "$1/checkpoint-$step"
+    head -c 300000 /dev/urandom > "$1/checkpoint-$step/model.safetensors"
+    [ $step = 1500 ] || echo "$step" > "$1/checkpoint-$step/trainer_state.json"
+  done
+}
+
+# The lines of a job script.
+resume_arguments() {
+  local ckpt
+  ckpt=$("$CKPT_BIN" newest "$1" 2> "$BATS_TEST_TMPDIR/why") || return
+  echo "train.py" ${ckpt:+--resume "$ckpt"}
+}
+
+@test "a job resumes from the newest sealed checkpoint, and from none that was cut off or damaged" {
+  local out="$BATS_TEST_TMPDIR/out"
+  [ "$(resume_arguments "$out")" = train.py ]
+  foreign "$out"
+  run ! resume_arguments "$out"
+  grep -q 'none of the 3 checkpoints' "$BATS_TEST_TMPDIR/why"
+  run -0 "$CKPT_BIN" seal "$out/checkpoint-500" "$out/checkpoint-1000/"
+  [[ "${lines[0]}" =~ ^"sealed: '$out/checkpoint-500', 2 files, 293.0 KiB"$ ]]
+  [ "$(resume_arguments "$out")" = "train.py --resume $out/checkpoint-1000" ]
+  grep -qx "passed over: '$out/checkpoint-1500' is not sealed: its save was not completed, or it was never sealed" \
+    "$BATS_TEST_TMPDIR/why"
+  printf X | dd of="$out/checkpoint-1000/model.safetensors" bs=1 seek=7 conv=notrunc status=none
+  [ "$(resume_arguments "$out")" = "train.py --resume $out/checkpoint-500" ]
+  run -1 "$CKPT_BIN" verify "$out"
+  [[ "$output" == *"DAMAGED: '$out/checkpoint-1000' is not what was sealed: 'model.safetensors' is damaged"* ]]
+  [[ "$output" == *"NOT VERIFIED: '$out/checkpoint-1500' is not sealed"* ]]
+  [[ "$output" == *"whole: '$out/checkpoint-500', 2 files as sealed, 293.0 KiB"* ]]
+}
+
+@test "a sealed file, and our own checkpoint, which needs no seal" {
+  local out="$BATS_TEST_TMPDIR/out"
+  mkdir "$out"
+  echo weights > "$out/last.ckpt"
+  run -0 "$CKPT_BIN" seal --json "$out/last.ckpt"
+  [ "$(json "d['sealed'][0]['files'], d['sealed'][0]['bytes']" <<< "$output")" = "1 8" ]
+  run -0 --separate-stderr "$CKPT_BIN" newest --json "$out"
+  [ "$(json "d['checkpoint'] == '$out/last.ckpt', d['passed_over']" <<< "$output")" = "True []" ]
+  run -0 "$CKPT_BIN" verify "$out/last.ckpt"
+  run -0 "$CKPT_BIN" newest "$ROOT"
+  [ "$output" = "$ROOT/step-00000200" ]
+  run -1 "$CKPT_BIN" seal "$STEP"
+  [[ "$output" == *"needs no seal"* ]]
+  run -1 "$CKPT_BIN" seal "$out/nothing"
+  [[ "$output" == *"does not exist"* ]]
+}
+
+@test "watch seals what a job has finished, and ends when it is told to" {
+  local out="$BATS_TEST_TMPDIR/out"
+  mkfifo "$BATS_TEST_TMPDIR/lines"
+  "$CKPT_BIN" watch --quiet 1 "$out" > "$BATS_TEST_TMPDIR/lines" 2> "$BATS_TEST_TMPDIR/why" 3>&- &
+  saving=$!
+  exec {lines}< "$BATS_TEST_TMPDIR/lines"
+  foreign "$out"
+  read -r -t 60 -u "$lines" first
+  read -r -t 60 -u "$lines" second
+  [ "$(printf '%s\n' "$first" "$second" | sort)" = "sealed: '$out/checkpoint-1000', 2 files, 293.0 KiB
+sealed: '$out/checkpoint-500', 2 files, 293.0 KiB" ]
+  mkdir "$out/checkpoint-2000"
+  echo 2000 > "$out/checkpoint-2000/trainer_state.json"
+  kill "$saving" # the last one is saved when the job ends
+  wait "$saving"
+  saving=
+  read -r -t 60 -u "$lines" third
+  [ "$third" = "sealed: '$out/checkpoint-2000', 1 file, 5 B" ]
+  grep -qx "not sealed: '$out/checkpoint-1500': nothing says that its save has finished" "$BATS_TEST_TMPDIR/why"
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hdf5_ckpt/seal/newest.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <system_error>
+
+#include "base/text.h"
+#include "hdf5_ckpt/core/error.h"
+#include "hdf5_ckpt/directory/checkpoint_directory.h"
+#include "hdf5_ckpt/directory/layout.h"
+#include "hdf5_ckpt/io/directories.h"
+#include "hdf5_ckpt/io/retry.h"
+#include "hdf5_ckpt/read/checkpoint.h"
+#include "hdf5_ckpt/seal/name_order.h"
+
+namespace ddp::ckpt {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Whether its name says so, or a seal. Links name one of the others.
+bool is_checkpoint(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  if (entry.is_symlink() || name.starts_with('.') || is_seal_of_file(name)) return false;
+  if (!entry.is_directory() && !entry.is_regular_file()) return false;
+  return is_sealed(entry.path()) || is_checkpoint_name(name, entry.is_directory());
+}
+
+// Unknown for one whose seal cannot be read; then it counts as new as its directory.
+std::int64_t time_of(const fs::path& checkpoint) {
+  if (is_sealed(checkpoint)) {
+    try {
+      return read_seal(checkpoint).written_unix;
+    } catch (const Error&) {  // verifying it says why
+    }
+  }
+  std::error_code gone;
+  const auto changed = fs::last_write_time(checkpoint, gone);
+  const auto unix_time = std::chrono::file_clock::to_sys(changed).time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(unix_time).count();
+}
+
+void verify(const fs::path& path, const SealOptions& options) {
+  if (!is_of_this_project(path)) {
+    verify_sealed(path, options);
+    return;
+  }
+  const Checkpoint checkpoint = Checkpoint::open(path);
+  if (path.filename() != step_directory_name(checkpoint.manifest().step))
+    throw DamagedError(
+        fmt::format("'{}': its manifest says step {}", path.string(), checkpoint.manifest().step));
+  checkpoint.verify({options.threads, options.progress});
+}
+
+}  // namespace
+
+bool is_of_this_project(const fs::path& checkpoint) {
+  return step_of_directory(checkpoint.filename().string()) && !is_sealed(checkpoint);
+}
+
+std::vector<fs::path> unsorted_checkpoints(const fs::path& root) {
+  std::vector<fs::path> found;
+  for (const std::string& name : names_in_directory(system_file_ops(), root))
+    if (is_checkpoint(fs::directory_entry(root / name))) found.push_back(root / name);
+  return found;
+}
+
+std::vector<fs::path> checkpoints_in(const fs::path& root) {
+  std::vector<NamedCheckpoint> found;
+  for (const fs::path& path : unsorted_checkpoints(root))
+    found.push_back({path.filename().string(), time_of(path)});
+  sort_newest_first(found);
+  std::vector<fs::path> paths;
+  for (const NamedCheckpoint& checkpoint : found) paths.push_back(root / checkpoint.name);
+  return paths;
+}
+
+std::optional<fs::path> newest_whole(const fs::path& root, const SealOptions& options,
+                                     const std::function<void(const std::string&)>& pass_over) {
+  if (!fs::exists(root)) return std::nullopt;
+  if (!fs::is_directory(root))
+    throw Error(
+        fmt::format("'{}' is a file: name the directory of the checkpoints", root.string()));
+  const std::vector<fs::path> checkpoints = checkpoints_in(root);
+  for (const fs::path& path : checkpoints) {
+    try {
+      with_retries(RetryPolicy{}.unit, [&] { verify(path, options); });
+      return path;
+    } catch (const DamagedError& error) {
+      pass_over(error.what());
+    }
+  }
+  if (checkpoints.empty()) return std::nullopt;
+  throw Error(fmt::format(
+      "none of the {} in '{}' is whole: seal one that you know to be complete, or move them away "
+      "to start afresh",
+      counted(checkpoints.size(), "checkpoint"), root.string()));
+}
+
+}  // namespace ddp::ckpt
