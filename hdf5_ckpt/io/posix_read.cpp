@@ -66,6 +66,10 @@ OpenedFile open_regular_file(const std::filesystem::path& path) {
   return open_regular_file(directory.get(), path.filename().string());
 }
 
+OpenedFile open_named_file(const std::filesystem::path& path) {
+  return open_regular_file(AT_FDCWD, path.string());
+}
+
 std::string text_of(const OpenedFile& file, std::string_view name, std::size_t most) {
   if (file.size > most) throw DamagedError(fmt::format("'{}' is larger than {} bytes", name, most));
   std::string text(file.size, '\0');

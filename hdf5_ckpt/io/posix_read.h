@@ -33,6 +33,8 @@ struct OpenedFile {
 OpenedFile open_regular_file(int directory, const std::string& name);
 // The same for a path that has a parent.
 OpenedFile open_regular_file(const std::filesystem::path& path);
+// The same; the message has the whole path.
+OpenedFile open_named_file(const std::filesystem::path& path);
 
 // Returns the content of a file. Throws DamagedError if it has more than `most` bytes, or an error
 // of reading; `name` is for messages.

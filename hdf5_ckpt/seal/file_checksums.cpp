@@ -36,7 +36,7 @@ std::vector<Block> blocks_of(std::span<const FileToRead> files) {
 }
 
 SourceFile open_file(const FileToRead& file, ReadFrom from) {
-  OpenedFile opened = open_regular_file(file.path);
+  OpenedFile opened = open_named_file(file.path);
   if (from == ReadFrom::cache) return SourceFile(std::move(opened.fd));
   FileDescriptor around_cache = open_around_cache(opened.fd);
   return SourceFile(std::move(opened.fd), std::move(around_cache));

@@ -51,7 +51,7 @@ class Walk {
     if (S_ISDIR(status.st_mode)) {
       tree_.directories.push_back(path);
       for (const std::string& child : names_in_directory(system_file_ops(), path))
-        if (!is_left_out(child)) enter(path / child, name.empty() ? child : name + "/" + child);
+        if (!is_left_out(child)) enter(path / child, (fs::path(name) / child).native());
     } else if (S_ISREG(status.st_mode)) {
       tree_.files[name] = found(status);
     } else if (S_ISLNK(status.st_mode)) {

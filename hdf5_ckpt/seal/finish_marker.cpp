@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 std::string small_text(const fs::path& file) {
   constexpr std::size_t kMost = 4096;
   try {
-    return std::string(trimmed(text_of(open_regular_file(file), "", kMost)));
+    return std::string(trimmed(text_of(open_named_file(file), "", kMost)));
   } catch (const Error&) {
     return "";
   }
@@ -42,7 +42,7 @@ bool ends_like_zip(const fs::path& file) {
   constexpr std::size_t kEndBytes = 22;
   constexpr std::array kSignature = {std::byte{'P'}, std::byte{'K'}, std::byte{5}, std::byte{6}};
   try {
-    const OpenedFile opened = open_regular_file(file);
+    const OpenedFile opened = open_named_file(file);
     std::array<std::byte, kSignature.size()> found{};
     return opened.size >= kEndBytes &&
            read_fully(opened.fd.get(), found, opened.size - kEndBytes).bytes == found.size() &&

@@ -54,6 +54,32 @@ void verify(const fs::path& path, const SealOptions& options) {
   checkpoint.verify({options.threads, options.progress});
 }
 
+// Nothing to resume from is no error, so that a wrong name would start a job afresh.
+void refuse_no_directory(const fs::path& root) {
+  if (root.empty()) throw Error("the name of the directory is empty");
+  if (fs::exists(root) && !fs::is_directory(root))
+    throw Error(
+        fmt::format("'{}' is a file: name the directory of the checkpoints", root.string()));
+  if (is_sealed(root) || fs::exists(root / kManifestName))
+    throw Error(fmt::format("'{}' is a checkpoint itself: name the directory that holds it",
+                            root.string()));
+}
+
+constexpr int kDepth = 3;  // lightning_logs/version_0/checkpoints/last.ckpt.seal.json
+
+// For the same reason.
+void refuse_seals_below(const fs::path& root, const fs::path& directory, int depth) {
+  std::error_code refused;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, refused)) {
+    const std::string name = entry.path().filename().string();
+    if (name == kSealName || is_seal_of_file(name))
+      throw Error(fmt::format("the checkpoints are not in '{}' itself: name '{}'", root.string(),
+                              (name == kSealName ? directory.parent_path() : directory).string()));
+    if (depth > 1 && entry.is_directory(refused) && !entry.is_symlink(refused))
+      refuse_seals_below(root, entry.path(), depth - 1);
+  }
+}
+
 }  // namespace
 
 bool is_of_this_project(const fs::path& checkpoint) {
@@ -73,16 +99,15 @@ std::vector<fs::path> checkpoints_in(const fs::path& root) {
     found.push_back({path.filename().string(), time_of(path)});
   sort_newest_first(found);
   std::vector<fs::path> paths;
+  paths.reserve(found.size());
   for (const NamedCheckpoint& checkpoint : found) paths.push_back(root / checkpoint.name);
   return paths;
 }
 
 std::optional<fs::path> newest_whole(const fs::path& root, const SealOptions& options,
                                      const std::function<void(const std::string&)>& pass_over) {
+  refuse_no_directory(root);
   if (!fs::exists(root)) return std::nullopt;
-  if (!fs::is_directory(root))
-    throw Error(
-        fmt::format("'{}' is a file: name the directory of the checkpoints", root.string()));
   const std::vector<fs::path> checkpoints = checkpoints_in(root);
   for (const fs::path& path : checkpoints) {
     try {
@@ -92,7 +117,10 @@ std::optional<fs::path> newest_whole(const fs::path& root, const SealOptions& op
       pass_over(error.what());
     }
   }
-  if (checkpoints.empty()) return std::nullopt;
+  if (checkpoints.empty()) {
+    refuse_seals_below(root, root, kDepth);
+    return std::nullopt;
+  }
   throw Error(fmt::format(
       "none of the {} in '{}' is whole: seal one that you know to be complete, or move them away "
       "to start afresh",

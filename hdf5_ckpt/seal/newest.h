@@ -23,8 +23,9 @@ std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& r
 
 // Returns the newest one of which every byte is as it was sealed, or saved by this project. None if
 // there are no checkpoints, or `root` does not exist. Calls `pass_over` with a sentence for each
-// newer one, which says why it is not whole. Throws Error if there are some and none is whole,
-// UnreadableError if it is not known of one, because it may be the newest.
+// newer one, which says why it is not whole. Throws Error if there are some and none is whole, or
+// they are not in `root` itself, but below; UnreadableError if it is not known of one, because it
+// may be the newest.
 std::optional<std::filesystem::path> newest_whole(
     const std::filesystem::path& root, const SealOptions& options,
     const std::function<void(const std::string&)>& pass_over);

@@ -3,11 +3,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <span>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/text.h"
@@ -33,14 +35,14 @@ fs::path without_link(const fs::path& named) {
 // So that most of the bytes are on the disk when it comes to sync().
 void start_writing(std::span<const FileToRead> files) {
   for (const FileToRead& file : files) {
-    const OpenedFile opened = open_regular_file(file.path);
+    const OpenedFile opened = open_named_file(file.path);
     ::sync_file_range(opened.fd.get(), 0, 0, SYNC_FILE_RANGE_WRITE);  // a hint
   }
 }
 
 void sync(FileOps& ops, std::span<const FileToRead> files, unsigned threads) {
   parallel_for(files.size(), threads, [&](std::size_t i, unsigned) {
-    const OpenedFile opened = open_regular_file(files[i].path);
+    const OpenedFile opened = open_named_file(files[i].path);
     while (ops.fsync(opened.fd.get()) != 0)
       if (errno != EINTR) throw IoError("sync", files[i].path, errno);
   });
@@ -164,6 +166,18 @@ void add_links(const Seal& seal, const FileTree& tree, Problems& problems) {
   }
 }
 
+void require_seal(const fs::path& checkpoint, const fs::path& seal) {
+  struct stat status = {};
+  if (::lstat(seal.c_str(), &status) == 0) return;
+  const int code = errno;
+  if (code == ENOENT || code == ENOTDIR)
+    throw DamagedError(
+        fmt::format("'{}' is not sealed: its save was not completed, or it was never sealed",
+                    checkpoint.string()));
+  throw UnreadableError(fmt::format("'{}' cannot be inspected: {}", checkpoint.string(),
+                                    std::generic_category().message(code)));
+}
+
 }  // namespace
 
 SealedContents seal_checkpoint(const fs::path& named, const SealOptions& options, FileOps& ops) {
@@ -189,11 +203,8 @@ bool is_sealed(const fs::path& checkpoint) {
 Seal read_seal(const fs::path& named) {
   const fs::path checkpoint = without_link(named);
   const fs::path seal = seal_of(checkpoint);
-  if (!is_there(system_file_ops(), seal))
-    throw DamagedError(
-        fmt::format("'{}' is not sealed: its save was not completed, or it was never sealed",
-                    checkpoint.string()));
-  const std::string text = text_of(open_regular_file(seal), seal.string(), kMaxSealBytes);
+  require_seal(checkpoint, seal);
+  const std::string text = text_of(open_named_file(seal), seal.string(), kMaxSealBytes);
   try {
     return parse_seal(text);
   } catch (const DamagedError& error) {

@@ -38,7 +38,7 @@ struct SealedContents {
 SealedContents seal_checkpoint(const std::filesystem::path& checkpoint, const SealOptions& options,
                                FileOps& ops = system_file_ops());
 
-// True if there is a seal, whole or not.
+// True if there is a seal, whole or not; false if that cannot be determined.
 bool is_sealed(const std::filesystem::path& checkpoint);
 
 // Throws DamagedError if there is none or it is damaged, UnreadableError if that is not known, and

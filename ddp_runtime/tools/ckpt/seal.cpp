@@ -11,6 +11,8 @@
 #include "hdf5_ckpt/core/error.h"
 #include "hdf5_ckpt/directory/checkpoint_directory.h"
 #include "hdf5_ckpt/directory/layout.h"
+#include "hdf5_ckpt/io/directories.h"
+#include "hdf5_ckpt/seal/name_order.h"
 #include "hdf5_ckpt/seal/newest.h"
 #include "hdf5_ckpt/seal/sealing.h"
 
@@ -20,14 +22,29 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+// The last part of a path, also of "." and of one with a slash at its end.
+std::string absolute_name(const fs::path& path) {
+  return absolute_directory(path).filename().string();
+}
+
+// One seal for all checkpoints of a job would be wrong with the next one.
+void refuse_root(const fs::path& path) {
+  if (!fs::is_directory(path) || is_checkpoint_name(absolute_name(path), true)) return;
+  for (const fs::path& inside : unsorted_checkpoints(path))
+    if (fs::is_directory(inside))
+      throw Error(fmt::format("'{}' holds checkpoints: seal them, such as '{}'", path.string(),
+                              inside.string()));
+}
+
 void refuse_own(const fs::path& path) {
-  if (step_of_directory(path.filename().string()) && fs::exists(path / kManifestName))
+  if (step_of_directory(absolute_name(path)) && fs::exists(path / kManifestName))
     throw Error(
         fmt::format("'{}' has a manifest with all checksums: it needs no seal", path.string()));
 }
 
 json seal_one(const fs::path& path, const Output& output) {
   refuse_own(path);
+  refuse_root(path);
   const SealedContents sealed =
       seal_checkpoint(path, {output.threads, terminal_progress(path.filename().string())});
   if (!output.json) fmt::print("{}\n", sealed_text(path, sealed));

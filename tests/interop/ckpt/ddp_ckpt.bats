@@ -343,6 +343,9 @@ resume_arguments() {
   [ "$output" = "$ROOT/step-00000200" ]
   run -1 "$CKPT_BIN" seal "$STEP"
   [[ "$output" == *"needs no seal"* ]]
+  foreign "$out"
+  run -1 "$CKPT_BIN" seal "$out/"
+  [[ "$output" == *"'$out/' holds checkpoints: seal them, such as '$out/checkpoint-"* ]]
   run -1 "$CKPT_BIN" seal "$out/nothing"
   [[ "$output" == *"does not exist"* ]]
 }

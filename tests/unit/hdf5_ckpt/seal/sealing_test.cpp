@@ -131,6 +131,13 @@ TEST_F(Sealing, EveryChangeIsNamed) {
   }
 }
 
+// Then it may be whole.
+TEST_F(Sealing, ASealThatCannotBeLookedForIsNotMissing) {
+  const fs::path checkpoint = root_ / std::string(250, 'a');
+  write(checkpoint, "weights");
+  EXPECT_THROW(read_seal(checkpoint), UnreadableError);  // ENAMETOOLONG, even for root
+}
+
 TEST_F(Sealing, FilesAddedLaterAreNoDamage) {
   const fs::path checkpoint = make("checkpoint-5");
   seal_checkpoint(checkpoint, {});
@@ -245,6 +252,21 @@ TEST_F(Sealing, OneOfANewerFormatIsNotPassedOver) {
   write(make("step-2") / kSealName, newer);
   EXPECT_THAT(error_of<Error>([&] { newest(); }),
               AllOf(HasSubstr("step-2"), HasSubstr("newer format")));
+}
+
+// Nothing to resume from is no error, so a wrong directory must be one.
+TEST_F(Sealing, TheWrongDirectoryIsNotOneWithoutCheckpoints) {
+  const auto refusal = [](const fs::path& root) {
+    return error_of<Error>([&] { newest_whole(root, {}, {}); });
+  };
+  const fs::path checkpoint = make("lightning_logs/version_0/step-1");
+  seal_checkpoint(checkpoint, {});
+  write(root_ / "logs/version_0/checkpoints/last.ckpt", "weights");
+  seal_checkpoint(root_ / "logs/version_0/checkpoints/last.ckpt", {});
+  EXPECT_THAT(refusal(root_ / "lightning_logs"), HasSubstr("lightning_logs/version_0'"));
+  EXPECT_THAT(refusal(root_ / "logs"), HasSubstr("logs/version_0/checkpoints'"));
+  EXPECT_THAT(refusal(checkpoint), HasSubstr("is a checkpoint itself"));
+  EXPECT_THAT(refusal(""), HasSubstr("is empty"));
 }
 
 TEST_F(Sealing, WithoutADirectoryThereIsNoNewest) {
