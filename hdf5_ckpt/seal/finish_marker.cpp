@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "hdf5_ckpt/core/error.h"
+#include "hdf5_ckpt/core/json_fields.h"
 #include "hdf5_ckpt/io/posix_read.h"
 #include "hdf5_ckpt/seal/name_order.h"
 
@@ -63,6 +64,17 @@ std::optional<fs::path> finish_marker(const fs::path& checkpoint) {
   if (names(root / "latest", checkpoint)) return root / "latest";
   const fs::path iteration = root / "latest_checkpointed_iteration.txt";
   return counts(iteration, checkpoint) ? std::optional(iteration) : std::nullopt;
+}
+
+bool is_complete_marker(const fs::path& marker) {
+  constexpr std::size_t kMost = std::size_t{64} << 20U;
+  if (marker.extension() != ".json") return true;
+  try {
+    parse_json(text_of(open_named_file(marker), "", kMost));
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 }  // namespace ddp::ckpt

@@ -16,4 +16,7 @@ namespace ddp::ckpt {
 // None if it is not there, or nothing is known of the program.
 std::optional<std::filesystem::path> finish_marker(const std::filesystem::path& checkpoint);
 
+// Whether the program has finished that file, too: JSON that a kill has cut off is none.
+bool is_complete_marker(const std::filesystem::path& marker);
+
 }  // namespace ddp::ckpt

@@ -20,6 +20,8 @@ namespace fs = std::filesystem;
 // What other ranks write after the first one has written its marker, and clocks that differ.
 constexpr std::int64_t kAfterMarker = 30'000'000'000;
 
+constexpr auto kTryAgain = std::chrono::minutes(5);  // a disk may be full for a while
+
 std::int64_t last_change(const fs::path& file) {
   struct stat status = {};
   if (::stat(file.c_str(), &status) != 0) return 0;
@@ -45,13 +47,19 @@ bool Sealer::is_quiet(const fs::path& checkpoint, Clock::time_point now) {
   FileTree tree = read_file_tree(checkpoint, kMaxSealedFiles);
   const auto seen = seen_.find(checkpoint);
   if (seen != seen_.end() && seen->second.tree == tree) return now - seen->second.since >= quiet_;
-  seen_[checkpoint] = {std::move(tree), now};
+  seen_[checkpoint] = {std::move(tree), now, std::nullopt};
   return false;
 }
 
 bool Sealer::has_finished(const fs::path& checkpoint) const {
   const auto marker = finish_marker(checkpoint);
-  return marker && youngest_ns(seen_.at(checkpoint).tree) <= last_change(*marker) + kAfterMarker;
+  if (!marker || !is_complete_marker(*marker)) return false;
+  return youngest_ns(seen_.at(checkpoint).tree) <= last_change(*marker) + kAfterMarker;
+}
+
+bool Sealer::may_try(const fs::path& checkpoint, Clock::time_point now) const {
+  const auto failed = seen_.at(checkpoint).failed;
+  return !failed || now - *failed >= kTryAgain;
 }
 
 Sealer::Outcome Sealer::seal(const fs::path& checkpoint) {
@@ -66,11 +74,11 @@ std::optional<Sealer::Outcome> Sealer::look_at(const fs::path& checkpoint, Clock
       seen_.erase(checkpoint);
     } else if (!is_quiet(checkpoint, now)) {
       is_waiting_ = true;
-    } else if (!seen_[checkpoint].has_failed && has_finished(checkpoint)) {
+    } else if (may_try(checkpoint, now) && has_finished(checkpoint)) {
       return seal(checkpoint);
     }
   } catch (const std::exception& error) {
-    const bool is_news = !std::exchange(seen_[checkpoint].has_failed, true);
+    const bool is_news = !std::exchange(seen_[checkpoint].failed, now);
     if (is_news && fs::exists(checkpoint)) return Outcome{checkpoint, {}, error.what()};
   }
   return std::nullopt;

@@ -45,12 +45,13 @@ class Sealer {
   struct Seen {
     FileTree tree;
     Clock::time_point since;
-    bool has_failed = false;  // as it is
+    std::optional<Clock::time_point> failed;  // as it is
   };
   // Whether it has not changed for `quiet`.
   bool is_quiet(const std::filesystem::path& checkpoint, Clock::time_point now);
   // Whether the marker is there and that of the last save.
   bool has_finished(const std::filesystem::path& checkpoint) const;
+  bool may_try(const std::filesystem::path& checkpoint, Clock::time_point now) const;
   Outcome seal(const std::filesystem::path& checkpoint);
   std::optional<Outcome> look_at(const std::filesystem::path& checkpoint, Clock::time_point now);
 

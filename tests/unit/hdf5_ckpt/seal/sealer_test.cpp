@@ -98,6 +98,13 @@ TEST_F(SealerOf, TheMarkerOfAnEarlierSaveCountsForNothing) {
   EXPECT_THAT(sealed_at(60), ElementsAre("checkpoint-5"));
 }
 
+TEST_F(SealerOf, AMarkerThatAKillHasCutOffIsNone) {
+  for (const char* text : {"", "{\"log_history\": [{\"loss\": 1}"}) {
+    write(root_ / "checkpoint-5/trainer_state.json", text);
+    for (const int time : {0, 20, 40}) EXPECT_THAT(sealed_at(time), IsEmpty());
+  }
+}
+
 TEST_F(SealerOf, WhatIsSavedAgainIsSealedAgain) {
   write(root_ / "checkpoint-5/trainer_state.json", "{}");
   sealed_at(0);
@@ -114,16 +121,30 @@ TEST_F(SealerOf, AFailureIsToldOnce) {
   ASSERT_EQ(mkfifo((root_ / "step-5/pipe").c_str(), 0600), 0);
   sealed_at(0);
   EXPECT_THAT(sealed_at(10), ElementsAre(HasSubstr("'pipe' is neither a file nor a link")));
-  EXPECT_THAT(sealed_at(20), IsEmpty());
+  for (const int time : {20, 310, 620}) EXPECT_THAT(sealed_at(time), IsEmpty());
   EXPECT_FALSE(sealer_.is_waiting());
   fs::remove(root_ / "step-5/pipe");
-  sealed_at(30);
-  EXPECT_THAT(sealed_at(40), ElementsAre("step-5"));
+  sealed_at(630);
+  EXPECT_THAT(sealed_at(640), ElementsAre("step-5"));
+}
+
+TEST_F(SealerOf, WhatIsDeletedIsForgotten) {
   write(root_ / "step-6/.metadata", "x");
-  sealed_at(50);
+  sealed_at(0);
   fs::remove_all(root_ / "step-6");  // as an old one
-  EXPECT_THAT(sealed_at(60), IsEmpty());
+  EXPECT_THAT(sealed_at(10), IsEmpty());
   EXPECT_FALSE(sealer_.is_waiting());
+}
+
+TEST_F(SealerOf, AFailureIsFollowedByAnotherTry) {
+  write(root_ / "step-5/.metadata", "x");
+  fs::create_directory(root_ / "step-5/seal.json");  // then the rename fails
+  change_at(root_ / "step-5/seal.json", -100);
+  sealed_at(0);
+  EXPECT_THAT(sealed_at(10), ElementsAre(HasSubstr("cannot replace")));
+  fs::remove(root_ / "step-5/seal.json");
+  for (const int time : {20, 300}) EXPECT_THAT(sealed_at(time), IsEmpty());
+  EXPECT_THAT(sealed_at(310), ElementsAre("step-5"));
 }
 
 }  // namespace
