@@ -56,6 +56,8 @@ TEST_F(SealerOf, EachProgramsLastFileIsKnown) {
   write(root_ / "last.ckpt", "PK" + kZipEnd);
   for (const std::string& name : names)
     EXPECT_NE(finish_marker(root_ / name), std::nullopt) << name;
+  write(root_ / "last.ckpt", kZipEnd);  // of nothing
+  EXPECT_NE(finish_marker(root_ / "last.ckpt"), std::nullopt);
   write(root_ / "latest", "global_step4");
   write(root_ / "latest_checkpointed_iteration.txt", "release");
   EXPECT_EQ(finish_marker(root_ / "global_step5"), std::nullopt);
@@ -126,6 +128,14 @@ TEST_F(SealerOf, AFailureIsToldOnce) {
   fs::remove(root_ / "step-5/pipe");
   sealed_at(630);
   EXPECT_THAT(sealed_at(640), ElementsAre("step-5"));
+}
+
+TEST_F(SealerOf, CheckpointsOfThisProjectNeedNone) {
+  test::save_step(root_, 1);
+  write(root_ / "step-00000001/.metadata", "x");
+  sealed_at(0);
+  EXPECT_THAT(sealed_at(10), IsEmpty());
+  EXPECT_THAT(sealer_.unfinished(), IsEmpty());
 }
 
 TEST_F(SealerOf, WhatIsDeletedIsForgotten) {

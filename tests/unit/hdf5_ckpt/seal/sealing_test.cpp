@@ -10,8 +10,10 @@
 
 #include <functional>
 #include <map>
+#include <span>
 
 #include "hdf5_ckpt/core/checksummed_text.h"
+#include "hdf5_ckpt/core/crc32c.h"
 #include "hdf5_ckpt/core/error.h"
 #include "hdf5_ckpt/seal/newest.h"
 #include "tests/unit/hdf5_ckpt/faulty_ops.h"
@@ -71,6 +73,22 @@ TEST_F(Sealing, OfADirectoryCountsItsFilesAndFindsItWhole) {
   write(root_ / "check", "123456789");
   seal_checkpoint(root_ / "check", {});
   EXPECT_EQ(read_seal(root_ / "check").files.front().crc32c, 0xE3069283);
+}
+
+TEST_F(Sealing, ALargeFileIsReadInSeveralBlocks) {
+  const std::string bytes = std::string(64U << 20U, '\0') + "end";
+  write(root_ / "large.pt", bytes);
+  seal_checkpoint(root_ / "large.pt", {});
+  EXPECT_EQ(read_seal(root_ / "large.pt").files.front().crc32c,
+            crc32c(std::as_bytes(std::span(bytes))));
+}
+
+TEST_F(Sealing, ALinkNamesWhatItPointsTo) {
+  make("checkpoint-5");
+  fs::create_directory_symlink("checkpoint-5", root_ / "latest");
+  seal_checkpoint(root_ / "latest", {});
+  EXPECT_TRUE(is_sealed(root_ / "checkpoint-5"));
+  EXPECT_EQ(problem(root_ / "latest"), "");
 }
 
 TEST_F(Sealing, OfAFileLiesBesideItAndOutlivesARename) {
@@ -235,7 +253,9 @@ TEST_F(Sealing, TheNewestWholeOneIsFoundAndTheOthersAreNamed) {
   EXPECT_THAT(passed_over_,
               ElementsAre(HasSubstr("1500"), HasSubstr("'model.safetensors' is dam")));
   fs::create_directory_symlink("checkpoint-500", root_ / "checkpoint-2000");
+  fs::copy(root_ / "checkpoint-500", root_ / ".checkpoint-3000");
   EXPECT_EQ(newest(), "checkpoint-500");
+  EXPECT_THAT(unsorted_checkpoints(root_), testing::SizeIs(3));  // no link, nothing hidden
 }
 
 TEST_F(Sealing, OwnCheckpointsNeedNoSeal) {
@@ -244,6 +264,10 @@ TEST_F(Sealing, OwnCheckpointsNeedNoSeal) {
   test::damage(root_ / "step-00000002");
   EXPECT_EQ(newest(), "step-00000001");
   EXPECT_THAT(passed_over_, ElementsAre(HasSubstr("model/fc.weight")));
+  fs::remove_all(root_ / "step-00000002");
+  fs::copy(root_ / "step-00000001", root_ / "step-00000007");
+  EXPECT_EQ(newest(), "step-00000001");
+  EXPECT_THAT(passed_over_, ElementsAre(HasSubstr("its manifest says step 1")));
 }
 
 TEST_F(Sealing, OneOfANewerFormatIsNotPassedOver) {
@@ -267,6 +291,9 @@ TEST_F(Sealing, TheWrongDirectoryIsNotOneWithoutCheckpoints) {
   EXPECT_THAT(refusal(root_ / "logs"), HasSubstr("logs/version_0/checkpoints'"));
   EXPECT_THAT(refusal(checkpoint), HasSubstr("is a checkpoint itself"));
   EXPECT_THAT(refusal(""), HasSubstr("is empty"));
+  make("a/b/c/d/step-1");
+  seal_checkpoint(root_ / "a/b/c/d/step-1", {});
+  EXPECT_EQ(refusal(root_ / "a"), "");  // not searched to any depth
 }
 
 TEST_F(Sealing, WithoutADirectoryThereIsNoNewest) {
