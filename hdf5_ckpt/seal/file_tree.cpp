@@ -5,10 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <climits>
 #include <string_view>
+#include <system_error>
 
 #include "hdf5_ckpt/core/error.h"
 #include "hdf5_ckpt/core/file_ops.h"
@@ -20,8 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_left_out(std::string_view name) {
-  return name == kSealName || name.starts_with(kSealDraftPrefix) || name.starts_with(".nfs");
+bool is_left_out(std::string_view name, bool is_top) {
+  const bool is_seal = name == kSealName || name.starts_with(kSealDraftPrefix);
+  return (is_top && is_seal) || name.starts_with(".nfs");
 }
 
 FoundFile found(const struct stat& status) {
@@ -30,10 +30,10 @@ FoundFile found(const struct stat& status) {
 }
 
 std::string link_target(const fs::path& path) {
-  std::array<char, PATH_MAX> target{};
-  const ssize_t length = ::readlink(path.c_str(), target.data(), target.size());
-  if (length < 0) throw IoError("read the link", path, errno);
-  return {target.data(), static_cast<std::size_t>(length)};
+  std::error_code error;
+  const fs::path target = fs::read_symlink(path, error);
+  if (error) throw IoError("read the link", path, error.value());
+  return target.native();
 }
 
 class Walk {
@@ -41,8 +41,8 @@ class Walk {
   explicit Walk(std::size_t most) : most_(most) {}
 
   void enter(const fs::path& path, const std::string& name) {
-    if (count_++ > most_)
-      throw Error(fmt::format("'{}' has more than {} entries", path.string(), most_));
+    if (++count_ > most_)
+      throw Error(fmt::format("there are more than {} entries up to '{}'", most_, path.string()));
     struct stat status = {};
     if (::lstat(path.c_str(), &status) != 0) {
       if (errno == ENOENT) return;  // removed since it was listed
@@ -51,7 +51,8 @@ class Walk {
     if (S_ISDIR(status.st_mode)) {
       tree_.directories.push_back(path);
       for (const std::string& child : names_in_directory(system_file_ops(), path))
-        if (!is_left_out(child)) enter(path / child, (fs::path(name) / child).native());
+        if (!is_left_out(child, name.empty()))
+          enter(path / child, (fs::path(name) / child).native());
     } else if (S_ISREG(status.st_mode)) {
       tree_.files[name] = found(status);
     } else if (S_ISLNK(status.st_mode)) {

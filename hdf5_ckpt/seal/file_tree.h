@@ -32,9 +32,9 @@ struct FileTree {
   bool operator==(const FileTree&) const = default;
 };
 
-// Leaves out seals, and what NFS keeps of deleted files that are open. Throws IoError if something
-// cannot be listed, DamagedError if there is no such file or directory, Error if there are more
-// than `most` entries.
+// Leaves out its seal, and what NFS keeps of deleted files that are open. Throws IoError if
+// something cannot be listed, DamagedError if there is no such file or directory, Error if there
+// are more than `most` entries.
 FileTree read_file_tree(const std::filesystem::path& checkpoint, std::size_t most);
 
 }  // namespace ddp::ckpt

@@ -34,8 +34,8 @@ bool names(const fs::path& file, const fs::path& checkpoint) {
 // "500" for iter_0000500.
 bool counts(const fs::path& file, const fs::path& checkpoint) {
   const NumberedName name = numbered_name(checkpoint.filename().string());
-  return name.is_counted && parse_decimal(small_text(file), name.numbers.front()) ==
-                                std::optional(name.numbers.front());
+  return !name.counts.empty() &&
+         parse_decimal(small_text(file), name.counts.front()) == std::optional(name.counts.front());
 }
 
 // A zip file, as torch.save writes it: its directory is at its end, without a comment.

@@ -16,8 +16,7 @@ namespace {
 constexpr std::array<std::string_view, 6> kStepWords = {"step",      "steps",      "iter",
                                                         "iteration", "checkpoint", "ckpt"};
 constexpr std::array<std::string_view, 2> kEpochWords = {"epoch", "epochs"};
-constexpr std::array<std::string_view, 5> kFileEndings = {".ckpt", ".pt", ".pth", ".bin",
-                                                          ".safetensors"};
+constexpr std::array<std::string_view, 4> kFileEndings = {".pt", ".pth", ".bin", ".safetensors"};
 
 bool is_digit(char c) {
   return std::isdigit(static_cast<unsigned char>(c)) != 0;
@@ -50,11 +49,16 @@ bool is_one_of(const Words& words, std::string_view word) {
   return std::ranges::find(words, word) != std::end(words);
 }
 
+auto order_of(const NumberedName& name, const NamedCheckpoint& checkpoint) {
+  const std::int64_t time = name.counts.empty() ? 0 : checkpoint.written_ns;
+  return std::tuple(name.counts, time, name.all, checkpoint.name);
+}
+
 using Queue = std::vector<std::pair<NumberedName, NamedCheckpoint>>;  // the newest one last
 
 void take_newest(std::map<std::string, Queue>& queues, std::vector<NamedCheckpoint>& sorted) {
   const auto newest = std::ranges::max_element(
-      queues, {}, [](const auto& queue) { return queue.second.back().second.written_unix; });
+      queues, {}, [](const auto& queue) { return queue.second.back().second.written_ns; });
   sorted.push_back(std::move(newest->second.back().second));
   newest->second.pop_back();
   if (newest->second.empty()) queues.erase(newest);
@@ -65,7 +69,6 @@ void take_newest(std::map<std::string, Queue>& queues, std::vector<NamedCheckpoi
 NumberedName numbered_name(std::string_view name) {
   NumberedName result;
   std::vector<std::uint64_t> epochs;
-  std::vector<std::uint64_t> all;
   for (std::size_t i = 0; i < name.size();) {
     if (!is_digit(name[i])) {
       result.pattern += name[i++];
@@ -75,15 +78,13 @@ NumberedName numbered_name(std::string_view name) {
         std::find_if_not(name.begin() + static_cast<std::ptrdiff_t>(i), name.end(), is_digit) -
         name.begin());
     const std::string word = word_before(name, i);
-    all.push_back(value_of(name.substr(i, end - i)));
-    if (is_one_of(kStepWords, word)) result.numbers.push_back(all.back());
-    if (is_one_of(kEpochWords, word)) epochs.push_back(all.back());
+    result.all.push_back(value_of(name.substr(i, end - i)));
+    if (is_one_of(kStepWords, word)) result.counts.push_back(result.all.back());
+    if (is_one_of(kEpochWords, word)) epochs.push_back(result.all.back());
     result.pattern += '#';
     i = end;
   }
-  result.numbers.insert(result.numbers.end(), epochs.begin(), epochs.end());
-  result.is_counted = !result.numbers.empty();
-  result.numbers.insert(result.numbers.end(), all.begin(), all.end());
+  result.counts.insert(result.counts.end(), epochs.begin(), epochs.end());
   return result;
 }
 
@@ -92,7 +93,7 @@ bool is_checkpoint_name(std::string_view name, bool is_directory) {
   const bool may_be = is_directory || std::ranges::any_of(kFileEndings, [&](std::string_view end) {
                         return name.ends_with(end);
                       });
-  return may_be && numbered_name(name).is_counted;
+  return may_be && !numbered_name(name).counts.empty();
 }
 
 void sort_newest_first(std::vector<NamedCheckpoint>& checkpoints) {
@@ -103,7 +104,7 @@ void sort_newest_first(std::vector<NamedCheckpoint>& checkpoints) {
   }
   for (auto& [pattern, queue] : queues)
     std::ranges::sort(queue, [](const auto& a, const auto& b) {
-      return std::tie(a.first.numbers, a.second.name) < std::tie(b.first.numbers, b.second.name);
+      return order_of(a.first, a.second) < order_of(b.first, b.second);
     });
   checkpoints.clear();
   while (!queues.empty()) take_newest(queues, checkpoints);

@@ -12,10 +12,10 @@ namespace ddp::ckpt {
 
 struct NumberedName {
   std::string pattern;  // the name with "#" in place of each number
-  // Those after the word "step" and the like, those after "epoch", then all of them. Names of one
-  // pattern have equally many.
-  std::vector<std::uint64_t> numbers;
-  bool is_counted = false;  // whether a number follows such a word
+  // Those after the word "step" and the like, then those after "epoch". Names of one pattern have
+  // equally many.
+  std::vector<std::uint64_t> counts;
+  std::vector<std::uint64_t> all;
 };
 
 NumberedName numbered_name(std::string_view name);
@@ -25,11 +25,12 @@ bool is_checkpoint_name(std::string_view name, bool is_directory);
 
 struct NamedCheckpoint {
   std::string name;
-  std::int64_t written_unix = 0;
+  std::int64_t written_ns = 0;
 };
 
 // Sorts from the newest to the oldest: names of one pattern by their numbers, because the times of
-// copies mean nothing; different patterns (best.ckpt and epoch=3.ckpt) by their times.
+// copies mean nothing; different patterns (best.ckpt and epoch=3.ckpt) by their times. Times also
+// come before numbers that count nothing, such as a loss, if others do.
 void sort_newest_first(std::vector<NamedCheckpoint>& checkpoints);
 
 }  // namespace ddp::ckpt

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <system_error>
 
-#include "base/text.h"
 #include "hdf5_ckpt/core/error.h"
 #include "hdf5_ckpt/directory/checkpoint_directory.h"
 #include "hdf5_ckpt/directory/layout.h"
@@ -20,26 +19,34 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether its name says so, or a seal. Links name one of the others.
-bool is_checkpoint(const fs::directory_entry& entry) {
-  const std::string name = entry.path().filename().string();
-  if (entry.is_symlink() || name.starts_with('.') || is_seal_of_file(name)) return false;
-  if (!entry.is_directory() && !entry.is_regular_file()) return false;
-  return is_sealed(entry.path()) || is_checkpoint_name(name, entry.is_directory());
+// A link such as "latest", which names another entry. One that leads elsewhere is an entry itself.
+bool is_second_name(const fs::directory_entry& entry) {
+  if (!entry.is_symlink()) return false;
+  return real_path(entry.path()).parent_path() == real_path(entry.path().parent_path());
 }
 
-// Unknown for one whose seal cannot be read; then it counts as new as its directory.
+// Whether its name says so, or a seal.
+bool is_checkpoint(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  std::error_code unknown;
+  const bool is_directory = entry.is_directory(unknown);
+  if (name.starts_with('.') || is_seal_of_file(name) || is_second_name(entry)) return false;
+  if (!is_directory && !entry.is_regular_file(unknown)) return false;
+  return is_checkpoint_name(name, is_directory) || is_sealed(entry.path());
+}
+
+// That of its files if it is sealed, else its own.
 std::int64_t time_of(const fs::path& checkpoint) {
   if (is_sealed(checkpoint)) {
     try {
-      return read_seal(checkpoint).written_unix;
+      return read_seal(checkpoint).written_ns;
     } catch (const Error&) {  // verifying it says why
     }
   }
   std::error_code gone;
   const auto changed = fs::last_write_time(checkpoint, gone);
   const auto unix_time = std::chrono::file_clock::to_sys(changed).time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::seconds>(unix_time).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(unix_time).count();
 }
 
 void verify(const fs::path& path, const SealOptions& options) {
@@ -57,6 +64,7 @@ void verify(const fs::path& path, const SealOptions& options) {
 // Nothing to resume from is no error, so that a wrong name would start a job afresh.
 void refuse_no_directory(const fs::path& root) {
   if (root.empty()) throw Error("the name of the directory is empty");
+  if (const std::string link = dangling_link_text(root); !link.empty()) throw Error(link);
   if (fs::exists(root) && !fs::is_directory(root))
     throw Error(
         fmt::format("'{}' is a file: name the directory of the checkpoints", root.string()));
@@ -83,7 +91,9 @@ void refuse_seals_below(const fs::path& root, const fs::path& directory, int dep
 }  // namespace
 
 bool is_of_this_project(const fs::path& checkpoint) {
-  return step_of_directory(checkpoint.filename().string()) && !is_sealed(checkpoint);
+  std::error_code unknown;
+  return step_of_directory(checkpoint.filename().string()) && !is_sealed(checkpoint) &&
+         fs::exists(checkpoint / kManifestName, unknown);
 }
 
 std::vector<fs::path> unsorted_checkpoints(const fs::path& root) {
@@ -122,9 +132,9 @@ std::optional<fs::path> newest_whole(const fs::path& root, const SealOptions& op
     return std::nullopt;
   }
   throw Error(fmt::format(
-      "none of the {} in '{}' is whole: seal one that you know to be complete, or move them away "
-      "to start afresh",
-      counted(checkpoints.size(), "checkpoint"), root.string()));
+      "no checkpoint in '{}' is whole, of {}: seal one that you know to be complete, or move them "
+      "away to start afresh",
+      root.string(), checkpoints.size()));
 }
 
 }  // namespace ddp::ckpt

@@ -12,7 +12,7 @@
 
 namespace ddp::ckpt {
 
-// Whether a directory has the name of a checkpoint of this project, and no seal.
+// Whether a directory has the name of a checkpoint of this project and a manifest, and no seal.
 bool is_of_this_project(const std::filesystem::path& checkpoint);
 
 // Returns the checkpoints in `root`, which need not exist: those that are sealed, those of this

@@ -109,11 +109,11 @@ bool is_seal_of_file(std::string_view name) {
 
 std::string serialize_seal(const Seal& seal) {
   try {
-    std::string text = with_checksum(
-        fmt::format("\"schema\": \"{}\",\n\"producer\": \"slurm-ddp {}\",\n\"written_unix\": {},\n"
-                    "\"links\": {},\n\"files\": {}}}\n",
-                    kSealSchema, kVersion, seal.written_unix, lines_of(seal.links, link_line),
-                    lines_of(seal.files, file_line)));
+    std::string text = with_checksum(fmt::format(
+        "\"schema\": \"{}\",\n\"producer\": \"slurm-ddp {}\",\n\"written_unix_ns\": {},\n"
+        "\"links\": {},\n\"files\": {}}}\n",
+        kSealSchema, kVersion, seal.written_ns, lines_of(seal.links, link_line),
+        lines_of(seal.files, file_line)));
     if (text.size() > kMaxSealBytes || seal.files.size() > kMaxSealedFiles ||
         seal.links.size() > kMaxSealedFiles)
       throw Error("it has too many files for a seal");
@@ -129,7 +129,7 @@ Seal parse_seal(std::string_view text) {
   const JsonFields fields(document, "");
   require_version(fields);
   Seal seal;
-  seal.written_unix = static_cast<std::int64_t>(fields.number("written_unix", kMaxNumber));
+  seal.written_ns = static_cast<std::int64_t>(fields.number("written_unix_ns", kMaxNumber));
   seal.files = files_in(fields);
   seal.links = links_in(fields);
   return seal;

@@ -33,7 +33,7 @@ struct SealedLink {
 };
 
 struct Seal {
-  std::int64_t written_unix = 0;  // when the youngest file was last changed
+  std::int64_t written_ns = 0;    // since 1970, when the youngest file was last changed
   std::vector<SealedFile> files;  // sorted by path, none twice
   std::vector<SealedLink> links;  // the same
   bool operator==(const Seal&) const = default;

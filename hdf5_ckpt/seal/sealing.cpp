@@ -6,7 +6,9 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <random>
 #include <span>
 #include <string>
 #include <system_error>
@@ -26,11 +28,6 @@ namespace ddp::ckpt {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A checkpoint may be named by a link, such as "latest".
-fs::path without_link(const fs::path& named) {
-  return fs::is_symlink(named) ? fs::canonical(named) : absolute_directory(named);
-}
 
 // So that most of the bytes are on the disk when it comes to sync().
 void start_writing(std::span<const FileToRead> files) {
@@ -63,8 +60,10 @@ void require_sealable(const fs::path& checkpoint, const FileTree& tree) {
   if (!tree.others.empty())
     throw Error(fmt::format("'{}' cannot be sealed: {} is neither a file nor a link",
                             checkpoint.string(), quote_for_display(tree.others.front())));
-  if (tree.files.empty())
-    throw Error(fmt::format("'{}' cannot be sealed: it has no files", checkpoint.string()));
+  const bool has_bytes =
+      std::ranges::any_of(tree.files, [](const auto& file) { return file.second.bytes != 0; });
+  if (!has_bytes)
+    throw Error(fmt::format("'{}' cannot be sealed: there is nothing in it", checkpoint.string()));
 }
 
 // The first path of which the two trees disagree.
@@ -79,7 +78,7 @@ std::string first_difference(const FileTree& before, const FileTree& after) {
 }
 
 void require_same(const fs::path& checkpoint, const FileTree& before, const FileTree& after) {
-  if (before.files == after.files && before.links == after.links) return;
+  if (before.files == after.files && before.links == after.links && after.others.empty()) return;
   const std::string path = first_difference(before, after);
   throw Error(fmt::format("'{}' changed while it was sealed{}: seal it when all ranks have saved",
                           checkpoint.string(),
@@ -93,8 +92,7 @@ Seal seal_for(const FileTree& tree, const std::vector<std::uint32_t>& checksums)
     seal.files.push_back({path, file.bytes, checksums[seal.files.size()]});
     youngest = std::max(youngest, file.modified_ns);
   }
-  constexpr std::int64_t kNanoseconds = 1'000'000'000;
-  seal.written_unix = youngest / kNanoseconds;
+  seal.written_ns = youngest;
   for (const auto& [path, target] : tree.links) seal.links.push_back({path, target});
   return seal;
 }
@@ -107,11 +105,41 @@ std::string text_for(const fs::path& checkpoint, const Seal& seal) {
   }
 }
 
+// It may be whole if it cannot be listed.
+FileTree readable_tree(const fs::path& checkpoint) {
+  try {
+    return read_file_tree(checkpoint, kMaxSealedFiles * 2);
+  } catch (const IoError& error) {
+    throw UnreadableError(error.what());
+  }
+}
+
+// Another program may have a file of that name.
+void require_own_place(const fs::path& seal) {
+  constexpr std::size_t kBeginning = 256;
+  if (!is_there(system_file_ops(), seal)) return;
+  std::string text(kBeginning, '\0');
+  read_fully(open_named_file(seal).fd.get(), std::as_writable_bytes(std::span(text)), 0);
+  if (text.find("slurm-ddp/seal/") == std::string::npos)
+    throw Error(fmt::format("'{}' is no seal, and is not replaced: move it away", seal.string()));
+}
+
+// Two containers may have the same host and process numbers.
+fs::path draft_of(const fs::path& seal) {
+  const std::string owner = OwnerTag::of_this_process("ddp-ckpt", 0).text();
+  return seal.parent_path() /
+         fmt::format("{}{}.{:08x}", kSealDraftPrefix, owner, std::random_device()());
+}
+
+// Programs delete old checkpoints by the time of their directories, so that stays as it is.
 void put_in_place(FileOps& ops, const fs::path& checkpoint, const std::string& text) {
   const fs::path seal = seal_of(checkpoint);
-  const fs::path draft =
-      seal.parent_path() / (kSealDraftPrefix + OwnerTag::of_this_process("ddp-ckpt", 0).text());
-  replace_durable_file(ops, seal, draft, text);
+  struct stat before = {};
+  const bool is_known = ::stat(checkpoint.c_str(), &before) == 0;
+  replace_durable_file(ops, seal, draft_of(seal), text);
+  const std::array times = {before.st_atim, before.st_mtim};
+  if (is_known && seal.parent_path() == checkpoint)
+    ::utimensat(AT_FDCWD, checkpoint.c_str(), times.data(), 0);
 }
 
 SealedContents contents_of(const Seal& seal) {
@@ -138,7 +166,6 @@ class Problems {
 
   void add(const std::string& path, const std::string& problem) {
     if (problem.empty()) return;
-    constexpr std::size_t kMost = 5;
     if (++count_ > kMost) return;
     if (count_ > 1) text_ += "; ";
     text_ += path.empty() ? "it " + problem : quote_for_display(path) + " " + problem;
@@ -146,11 +173,13 @@ class Problems {
 
   void raise() const {
     if (count_ == 0) return;
-    throw DamagedError(fmt::format("'{}' is not what was sealed: {}{}", checkpoint_.string(), text_,
-                                   count_ > 5 ? fmt::format("; and {} more", count_ - 5) : ""));
+    throw DamagedError(
+        fmt::format("'{}' is not what was sealed: {}{}", checkpoint_.string(), text_,
+                    count_ > kMost ? fmt::format("; and {} more", count_ - kMost) : ""));
   }
 
  private:
+  static constexpr std::size_t kMost = 5;
   const fs::path& checkpoint_;
   std::size_t count_ = 0;
   std::string text_;
@@ -180,10 +209,17 @@ void require_seal(const fs::path& checkpoint, const fs::path& seal) {
 
 }  // namespace
 
+fs::path real_path(const fs::path& named) {
+  std::error_code missing;
+  const fs::path path = fs::canonical(named, missing);
+  return missing ? absolute_directory(named) : path;
+}
+
 SealedContents seal_checkpoint(const fs::path& named, const SealOptions& options, FileOps& ops) {
-  const fs::path checkpoint = without_link(named);
+  const fs::path checkpoint = real_path(named);
   const FileTree tree = read_file_tree(checkpoint, kMaxSealedFiles);
   require_sealable(checkpoint, tree);
+  require_own_place(seal_of(checkpoint));
   const std::vector<FileToRead> files = files_to_read(checkpoint, tree);
   start_writing(files);
   const auto checksums = file_checksums(files, ReadFrom::cache, options.threads, options.progress);
@@ -197,11 +233,11 @@ SealedContents seal_checkpoint(const fs::path& named, const SealOptions& options
 }
 
 bool is_sealed(const fs::path& checkpoint) {
-  return is_there(system_file_ops(), seal_of(checkpoint));
+  return is_there(system_file_ops(), seal_of(real_path(checkpoint)));
 }
 
 Seal read_seal(const fs::path& named) {
-  const fs::path checkpoint = without_link(named);
+  const fs::path checkpoint = real_path(named);
   const fs::path seal = seal_of(checkpoint);
   require_seal(checkpoint, seal);
   const std::string text = text_of(open_named_file(seal), seal.string(), kMaxSealBytes);
@@ -217,9 +253,9 @@ Seal read_seal(const fs::path& named) {
 }
 
 SealedContents verify_sealed(const fs::path& named, const SealOptions& options) {
-  const fs::path checkpoint = without_link(named);
+  const fs::path checkpoint = real_path(named);
   const Seal seal = read_seal(checkpoint);
-  const FileTree tree = read_file_tree(checkpoint, kMaxSealedFiles * 2);
+  const FileTree tree = readable_tree(checkpoint);
   Problems problems(checkpoint);
   std::vector<FileToRead> files;
   std::vector<const SealedFile*> sealed;

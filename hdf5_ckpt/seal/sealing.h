@@ -32,9 +32,12 @@ struct SealedContents {
   std::uint64_t bytes = 0;
 };
 
+// The place that a name stands for, without links and "..", which may follow a link.
+std::filesystem::path real_path(const std::filesystem::path& named);
+
 // Seals `checkpoint`, a directory or a file, in place of an earlier seal. Throws Error if it has
-// nothing to seal or changes meanwhile, IoError if it cannot be made durable; an earlier seal then
-// stays.
+// nothing to seal or changes meanwhile, IoError if it cannot be made durable, DamagedError or
+// UnreadableError if it cannot be read; an earlier seal then stays.
 SealedContents seal_checkpoint(const std::filesystem::path& checkpoint, const SealOptions& options,
                                FileOps& ops = system_file_ops());
 

@@ -13,6 +13,8 @@
 #include "ddp_runtime/tools/ckpt/text.h"
 #include "hdf5_ckpt/core/error.h"
 #include "hdf5_ckpt/directory/checkpoint_directory.h"
+#include "hdf5_ckpt/directory/layout.h"
+#include "hdf5_ckpt/seal/name_order.h"
 #include "hdf5_ckpt/seal/newest.h"
 
 namespace ddp::ckpt::tool {
@@ -34,7 +36,9 @@ std::vector<fs::path> checkpoints_at(const fs::path& path) {
   std::vector<fs::path> paths = sealed_in(path);
   for (const fs::path& root : with_best_directory(path))
     for (const Candidate& candidate : CheckpointDirectory(root).candidates())
-      paths.push_back(candidate.path);
+      if (std::ranges::find(paths, candidate.path) == paths.end()) paths.push_back(candidate.path);
+  if (paths.empty() && is_checkpoint_name(real_path(path).filename().string(), true))
+    return {path};  // without a seal
   return paths.empty() ? std::vector{checkpoint_at(path)} : paths;
 }
 
@@ -59,14 +63,15 @@ json verify_one(const fs::path& path, const Output& output) {
   try {
     if (is_sealed(path))
       verify_files(path, output, result);
-    else if (is_of_this_project(path) || fs::exists(path / kManifestName))
+    else if (step_of_directory(path.filename().string()) || fs::exists(path / kManifestName))
       verify_arrays(path, output, result);
     else
-      throw Error(fmt::format("'{}' is not sealed", path.string()));
+      throw Error(fmt::format("'{}' is not sealed: if it is complete, run ddp-ckpt seal {}",
+                              path.string(), shell_word(path.string())));
   } catch (const DamagedError& error) {
     result["whole"] = false;
     result["problem"] = error.what();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     // The state of the data is unknown: the checkpoint has a newer version or is temporarily
     // unreadable.
     result["whole"] = nullptr;

@@ -299,7 +299,7 @@ foreign() {
   local step
   for step in 500 1000 1500; do
     mkdir -p "$1/checkpoint-$step"
-    head -c 300000 /dev/urandom > "$1/checkpoint-$step/model.safetensors"
+    printf '%0300000d' "$step" > "$1/checkpoint-$step/model.safetensors"
     [ $step = 1500 ] || echo "$step" > "$1/checkpoint-$step/trainer_state.json"
   done
 }
@@ -316,7 +316,7 @@ resume_arguments() {
   [ "$(resume_arguments "$out")" = train.py ]
   foreign "$out"
   run ! resume_arguments "$out"
-  grep -q 'none of the 3 checkpoints' "$BATS_TEST_TMPDIR/why"
+  grep -q 'is whole, of 3' "$BATS_TEST_TMPDIR/why"
   run -0 "$CKPT_BIN" seal "$out/checkpoint-500" "$out/checkpoint-1000/"
   [[ "${lines[0]}" =~ ^"sealed: '$out/checkpoint-500', 2 files, 293.0 KiB"$ ]]
   [ "$(resume_arguments "$out")" = "train.py --resume $out/checkpoint-1000" ]
@@ -326,7 +326,7 @@ resume_arguments() {
   [ "$(resume_arguments "$out")" = "train.py --resume $out/checkpoint-500" ]
   run -1 "$CKPT_BIN" verify "$out"
   [[ "$output" == *"DAMAGED: '$out/checkpoint-1000' is not what was sealed: 'model.safetensors' is damaged"* ]]
-  [[ "$output" == *"NOT VERIFIED: '$out/checkpoint-1500' is not sealed"* ]]
+  [[ "$output" == *"NOT VERIFIED: '$out/checkpoint-1500' is not sealed: if it is complete, run ddp-ckpt seal"* ]]
   [[ "$output" == *"whole: '$out/checkpoint-500', 2 files as sealed, 293.0 KiB"* ]]
 }
 
@@ -341,8 +341,11 @@ resume_arguments() {
   run -0 "$CKPT_BIN" verify "$out/last.ckpt"
   run -0 "$CKPT_BIN" newest "$ROOT"
   [ "$output" = "$ROOT/step-00000200" ]
-  run -1 "$CKPT_BIN" seal "$STEP"
-  [[ "$output" == *"needs no seal"* ]]
+  run -1 "$CKPT_BIN" seal "$STEP/" "$out/last.ckpt.seal.json" "$out/last.ckpt"
+  [[ "${lines[0]}" == *"needs no seal" ]]
+  [[ "${lines[1]}" == *"is a seal itself" ]]
+  [[ "${lines[2]}" == "sealed: '$out/last.ckpt', 1 file, 8 B" ]] # in spite of the others
+  run -1 bash -c '"$0" newest "$1" > /dev/full' "$CKPT_BIN" "$out"
   foreign "$out"
   run -1 "$CKPT_BIN" seal "$out/"
   [[ "$output" == *"'$out/' holds checkpoints: seal them, such as '$out/checkpoint-"* ]]

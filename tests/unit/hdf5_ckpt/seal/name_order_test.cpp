@@ -39,7 +39,7 @@ TEST(NameOrder, FollowsTheNumbersOfEachProgram) {
   expect_order({"loss=0.10-epoch=2.ckpt", "loss=0.90-epoch=1.ckpt"});      // and not by the loss
   expect_order({"model--val_loss=0.5-step=7.0-last", "model--val_loss=0.9-step=6.0-last"});
   expect_order({"7.ckpt", "6.ckpt"});
-  expect_order({"step-99999999999999999999999", "step-18446744073709551614", "step-2"});
+  expect_order({"step-99999999999999999999999", "step-1844674407370955160", "step-2"});
 }
 
 TEST(NameOrder, OfDifferentNamesTheTimesDecide) {
@@ -50,6 +50,13 @@ TEST(NameOrder, OfDifferentNamesTheTimesDecide) {
   for (const NamedCheckpoint& checkpoint : found) names.push_back(checkpoint.name);
   // epoch=2 was copied, and stays before epoch=1.
   EXPECT_EQ(names, (Names{"last.ckpt", "best.ckpt", "epoch=2.ckpt", "epoch=1.ckpt"}));
+}
+
+TEST(NameOrder, OfEqualStepsTheTimesDecideToo) {
+  std::vector<NamedCheckpoint> found = {{"val_loss=10.34-step=200", 1},
+                                        {"val_loss=2.34-step=200", 2}};
+  sort_newest_first(found);
+  EXPECT_EQ(found.front().name, "val_loss=2.34-step=200");
 }
 
 TEST(NameOrder, KnowsWhatLooksLikeACheckpoint) {

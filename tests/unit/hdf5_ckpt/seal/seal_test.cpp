@@ -17,8 +17,8 @@ using testing::HasSubstr;
 
 std::string text_with(const std::string& files, const std::string& links = "",
                       const std::string& schema = "slurm-ddp/seal/1") {
-  return with_checksum("\"schema\": \"" + schema + "\", \"written_unix\": 5, \"files\": [" + files +
-                       "], \"links\": [" + links + "]}");
+  return with_checksum("\"schema\": \"" + schema + "\", \"written_unix_ns\": 5, \"files\": [" +
+                       files + "], \"links\": [" + links + "]}");
 }
 
 std::string file(const std::string& path) {
@@ -74,7 +74,11 @@ TEST(SealText, RefusesListsThatMakeNoSense) {
   EXPECT_THAT(problem_with(text_with(file("a"), "", "slurm-ddp/seal/2")), HasSubstr("newer"));
   EXPECT_THAT(problem_with(text_with(file("a"), "", "other")), HasSubstr("not that of a seal"));
   // A newer version is no reason to take an older checkpoint.
-  EXPECT_THROW(parse_seal(text_with("", "", "slurm-ddp/seal/2")), Error);
+  EXPECT_THAT(error_of([] { parse_seal(text_with(file("a"), "", "slurm-ddp/seal/2")); }),
+              HasSubstr("newer"));
+  EXPECT_THROW(
+      try { parse_seal(text_with("", "", "slurm-ddp/seal/2")); } catch (const DamagedError&){},
+      Error);
 }
 
 }  // namespace

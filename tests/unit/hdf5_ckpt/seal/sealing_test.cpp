@@ -88,7 +88,50 @@ TEST_F(Sealing, ALinkNamesWhatItPointsTo) {
   fs::create_directory_symlink("checkpoint-5", root_ / "latest");
   seal_checkpoint(root_ / "latest", {});
   EXPECT_TRUE(is_sealed(root_ / "checkpoint-5"));
-  EXPECT_EQ(problem(root_ / "latest"), "");
+  for (const char* name : {"latest", "latest/", "latest/."}) EXPECT_EQ(problem(root_ / name), "");
+  // ".." is where the link leads to, as for the kernel.
+  fs::create_directories(root_ / "far/run");
+  fs::create_directory_symlink("far/run", root_ / "near");
+  write(root_ / "far/step-1/model", "whole");
+  write(root_ / "step-1/model", "whole");
+  seal_checkpoint(root_ / "near/../step-1", {});
+  EXPECT_TRUE(is_sealed(root_ / "far/step-1"));
+  EXPECT_FALSE(is_sealed(root_ / "step-1"));
+}
+
+// transformers deletes the oldest ones by it.
+TEST_F(Sealing, TheTimeOfTheDirectoryStays) {
+  const fs::path checkpoint = make("checkpoint-5");
+  const auto before = fs::file_time_type::clock::now() - std::chrono::hours(5);
+  fs::last_write_time(checkpoint, before);
+  seal_checkpoint(checkpoint, {});
+  EXPECT_EQ(fs::last_write_time(checkpoint), before);
+}
+
+TEST_F(Sealing, FilesOfThatNameAreKept) {
+  const fs::path checkpoint = make("checkpoint-5");
+  write(checkpoint / "seal.json", R"({"precious": 1})");
+  EXPECT_THAT(error_of<Error>([&] { seal_checkpoint(checkpoint, {}); }),
+              HasSubstr("is no seal, and is not replaced"));
+  EXPECT_EQ(ddp::test::text_of(checkpoint / "seal.json"), R"({"precious": 1})");
+  fs::rename(checkpoint / "seal.json", checkpoint / "global_step5/seal.json");
+  EXPECT_EQ(seal_checkpoint(checkpoint, {}).files, 4U);
+  fs::remove(checkpoint / "global_step5/seal.json");
+  EXPECT_THAT(problem(checkpoint), HasSubstr("'global_step5/seal.json' is missing"));
+}
+
+TEST_F(Sealing, ThatFailsLeavesTheEarlierSeal) {
+  const fs::path checkpoint = make("step-1");
+  seal_checkpoint(checkpoint, {});
+  const std::string earlier = ddp::test::text_of(checkpoint / kSealName);
+  FaultyOps counting;
+  seal_checkpoint(checkpoint, {1}, counting);
+  for (std::size_t i = 0; i < counting.calls().size(); ++i) {
+    if (counting.calls()[i].what != "fsync") continue;
+    FaultyOps ops(test::Fault::error, i, EIO);
+    EXPECT_THROW(seal_checkpoint(checkpoint, {1}, ops), IoError) << i;
+    EXPECT_EQ(ddp::test::text_of(checkpoint / kSealName), earlier);
+  }
 }
 
 TEST_F(Sealing, OfAFileLiesBesideItAndOutlivesARename) {
@@ -103,7 +146,8 @@ TEST_F(Sealing, OfAFileLiesBesideItAndOutlivesARename) {
 }
 
 TEST_F(Sealing, EveryChangeIsNamed) {
-  const std::map<std::string, std::function<void(const fs::path&)>> changes = {
+  using Damaging = std::pair<std::string, std::function<void(const fs::path&)>>;
+  const std::vector<Damaging> changes = {
       {"'model.safetensors' has 9 bytes in place of 9437189",
        [](const fs::path& in) { fs::resize_file(in / "model.safetensors", 9); }},
       {"'empty' has 1 bytes in place of 0", [](const fs::path& in) { write(in / "empty", "x"); }},
@@ -177,7 +221,8 @@ TEST_F(Sealing, RefusesWhatItCannotVouchFor) {
   };
   EXPECT_THAT(refusal(root_ / "none"), HasSubstr("does not exist"));
   fs::create_directories(root_ / "step-1/below");
-  EXPECT_THAT(refusal(root_ / "step-1"), HasSubstr("has no files"));
+  write(root_ / "step-1/begun", "");
+  EXPECT_THAT(refusal(root_ / "step-1"), HasSubstr("there is nothing in it"));
   ASSERT_EQ(mkfifo((root_ / "step-1/pipe").c_str(), 0600), 0);
   EXPECT_THAT(refusal(root_ / "step-1"), HasSubstr("'pipe' is neither a file nor a link"));
   fs::remove(root_ / "step-1/pipe");
@@ -232,18 +277,23 @@ TEST_F(Sealing, PutsTheSealInPlaceAfterAllElseIsDurable) {
   const fs::path checkpoint = make("step-1");
   FaultyOps ops;
   seal_checkpoint(checkpoint, {1}, ops);
-  std::map<std::string, int> syncs;
+  std::map<std::string, int> syncs;  // by name
   for (const auto& call : ops.calls()) {
     if (call.what == "rename") break;
-    if (call.what == "fsync") ++syncs["fsync"];
+    if (call.what == "fsync") ++syncs[fs::path(call.path).filename().string().substr(0, 10)];
   }
-  EXPECT_EQ(syncs["fsync"], 3 + 3 + 1);  // files, directories with the parent, the draft
+  EXPECT_EQ(syncs["step-1"], 1);
+  EXPECT_EQ(syncs["global_ste"], 1);
+  EXPECT_EQ(syncs[".seal.json"], 1);
+  int files = 0;
+  for (const auto& [name, count] : syncs) files += count;
+  EXPECT_EQ(files, 3 + 3 + 1);  // files, directories with the parent, the draft
 }
 
 TEST_F(Sealing, TheNewestWholeOneIsFoundAndTheOthersAreNamed) {
   EXPECT_EQ(newest(), "");
   for (const char* name : {"checkpoint-500", "checkpoint-1000", "checkpoint-1500"}) make(name);
-  EXPECT_THAT(error_of<Error>([&] { newest(); }), HasSubstr("none of the 3 checkpoints"));
+  EXPECT_THAT(error_of<Error>([&] { newest(); }), HasSubstr("is whole, of 3"));
   seal_checkpoint(root_ / "checkpoint-1000", {});
   seal_checkpoint(root_ / "checkpoint-500", {});
   EXPECT_EQ(newest(), "checkpoint-1000");
@@ -256,6 +306,12 @@ TEST_F(Sealing, TheNewestWholeOneIsFoundAndTheOthersAreNamed) {
   fs::copy(root_ / "checkpoint-500", root_ / ".checkpoint-3000");
   EXPECT_EQ(newest(), "checkpoint-500");
   EXPECT_THAT(unsorted_checkpoints(root_), testing::SizeIs(3));  // no link, nothing hidden
+  // One that was moved to another disk.
+  TempDirectory other(test::On::memory);
+  fs::rename(make("checkpoint-4000"), other / "checkpoint-4000");
+  seal_checkpoint(other / "checkpoint-4000", {});
+  fs::create_directory_symlink(other / "checkpoint-4000", root_ / "checkpoint-4000");
+  EXPECT_EQ(newest(), "checkpoint-4000");
 }
 
 TEST_F(Sealing, OwnCheckpointsNeedNoSeal) {
@@ -291,6 +347,8 @@ TEST_F(Sealing, TheWrongDirectoryIsNotOneWithoutCheckpoints) {
   EXPECT_THAT(refusal(root_ / "logs"), HasSubstr("logs/version_0/checkpoints'"));
   EXPECT_THAT(refusal(checkpoint), HasSubstr("is a checkpoint itself"));
   EXPECT_THAT(refusal(""), HasSubstr("is empty"));
+  fs::create_symlink("unmounted", root_ / "dangling");
+  EXPECT_THAT(refusal(root_ / "dangling"), HasSubstr("which does not exist"));
   make("a/b/c/d/step-1");
   seal_checkpoint(root_ / "a/b/c/d/step-1", {});
   EXPECT_EQ(refusal(root_ / "a"), "");  // not searched to any depth
